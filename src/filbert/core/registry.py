@@ -1,0 +1,36 @@
+"""The folder is the registry: a room's files in, its members' names, docs and modules out.
+
+Dropping `models/deberta.py` in makes `deberta` a model; nothing else is edited. Names and first sentences are
+read without importing the member, so that `--help` never imports torch.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+from filbert.core.errors import one_of
+
+ROOMS = ("models", "tasks")
+HOUSE = Path(__file__).resolve().parent.parent
+
+
+def members(room: str) -> tuple[str, ...]:
+    """The names in a room, sorted: every file that is not private."""
+    return tuple(sorted(path.stem for path in (HOUSE / room).glob("*.py") if not path.stem.startswith("_")))
+
+
+def member(room: str, name: str) -> ModuleType:
+    """The module of that name, imported now."""
+    names = members(room)
+    if name not in names:
+        raise one_of(f"the {room.removesuffix('s')} name", name, names)
+    return importlib.import_module(f"filbert.{room}.{name}")
+
+
+def sentence(room: str, name: str) -> str:
+    """The first line of a member's docstring, read without importing it."""
+    tree = ast.parse((HOUSE / room / f"{name}.py").read_text(encoding="utf-8"))
+    return (ast.get_docstring(tree) or "").partition("\n")[0]
