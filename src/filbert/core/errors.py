@@ -37,7 +37,7 @@ def needed(module: str, extra: str) -> ModuleType:
 
 
 def did_you_mean(wrong: str, allowed: Iterable[str]) -> str:
-    """" Did you mean 'sport'?" for a near miss, else an empty string; to be put after a sentence."""
+    """ " Did you mean 'sport'?" for a near miss, else an empty string; to be put after a sentence."""
     near = difflib.get_close_matches(wrong, list(allowed), n=1, cutoff=0.6)
     return f" Did you mean '{near[0]}'?" if near else ""
 

@@ -1,0 +1,43 @@
+"""filbert: from raw text and a few labels to a fast, explained, served BERT of your own.
+
+    import filbert as fb
+    model = fb.load("path/to/folder")     # a model folder of ours, or a transformers BERT folder
+    model.embed(["今天天气很好"])           # array [texts, width]
+    model.fill("今天[MASK]气很好")          # ranked candidates
+
+Nothing heavy is imported before it is used: `import filbert` takes milliseconds.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from filbert.core.errors import FilbertError as FilbertError
+    from filbert.core.errors import InputError as InputError
+    from filbert.infer.model import Model as Model
+    from filbert.infer.model import load as load
+    from filbert.text.tokenizer import Tokenizer as Tokenizer
+
+_HOMES = {
+    "FilbertError": "filbert.core.errors",
+    "InputError": "filbert.core.errors",
+    "Model": "filbert.infer.model",
+    "Tokenizer": "filbert.text.tokenizer",
+    "load": "filbert.infer.model",
+}
+__all__ = ["FilbertError", "InputError", "Model", "Tokenizer", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    """Public names are fetched from their rooms on first use (PEP 562)."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'filbert' has no attribute {name!r}; it has: {', '.join(__all__)}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

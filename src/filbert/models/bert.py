@@ -1,0 +1,259 @@
+"""BERT: token ids in, one vector per token out; classic (Devlin et al. 2019) and modern (Warner et al. 2024) layouts.
+
+Legend: T tokens in the pack, R rows asked for, B sequences, D width, V vocabulary.
+Classic folders of `transformers` (model_type bert) and its ModernBERT folders load and save bit-equal; the names of
+their tensors stand at the end of this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from filbert.core.errors import InputError, one_of
+from filbert.core.records import Packed
+from filbert.nn.layers import BLOCKS, FEED_FORWARDS, Angles, Rows, SelfAttention, initialise, tied_logits
+from filbert.nn.positions import Learned, Rotary, Sinusoidal
+
+POSITIONS = ("learned", "sinusoidal", "rotary", "rotary-local")
+# rotary-local is ModernBERT's scheme: every third layer sees everything, the others 64 tokens to each side.
+GLOBAL_EVERY, REACH, GLOBAL_THETA, LOCAL_THETA = 3, 64, 160_000.0, 10_000.0
+PARTS = ("pooler", "mlm", "nsp", "labels", "tokens", "span", "choice")
+LIMITS = {  # generous bounds: a config outside them is a mistake or an attack, and is refused before it allocates
+    "vocab_size": (1, 4_000_000),
+    "width": (1, 65_536),
+    "layers": (1, 1_000),
+    "heads": (1, 1_024),
+    "inner": (1, 1_000_000),
+    "max_length": (1, 4_194_304),
+    "segments": (0, 1_024),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The shape of a BERT. Checked when made: a wrong field is named."""
+
+    vocab_size: int = 21_128
+    width: int = 768
+    layers: int = 12
+    heads: int = 12
+    inner: int = 3_072  # width inside the feed-forward
+    max_length: int = 512
+    segments: int = 2  # kinds of segment (token_type_ids); 0: no segment table
+    positions: str = "learned"  # learned | sinusoidal | rotary | rotary-local
+    norm: str = "post"  # post (classic, with biases) | pre (modern, without)
+    feedforward: str = "gelu"  # gelu | gelu-tanh | relu | geglu
+    dropout: float = 0.1
+    eps: float = 1e-12
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in LIMITS.items():
+            value = getattr(self, name)
+            if type(value) is not int or not low <= value <= high:
+                raise InputError(
+                    f"bert config: {name} is {value!r}, but must be a whole number from {low} to {high:,}."
+                )
+        for name, allowed in (("positions", POSITIONS), ("norm", tuple(BLOCKS)), ("feedforward", tuple(FEED_FORWARDS))):
+            if getattr(self, name) not in allowed:
+                raise one_of(f"bert config: {name}", getattr(self, name), allowed)
+        for name, most in (("dropout", 0.99), ("eps", 0.1)):
+            number = getattr(self, name)
+            if type(number) not in (int, float) or not 0 <= number <= most:
+                raise InputError(f"bert config: {name} is {number!r}, but must be a number from 0 to {most}.")
+        if self.width % self.heads or (self.positions.startswith("rotary") and self.width // self.heads % 2):
+            raise InputError(
+                f"bert config: width {self.width} cannot be shared by {self.heads} heads; "
+                "it must be a multiple (an even one with rotary positions)."
+            )
+
+
+PRESETS = {
+    "tiny": Config(width=128, layers=2, heads=2, inner=512),
+    "small": Config(width=512, layers=4, heads=8, inner=2_048),
+    "base": Config(),
+    "large": Config(width=1_024, layers=24, heads=16, inner=4_096),
+    "modern": Config(
+        width=768, layers=22, inner=1_152, max_length=8_192, segments=0, positions="rotary-local",
+        norm="pre", feedforward="geglu", dropout=0.0, eps=1e-5,
+    ),
+}  # fmt: skip
+
+
+def preset(name: str, vocab_size: int) -> Config:
+    """The preset of that name for a vocabulary of that size."""
+    if name not in PRESETS:
+        raise one_of("the bert preset", name, PRESETS)
+    return replace(PRESETS[name], vocab_size=vocab_size)
+
+
+class Embeddings(nn.Module):
+    """Word, position and segment vectors added, normed and dropped; the last two only where the config has them."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.words = nn.Embedding(config.vocab_size, config.width)
+        tables = {"learned": Learned, "sinusoidal": Sinusoidal}
+        table = tables.get(config.positions)
+        self.positions = table(config.max_length, config.width) if table else None
+        self.segments = nn.Embedding(config.segments, config.width) if config.segments else None
+        self.norm = nn.LayerNorm(config.width, eps=config.eps, bias=config.norm == "post")
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, packed: Packed) -> Tensor:
+        """[T, D]."""
+        x_TD = self.words(packed.ids)
+        if self.segments is not None:
+            x_TD = x_TD + self.segments(packed.segments)
+        if self.positions is not None:
+            x_TD = x_TD + self.positions(packed.positions)
+        return self.dropout(self.norm(x_TD))  # type: ignore[no-any-return]
+
+
+class MaskedHead(nn.Module):
+    """A vector per masked token in, scores over the vocabulary out; the output weights are the word table (tied)."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        bias = config.norm == "post"
+        self.dense = nn.Linear(config.width, config.width, bias=bias)
+        self.norm = nn.LayerNorm(config.width, eps=config.eps, bias=bias)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+        self.tanh = config.feedforward == "gelu-tanh"
+        self.relu = config.feedforward == "relu"
+
+    def forward(self, x_RD: Tensor, table_VD: Tensor) -> Tensor:
+        """[R, V]."""
+        x_RD = self.dense(x_RD)
+        x_RD = F.relu(x_RD) if self.relu else F.gelu(x_RD, approximate="tanh" if self.tanh else "none")
+        return tied_logits(self.norm(x_RD), table_VD, self.bias)
+
+
+class Bert(nn.Module):
+    """The encoder and whichever heads were asked for; `parts` names them, `labels` sizes a task head.
+
+    Parts: pooler, mlm, nsp (pretraining), and one task head of published folders: labels (of the pooled text),
+    tokens (a label each), span (start and end), choice (one score for each candidate).
+    """
+
+    def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
+        super().__init__()
+        for part in parts:
+            if part not in PARTS:
+                raise one_of("a part of bert", part, PARTS)
+        self.config, self.parts, self.width = config, tuple(p for p in PARTS if p in parts), config.width
+        self.embeddings = Embeddings(config)
+        self.layers = nn.ModuleList(_layer(config, index) for index in range(config.layers))
+        pre = config.norm == "pre"
+        self.final_norm = nn.LayerNorm(config.width, eps=config.eps, bias=False) if pre else nn.Identity()
+        if config.positions.startswith("rotary"):
+            head_width = config.width // config.heads
+            self.rotary = nn.ModuleList(Rotary(head_width, theta) for theta in (GLOBAL_THETA, LOCAL_THETA))
+        else:
+            self.rotary = nn.ModuleList()
+        self.pooler = nn.Linear(config.width, config.width) if "pooler" in parts else None
+        self.mlm = MaskedHead(config) if "mlm" in parts else None
+        self.nsp = nn.Linear(config.width, 2) if "nsp" in parts else None
+        outputs = {"labels": labels, "tokens": labels, "span": 2, "choice": 1}
+        self.heads = nn.ModuleDict({p: nn.Linear(config.width, outputs[p]) for p in parts if p in outputs})
+        initialise(self)
+
+    def forward(self, packed: Packed, rows: Rows = None) -> Tensor:
+        """[T, D]; for `rows` alone ([R, D], or "first" for [B, D]) the last layer does only their work."""
+        x_TD = self.embeddings(packed)
+        angles: list[Angles] = [rotary.angles(packed.positions) for rotary in self.rotary] or [None, None]  # type: ignore[operator]
+        last = len(self.layers) - 1
+        for index, layer in enumerate(self.layers):
+            local = bool(reach(self.config, index))
+            x_TD = layer(x_TD, packed, angles[local], rows if index == last else None)
+        return self.final_norm(x_TD)  # type: ignore[no-any-return]
+
+    def pooled(self, first_BD: Tensor) -> Tensor:
+        """tanh of a learned map of each sequence's first vector, [B, D]."""
+        if self.pooler is None:
+            raise InputError("this model folder has no pooler; use pool='cls' or 'mean', or fine-tune one.")
+        return torch.tanh(self.pooler(first_BD))
+
+    def word_scores(self, x_RD: Tensor) -> Tensor:
+        """Scores over the vocabulary for the given vectors, [R, V]."""
+        if self.mlm is None:
+            raise InputError("this model folder has no masked-language-model head, so it cannot fill in blanks.")
+        return self.mlm(x_RD, self.embeddings.words.weight)  # type: ignore[no-any-return]
+
+
+def reach(config: Config, index: int) -> int:
+    """How far layer `index` sees to each side; 0: everywhere."""
+    return REACH if config.positions == "rotary-local" and index % GLOBAL_EVERY else 0
+
+
+def _layer(config: Config, index: int) -> nn.Module:
+    bias = config.norm == "post"
+    attention = SelfAttention(config.width, config.heads, bias, reach(config, index))
+    feed = FEED_FORWARDS[config.feedforward](config.width, config.inner, bias)
+    norms: list[nn.Module] = [nn.LayerNorm(config.width, eps=config.eps, bias=bias) for _ in range(2)]
+    if config.norm == "pre" and index == 0:
+        norms[0] = nn.Identity()  # the embeddings were normed just before (as in ModernBERT)
+    return BLOCKS[config.norm](attention, feed, (norms[0], norms[1]), config.dropout)
+
+
+# Foreign weight names ------------------------------------------------------------------------------------------------
+# Each line: our tensor, the tensors of a transformers folder that make it up, laid one under another (q, k, v).
+
+
+def classic_names(config: Config, parts: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Our names and those of a `BertModel` folder (without the `bert.` before the encoder's)."""
+    yield "embeddings.words.weight", ("embeddings.word_embeddings.weight",)
+    if config.positions == "learned":
+        yield "embeddings.positions.weight", ("embeddings.position_embeddings.weight",)
+    if config.segments:
+        yield "embeddings.segments.weight", ("embeddings.token_type_embeddings.weight",)
+    pairs: list[tuple[str, tuple[str, ...]]] = [("embeddings.norm", ("embeddings.LayerNorm",))]
+    for i in range(config.layers):
+        ours, theirs = f"layers.{i}.", f"encoder.layer.{i}."
+        pairs += [
+            (ours + "attention.qkv", tuple(f"{theirs}attention.self.{x}" for x in ("query", "key", "value"))),
+            (ours + "attention.out", (theirs + "attention.output.dense",)),
+            (ours + "attention_norm", (theirs + "attention.output.LayerNorm",)),
+            (ours + "feed.up", (theirs + "intermediate.dense",)),
+            (ours + "feed.down", (theirs + "output.dense",)),
+            (ours + "feed_norm", (theirs + "output.LayerNorm",)),
+        ]
+    heads = {
+        "pooler": [("pooler", "pooler.dense")],
+        "mlm": [("mlm.dense", "cls.predictions.transform.dense"), ("mlm.norm", "cls.predictions.transform.LayerNorm")],
+        "nsp": [("nsp", "cls.seq_relationship")],
+        "span": [("heads.span", "qa_outputs")],
+    }
+    for part in parts:
+        pairs += [(ours, (theirs,)) for ours, theirs in heads.get(part, [(f"heads.{part}", "classifier")])]
+    for ours, several in pairs:
+        for kind in ("weight", "bias"):
+            yield f"{ours}.{kind}", tuple(f"{name}.{kind}" for name in several)
+    if "mlm" in parts:
+        yield "mlm.bias", ("cls.predictions.bias",)
+
+
+def modern_names(config: Config, parts: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Our names and those of a `ModernBertModel` folder (without the `model.` before the encoder's)."""
+    yield "embeddings.words.weight", ("embeddings.tok_embeddings.weight",)
+    yield "embeddings.norm.weight", ("embeddings.norm.weight",)
+    for i in range(config.layers):
+        for ours, theirs in (
+            ("attention_norm", "attn_norm"), ("attention.qkv", "attn.Wqkv"), ("attention.out", "attn.Wo"),
+            ("feed_norm", "mlp_norm"), ("feed.up", "mlp.Wi"), ("feed.down", "mlp.Wo"),
+        ):  # fmt: skip
+            if i or ours != "attention_norm":
+                yield f"layers.{i}.{ours}.weight", (f"layers.{i}.{theirs}.weight",)
+    yield "final_norm.weight", ("final_norm.weight",)
+    if "mlm" in parts:
+        yield "mlm.dense.weight", ("head.dense.weight",)
+        yield "mlm.norm.weight", ("head.norm.weight",)
+        yield "mlm.bias", ("decoder.bias",)
+
+
+ENCODER_PREFIX = {"bert": "bert.", "modernbert": "model."}  # where a head stands beside the encoder
+HEAD_NAMES = ("cls.", "classifier.", "qa_outputs.", "head.", "decoder.")

@@ -1,0 +1,122 @@
+"""Attention inside each sequence of a pack: queries, keys and values of one row of tokens in, mixed values out.
+
+Legend: T tokens in the pack, B sequences, H heads, K head width, L length of a sequence, N sequences of one length.
+
+No mask of padding exists. On CUDA the flash kernel reads the boundaries; elsewhere runs of equal lengths are viewed
+as [N, H, L, K] without a copy and go through PyTorch's fused kernel. Packs are laid out by length (data.packing), so
+a run is as long as it can be. `attend` chooses, and tests/contract/test_attention.py proves the choices equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from filbert.core.records import Packed
+
+
+def tensors(packed: Packed, device: torch.device | str = "cpu") -> Packed:
+    """The same pack as torch tensors on `device`."""
+
+    def moved(array: object, kind: torch.dtype) -> Tensor:
+        return torch.as_tensor(array, dtype=kind).to(device, non_blocking=True)
+
+    return Packed(
+        ids=moved(packed.ids, torch.int64),
+        positions=moved(packed.positions, torch.int64),
+        segments=moved(packed.segments, torch.int64),
+        boundaries=moved(packed.boundaries, torch.int32),
+        lengths=packed.lengths,
+        max_len=packed.max_len,
+    )
+
+
+def runs(lengths: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
+    """(first token, N, L) for every stretch of neighbours with the same length; empty sequences are passed over."""
+    start, at = 0, 0
+    while at < len(lengths):
+        length, end = lengths[at], at + 1
+        while end < len(lengths) and lengths[end] == length:
+            end += 1
+        if length:
+            yield start, end - at, length
+        start += (end - at) * length
+        at = end
+
+
+def attend(q_THK: Tensor, k_THK: Tensor, v_THK: Tensor, packed: Packed, *, reach: int = 0) -> Tensor:
+    """softmax(q·k / √K)·v within each sequence, [T, H, K]; with `reach`, a token sees at most that far to each side."""
+    if q_THK.is_cuda and q_THK.dtype in (torch.bfloat16, torch.float16):
+        return _flash(q_THK, k_THK, v_THK, packed, reach)
+    return _by_length(q_THK, k_THK, v_THK, packed, reach)
+
+
+def attend_first(q_BHK: Tensor, k_THK: Tensor, v_THK: Tensor, packed: Packed, *, reach: int = 0) -> Tensor:
+    """The same for each sequence's first token alone, [B, H, K]: all that a pooled answer needs of a last layer."""
+    parts, at = [], 0
+    for start, n, length in runs(packed.lengths):
+        q_NHK = q_BHK[at : at + n]
+        k_NHLK, v_NHLK = (_heads_first(x[start : start + n * length], n, length) for x in (k_THK, v_THK))
+        if reach and length > reach + 1:
+            k_NHLK, v_NHLK = k_NHLK[:, :, : reach + 1], v_NHLK[:, :, : reach + 1]
+        parts.append(F.scaled_dot_product_attention(q_NHK.unsqueeze(2), k_NHLK, v_NHLK).squeeze(2))
+        at += n
+    return torch.cat(parts) if len(parts) != 1 else parts[0]
+
+
+def _flash(q: Tensor, k: Tensor, v: Tensor, packed: Packed, reach: int) -> Tensor:
+    from torch.nn.attention.varlen import varlen_attn
+
+    edges, longest = packed.boundaries, packed.max_len
+    window = (reach, reach) if reach else (-1, -1)
+    out = varlen_attn(q, k, v, edges, edges, longest, longest, window_size=window)
+    assert isinstance(out, Tensor)
+    return out
+
+
+def _heads_first(x_THK: Tensor, n: int, length: int) -> Tensor:
+    """[N·L, H, K] seen as [N, H, L, K]: a view, never a copy."""
+    return x_THK.view(n, length, *x_THK.shape[1:]).transpose(1, 2)
+
+
+def _by_length(q: Tensor, k: Tensor, v: Tensor, packed: Packed, reach: int) -> Tensor:
+    parts = []
+    for start, n, length in runs(packed.lengths):
+        q_NHLK, k_NHLK, v_NHLK = (_heads_first(x[start : start + n * length], n, length) for x in (q, k, v))
+        if reach and length > reach + 1:
+            out_NHLK = _near(q_NHLK, k_NHLK, v_NHLK, reach)
+        else:
+            out_NHLK = F.scaled_dot_product_attention(q_NHLK, k_NHLK, v_NHLK)
+        parts.append(out_NHLK.transpose(1, 2).flatten(0, 1))
+    return torch.cat(parts) if len(parts) != 1 else parts[0]
+
+
+def _near(q: Tensor, k: Tensor, v: Tensor, reach: int) -> Tensor:
+    """Attention to neighbours at most `reach` away, in blocks, so that time and memory stay linear in L.
+
+    Queries are cut into blocks of 2·reach; a block needs its own keys and `reach` more on either side.
+    """
+    num_seqs, num_heads, length, width = q.shape
+    block = 2 * reach
+    tail = -length % block
+    num_blocks = (length + tail) // block
+    q_blocks = F.pad(q, (0, 0, 0, tail)).view(num_seqs, num_heads, num_blocks, block, width)
+    # [N, H, blocks, block + 2·reach, K]: overlapping stretches of keys, each seen by one block of queries.
+    k_blocks, v_blocks = (
+        F.pad(x, (0, 0, reach, reach + tail)).unfold(2, 2 * block, block).transpose(3, 4) for x in (k, v)
+    )
+    place_q = torch.arange(num_blocks * block, device=q.device).view(num_blocks, block, 1)
+    place_k = torch.arange(2 * block, device=q.device).view(1, 1, -1) + place_q[:, :1] - reach
+    seen = ((place_q - place_k).abs() <= reach) & (place_k >= 0) & (place_k < length)
+    seen = seen | (place_q >= length)  # queries that only fill the last block: any answer will do, but not NaN
+    flat = (num_seqs, num_heads * num_blocks)
+    out = F.scaled_dot_product_attention(
+        q_blocks.reshape(*flat, block, width),
+        k_blocks.reshape(*flat, 2 * block, width),
+        v_blocks.reshape(*flat, 2 * block, width),
+        attn_mask=seen.repeat(num_heads, 1, 1).unsqueeze(0),
+    )
+    return out.view(num_seqs, num_heads, num_blocks * block, width)[:, :, :length]

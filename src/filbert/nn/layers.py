@@ -1,0 +1,170 @@
+"""The pieces of an encoder layer, each its own small module: attention, feed-forwards, post-norm and pre-norm blocks.
+
+Legend: T tokens in the pack, R rows asked for, D width, H heads, K head width.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from filbert.core.records import Packed
+from filbert.nn.attention import attend, attend_first
+from filbert.nn.positions import turned
+
+Rows = (
+    Tensor | Literal["first"] | None
+)  # which tokens a last layer must answer for: these, each sequence's first, or all
+Angles = tuple[Tensor, Tensor] | None
+
+
+def rows_of(x_TD: Tensor, packed: Packed, rows: Rows) -> Tensor:
+    """The asked rows of x."""
+    if rows is None:
+        return x_TD
+    return x_TD[packed.boundaries[:-1].long() if isinstance(rows, str) else rows]
+
+
+class SelfAttention(nn.Module):
+    """Every token asks, every token of its own sequence answers (Vaswani et al. 2017, eq. 1).
+
+    Attention probabilities are never dropped: the fused kernels cannot, and what is trained must not depend on which
+    kernel ran. Dropout falls on the outputs of attention and feed-forward, in the blocks below.
+    """
+
+    def __init__(self, width: int, heads: int, bias: bool, reach: int = 0) -> None:
+        super().__init__()
+        self.heads, self.reach = heads, reach
+        self.qkv = nn.Linear(width, 3 * width, bias=bias)  # one product instead of three
+        self.out = nn.Linear(width, width, bias=bias)
+
+    def forward(self, x_TD: Tensor, packed: Packed, angles: Angles = None, rows: Rows = None) -> Tensor:
+        """[T, D], or [R, D] for the asked rows."""
+        if isinstance(rows, str):
+            return self._first(x_TD, packed, angles)
+        q_THK, k_THK, v_THK = self.qkv(x_TD).view(len(x_TD), 3, self.heads, -1).unbind(1)
+        if angles is not None:
+            q_THK, k_THK = turned(q_THK, angles), turned(k_THK, angles)
+        mixed_THK = attend(q_THK, k_THK, v_THK, packed, reach=self.reach)
+        return self.out(rows_of(mixed_THK.flatten(1), packed, rows))  # type: ignore[no-any-return]
+
+    def _first(self, x_TD: Tensor, packed: Packed, angles: Angles) -> Tensor:
+        """Only each sequence's first token asks: a third of the projection and most of the attention fall away."""
+        width, bias = x_TD.shape[-1], self.qkv.bias
+        first = packed.boundaries[:-1].long()
+        q_BD = F.linear(x_TD[first], self.qkv.weight[:width], None if bias is None else bias[:width])
+        kv_T2D = F.linear(x_TD, self.qkv.weight[width:], None if bias is None else bias[width:])
+        q_BHK = q_BD.view(len(q_BD), self.heads, -1)
+        k_THK, v_THK = kv_T2D.view(len(x_TD), 2, self.heads, -1).unbind(1)
+        if angles is not None:
+            q_BHK = turned(q_BHK, (angles[0][first], angles[1][first]))
+            k_THK = turned(k_THK, angles)
+        return self.out(attend_first(q_BHK, k_THK, v_THK, packed, reach=self.reach).flatten(1))  # type: ignore[no-any-return]
+
+
+class FeedForward(nn.Module):
+    """D -> inner, GELU, inner -> D: BERT's (Devlin et al. 2019, footnote 4: inner is 4D)."""
+
+    def __init__(self, width: int, inner: int, bias: bool) -> None:
+        super().__init__()
+        self.up = nn.Linear(width, inner, bias=bias)
+        self.down = nn.Linear(inner, width, bias=bias)
+
+    def forward(self, x_TD: Tensor) -> Tensor:
+        """[T, D]."""
+        return self.down(F.gelu(self.up(x_TD)))  # type: ignore[no-any-return]
+
+
+class ReluFeedForward(FeedForward):
+    """D -> inner, ReLU, inner -> D: the original Transformer's."""
+
+    def forward(self, x_TD: Tensor) -> Tensor:
+        """[T, D]."""
+        return self.down(F.relu(self.up(x_TD)))  # type: ignore[no-any-return]
+
+
+class TanhFeedForward(FeedForward):
+    """As BERT's with the tanh form of GELU, which some published folders name gelu_new or gelu_pytorch_tanh."""
+
+    def forward(self, x_TD: Tensor) -> Tensor:
+        """[T, D]."""
+        return self.down(F.gelu(self.up(x_TD), approximate="tanh"))  # type: ignore[no-any-return]
+
+
+class GatedFeedForward(nn.Module):
+    """D -> 2·inner, one half through GELU times the other, inner -> D (GEGLU, Shazeer 2020)."""
+
+    def __init__(self, width: int, inner: int, bias: bool) -> None:
+        super().__init__()
+        self.up = nn.Linear(width, 2 * inner, bias=bias)
+        self.down = nn.Linear(inner, width, bias=bias)
+
+    def forward(self, x_TD: Tensor) -> Tensor:
+        """[T, D]."""
+        value, gate = self.up(x_TD).chunk(2, dim=-1)
+        return self.down(F.gelu(value) * gate)  # type: ignore[no-any-return]
+
+
+FEED_FORWARDS: dict[str, type[nn.Module]] = {
+    "gelu": FeedForward,
+    "gelu-tanh": TanhFeedForward,
+    "relu": ReluFeedForward,
+    "geglu": GatedFeedForward,
+}
+
+
+class PostNorm(nn.Module):
+    """LayerNorm(x + f(x)) after attention and after feed-forward: the classic layer."""
+
+    def __init__(
+        self, attention: SelfAttention, feed: nn.Module, norms: tuple[nn.Module, nn.Module], dropout: float
+    ) -> None:
+        super().__init__()
+        self.attention, self.feed, self.dropout = attention, feed, nn.Dropout(dropout)
+        self.attention_norm, self.feed_norm = norms
+
+    def forward(self, x_TD: Tensor, packed: Packed, angles: Angles = None, rows: Rows = None) -> Tensor:
+        """[T, D], or [R, D] for the asked rows."""
+        mixed = self.attention(x_TD, packed, angles, rows)
+        x = self.attention_norm(rows_of(x_TD, packed, rows) + self.dropout(mixed))
+        return self.feed_norm(x + self.dropout(self.feed(x)))  # type: ignore[no-any-return]
+
+
+class PreNorm(nn.Module):
+    """x + f(LayerNorm(x)): steadier in deep stacks; the last layer is followed by one more norm."""
+
+    def __init__(
+        self, attention: SelfAttention, feed: nn.Module, norms: tuple[nn.Module, nn.Module], dropout: float
+    ) -> None:
+        super().__init__()
+        self.attention, self.feed, self.dropout = attention, feed, nn.Dropout(dropout)
+        self.attention_norm, self.feed_norm = norms
+
+    def forward(self, x_TD: Tensor, packed: Packed, angles: Angles = None, rows: Rows = None) -> Tensor:
+        """[T, D], or [R, D] for the asked rows."""
+        mixed = self.attention(self.attention_norm(x_TD), packed, angles, rows)
+        x = rows_of(x_TD, packed, rows) + self.dropout(mixed)
+        return x + self.dropout(self.feed(self.feed_norm(x)))  # type: ignore[no-any-return]
+
+
+BLOCKS: dict[str, type[PostNorm] | type[PreNorm]] = {"post": PostNorm, "pre": PreNorm}
+
+
+def tied_logits(x_RD: Tensor, table_VD: Tensor, bias_V: Tensor) -> Tensor:
+    """Scores over the vocabulary with the input embeddings as output weights, [R, V]."""
+    return F.linear(x_RD, table_VD, bias_V)
+
+
+def initialise(module: nn.Module, std: float = 0.02) -> None:
+    """BERT's start: normal(0, 0.02) cut at two deviations for weights, zero biases, unit norms."""
+    for part in module.modules():
+        if isinstance(part, nn.Linear | nn.Embedding):
+            nn.init.trunc_normal_(part.weight, std=std, a=-2 * std, b=2 * std)
+        if isinstance(part, nn.Linear) and part.bias is not None:
+            nn.init.zeros_(part.bias)
+        if isinstance(part, nn.LayerNorm):
+            nn.init.ones_(part.weight)
+            if part.bias is not None:
+                nn.init.zeros_(part.bias)

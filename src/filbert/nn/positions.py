@@ -1,0 +1,61 @@
+"""Where a token stands: three ways to tell a model, each a small module of its own.
+
+Legend: T tokens in the pack, D width, H heads, K head width.
+A table (learned or sinusoidal) is added once to the input; a rotation turns queries and keys in every layer.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+
+class Learned(nn.Embedding):
+    """A learned table of max_length rows, added to the input (Devlin et al. 2019)."""
+
+    def __init__(self, max_length: int, width: int) -> None:
+        super().__init__(max_length, width)
+
+
+class Sinusoidal(nn.Module):
+    """Fixed sines and cosines, added to the input (Vaswani et al. 2017, §3.5)."""
+
+    weight: Tensor
+
+    def __init__(self, max_length: int, width: int) -> None:
+        super().__init__()
+        place = torch.arange(max_length, dtype=torch.float64).unsqueeze(1)
+        rate = torch.exp(torch.arange(0, width, 2, dtype=torch.float64) * (-math.log(10_000.0) / width))
+        table = torch.zeros(max_length, width, dtype=torch.float64)
+        table[:, 0::2] = torch.sin(place * rate)
+        table[:, 1::2] = torch.cos(place * rate[: width // 2])
+        self.register_buffer("weight", table.float(), persistent=False)
+
+    def forward(self, positions_T: Tensor) -> Tensor:
+        """[T, D] rows of the table."""
+        return self.weight[positions_T]
+
+
+class Rotary(nn.Module):
+    """Turns each pair (i, i + K/2) of a query or key by an angle that grows with its place (Su et al. 2021)."""
+
+    rate: Tensor
+
+    def __init__(self, head_width: int, theta: float) -> None:
+        super().__init__()
+        half = torch.arange(0, head_width, 2, dtype=torch.int64).float() / head_width
+        self.register_buffer("rate", 1.0 / theta**half, persistent=False)
+
+    def angles(self, positions_T: Tensor) -> tuple[Tensor, Tensor]:
+        """cos and sin, each [T, 1, K], computed once per pack and shared by all layers of one theta."""
+        angle_TK = torch.outer(positions_T.float(), self.rate.float()).repeat(1, 2)
+        return angle_TK.cos().unsqueeze(1), angle_TK.sin().unsqueeze(1)
+
+
+def turned(x_THK: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
+    """x rotated by those angles, in x's own precision."""
+    cos, sin = angles
+    one, two = x_THK.float().chunk(2, dim=-1)
+    return (x_THK.float() * cos + torch.cat((-two, one), dim=-1) * sin).to(x_THK.dtype)

