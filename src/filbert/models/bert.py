@@ -253,7 +253,50 @@ def modern_names(config: Config, parts: tuple[str, ...]) -> Iterator[tuple[str, 
         yield "mlm.dense.weight", ("head.dense.weight",)
         yield "mlm.norm.weight", ("head.norm.weight",)
         yield "mlm.bias", ("decoder.bias",)
+    for part in parts:  # transformers has no such heads on ModernBERT: it passes over them and loads the rest
+        if part != "mlm":
+            ours = part if part in ("pooler", "nsp") else f"heads.{part}"
+            for kind in ("weight", "bias"):
+                yield f"{ours}.{kind}", (f"filbert.{ours}.{kind}",)
 
 
 ENCODER_PREFIX = {"bert": "bert.", "modernbert": "model."}  # where a head stands beside the encoder
-HEAD_NAMES = ("cls.", "classifier.", "qa_outputs.", "head.", "decoder.")
+HEAD_NAMES = ("cls.", "classifier.", "qa_outputs.", "head.", "decoder.", "filbert.")
+
+
+def shapes(config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor in such a Bert's state_dict, told without building one: folders are checked by it."""
+    width, biased = config.width, config.norm == "post"
+    found: dict[str, tuple[int, ...]] = {"embeddings.words.weight": (config.vocab_size, width)}
+    if config.positions == "learned":
+        found["embeddings.positions.weight"] = (config.max_length, width)
+    if config.segments:
+        found["embeddings.segments.weight"] = (config.segments, width)
+
+    def add(name: str, outputs: int, inputs: int | None = None, bias: bool = biased) -> None:
+        found[f"{name}.weight"] = (outputs,) if inputs is None else (outputs, inputs)
+        if bias:
+            found[f"{name}.bias"] = (outputs,)
+
+    add("embeddings.norm", width)
+    for i in range(config.layers):
+        add(f"layers.{i}.attention.qkv", 3 * width, width)
+        add(f"layers.{i}.attention.out", width, width)
+        add(f"layers.{i}.feed.up", config.inner * (2 if config.feedforward == "geglu" else 1), width)
+        add(f"layers.{i}.feed.down", width, config.inner)
+        add(f"layers.{i}.feed_norm", width)
+        if i or biased:
+            add(f"layers.{i}.attention_norm", width)
+    if not biased:
+        add("final_norm", width)
+    if "mlm" in parts:
+        add("mlm.dense", width, width)
+        add("mlm.norm", width)
+        found["mlm.bias"] = (config.vocab_size,)
+    outputs = {"labels": labels, "tokens": labels, "span": 2, "choice": 1}
+    for part in parts:
+        if part in outputs:
+            add(f"heads.{part}", outputs[part], width, bias=True)
+        elif part != "mlm":
+            add(part, width if part == "pooler" else 2, width, bias=True)
+    return found

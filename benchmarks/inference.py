@@ -1,0 +1,278 @@
+"""CPU batch encoding against the peers: comes in a model shape, goes out a table of seconds, ratios and verdicts.
+
+.venv/bin/python benchmarks/inference.py                         MiniLM, one thread, five rounds
+.venv/bin/python benchmarks/inference.py --threads 2             both cores: the ratios are of wall seconds
+.venv/bin/python benchmarks/inference.py --shape base --json out.json
+.venv/bin/python benchmarks/inference.py --skip filbert --rounds 1 --scale 0.1      a smoke run of the peers
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import timing
+import workloads as loads
+from peers import CONTENDERS, Setup, base_folder, minilm_folder
+from worker import REFERENCE, Broken, Worker, prepared, set_environment
+
+OURS = "filbert"
+TOLERANCE = 1e-3
+# ../shared/ANCHORS.md, "CPU targets": at least so many times less CPU than the peer in the same run.
+TARGETS: dict[str, dict[str, float]] = {
+    "mixed": {"pipeline-32": 5.0, "sdpa": 1.3, "onnxruntime": 1.2, "onnxruntime-fused": 1.2, "ctranslate2": 1.15},
+    "arrival": dict.fromkeys(set(CONTENDERS) - {OURS, "pipeline-1"}, 4.5),
+    "one": {"onnxruntime": 1 / 1.1, "onnxruntime-fused": 1 / 1.1},
+}
+
+
+class Race:
+    """The workers of one run, the batch sizes they chose and the samples they gave."""
+
+    def __init__(self, args: argparse.Namespace, setup: Setup) -> None:
+        self.args = args
+        made = loads.workloads(setup.folder, seed=args.seed, scale=args.scale)
+        self.workloads = {name: made[name] for name in args.workloads if name in made}
+        self.folder = setup.folder
+        self.workers: dict[str, Worker] = {}
+        self.broken: dict[str, str] = {}
+        self.wrong: set[str] = set()
+        self.batches: dict[tuple[str, str], int] = {}
+        self.differences: dict[str, dict[str, float]] = {}
+        self.samples: dict[str, dict[str, list[timing.Sample]]] = {name: {} for name in self.workloads}
+        for name in args.contenders:
+            self._start(name, setup)
+
+    def _start(self, name: str, setup: Setup) -> None:
+        _say(f"building {name}")
+        try:
+            prepared(name, setup)
+            self.workers[name] = Worker(name, setup)
+        except Broken as error:
+            self.broken[name] = str(error)
+            _say(f"  left out: {error}")
+
+    def close(self) -> None:
+        """Ends every worker."""
+        for worker in self.workers.values():
+            worker.close()
+
+    def runners(self, workload: str) -> list[str]:
+        """Who takes part in a workload."""
+        return [name for name in self.workers if workload not in CONTENDERS[name].skips]
+
+    def batch(self, workload: str, name: str) -> int:
+        """The batch size a contender uses for a workload."""
+        if self.workloads[workload].one_padded_batch:
+            return loads.ARRIVAL_BATCH
+        return self.batches.get((workload, name), loads.ARRIVAL_BATCH)
+
+    def check(self, setup: Setup) -> None:
+        """Drops every contender that disagrees with `transformers` on any text: a wrong fast answer cannot win."""
+        _say("checking that all agree with transformers")
+        truth_worker = Worker(REFERENCE, setup)
+        for workload in self.workloads.values():
+            truth = truth_worker.vectors(workload, 1)
+            for name in self.runners(workload.name):
+                self._compare(name, workload, truth)
+        truth_worker.close()
+
+    def _compare(self, name: str, workload: loads.Workload, truth: np.ndarray) -> None:
+        try:
+            found = self.workers[name].vectors(workload, self.batch(workload.name, name))
+            if found.shape != truth.shape:
+                raise Broken(f"{name}: {workload.name}: shape {found.shape}, not {truth.shape}")
+            off = float(np.abs(found - truth).max())
+            self.differences.setdefault(name, {})[workload.name] = off
+            if not off <= TOLERANCE:  # NaN is wrong too
+                worst = int(np.abs(found - truth).max(1).argmax())
+                raise Broken(f"{name}: {workload.name}: differs by {off:.2g} on text {worst}, allowed {TOLERANCE}")
+        except Broken as error:
+            self.broken[name] = str(error)
+            self.wrong.add(name)
+            self.workers.pop(name).close()
+            _say(f"  WRONG, left out: {error}")
+
+    def sweep(self) -> None:
+        """Finds each contender's best batch size for each workload: the least CPU (one thread) or wall (more)."""
+        for workload in self.workloads.values():
+            for name in self.runners(workload.name):
+                self.batches[workload.name, name] = self._best_batch(workload, name)
+
+    def _best_batch(self, workload: loads.Workload, name: str) -> int:
+        sizes = CONTENDERS[name].batches
+        if not sizes or workload.one_padded_batch or workload.per_call:
+            return loads.ARRIVAL_BATCH
+        if self.args.batch:
+            return self.args.batch
+        same_lengths = self.batches.get(("mixed", name))
+        if workload.name == "arrival-split" and same_lengths:
+            return same_lengths
+        _say(f"choosing {name}'s batch size for {workload.name}")
+        costs = {size: self._least(workload, name, size) for size in sizes}
+        return min(costs, key=costs.__getitem__)
+
+    def _least(self, workload: loads.Workload, name: str, size: int) -> float:
+        passes = [self.workers[name].sample(workload, size) for _ in range(self.args.sweep_passes)]
+        return min(_cost(sample, self.args.threads) for sample in passes)
+
+    def run(self) -> None:
+        """Every round runs every contender once on every workload, in a rotated order."""
+        for turn in range(self.args.rounds):
+            for workload in self.workloads.values():
+                _say(f"round {turn + 1} of {self.args.rounds}: {workload.name}")
+                for name in timing.rotated(self.runners(workload.name), turn):
+                    sample = self.workers[name].sample(workload, self.batch(workload.name, name))
+                    self.samples[workload.name].setdefault(name, []).append(sample)
+
+    def comparison(self, workload: str, name: str) -> dict[str, Any]:
+        """One line of the table as numbers."""
+        samples = self.samples[workload][name]
+        line: dict[str, Any] = {
+            "cpu_s": asdict(timing.spread([sample.cpu_s for sample in samples])),
+            "wall_s": asdict(timing.spread([sample.wall_s for sample in samples])),
+            "batch": self.batch(workload, name) if CONTENDERS[name].batches else None,
+            "max_difference": self.differences.get(name, {}).get(workload),
+            "samples": timing.samples_as_json(samples),
+        }
+        ours = self.samples[workload].get(OURS)
+        if ours and name != OURS:
+            threads = self.args.threads
+            ratio = timing.ratios([_cost(s, threads) for s in ours], [_cost(s, threads) for s in samples])
+            target = self._target(workload, name)
+            verdict = timing.verdict(ratio.median, target)
+            line |= {"ratio": asdict(ratio), "target": target, "verdict": verdict}
+        return line
+
+    def _target(self, workload: str, name: str) -> float | None:
+        if self.args.shape != "minilm" or self.args.threads != 1:  # the targets were set for this case alone
+            return None
+        return TARGETS.get(workload, {}).get(name)
+
+    def results(self) -> dict[str, Any]:
+        """Everything, for --json."""
+        fields = ("shape", "pool", "threads", "rounds", "seed", "scale")
+        return {
+            "machine": timing.machine(),
+            "settings": {name: getattr(self.args, name) for name in fields},
+            "clock": "cpu_s" if self.args.threads == 1 else "wall_s",
+            "lengths": {name: loads.histogram(load.texts, self.folder) for name, load in self.workloads.items()},
+            "left_out": self.broken,
+            "workloads": {
+                workload: {name: self.comparison(workload, name) for name in CONTENDERS if name in found}
+                for workload, found in self.samples.items()
+            },
+        }
+
+
+def tables(results: dict[str, Any], made: dict[str, loads.Workload]) -> str:
+    """The results as text."""
+    settings, facts = results["settings"], results["machine"]
+    parts = [
+        f"{settings['shape']}, fp32, pool {settings['pool']}, threads {settings['threads']}, "
+        f"{settings['rounds']} rounds; {facts['cpu']}, {facts['cores']} cores, {' '.join(facts['instructions'])}, "
+        f"load {facts['load_average']:.2f}",
+        f"times = peer / {OURS} in {results['clock']}, median of the rounds' own ratios; (lowest-highest)",
+    ]
+    for name, lines in results["workloads"].items():
+        parts += ["", _title(made[name], results["lengths"][name]), _table(made[name], lines)]
+    parts += ["", *(f"left out: {reason}" for reason in results["left_out"].values())]
+    return "\n".join(parts).rstrip()
+
+
+def _title(workload: loads.Workload, lengths: dict[str, Any]) -> str:
+    buckets = ", ".join(f"{edges}: {num}" for edges, num in lengths["buckets"].items() if num)
+    return (
+        f"{workload.name.upper()}: {lengths['num_texts']} texts, {workload.note}; tokens mean {lengths['mean']}, "
+        f"median {lengths['median']}, {lengths['min']}-{lengths['max']} ({buckets})"
+    )
+
+
+def _table(workload: loads.Workload, lines: dict[str, Any]) -> str:
+    unit, factor, digits = ("ms", 1e3, 1) if workload.per_call else ("s", 1.0, 2)
+
+    def cell(values: dict[str, float]) -> str:
+        return timing.Spread(**{key: value * factor for key, value in values.items()}).text(digits)
+
+    rows = []
+    for name, line in lines.items():
+        ratio = timing.Spread(**line["ratio"]).text() if "ratio" in line else "-"
+        target = f">= {line['target']:.2f}" if line.get("target") else "-"
+        batch = str(line["batch"] or "-")
+        rows.append([name, batch, cell(line["cpu_s"]), cell(line["wall_s"]), ratio, target, line.get("verdict", "")])
+    return timing.table(["contender", "batch", f"CPU {unit}", f"wall {unit}", "times", "target", ""], rows)
+
+
+def _cost(sample: timing.Sample, threads: int) -> float:
+    """CPU seconds on one thread; with more, spinning threads make CPU seconds meaningless, so wall seconds."""
+    return sample.cpu_s if threads == 1 else sample.wall_s
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--shape", choices=("minilm", "base"), default="minilm")
+    parser.add_argument("--pool", choices=("cls", "mean"), default="cls")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--workloads", type=_names, default=list(loads.DEFAULT))
+    parser.add_argument("--only", type=_names, default=[], help=f"contenders, of {', '.join(CONTENDERS)}")
+    parser.add_argument("--skip", type=_names, default=[], help="contenders to leave out")
+    parser.add_argument("--compile", action="store_true", help="add torch.compile (minutes to build)")
+    parser.add_argument("--batch", type=int, help="one batch size for all, instead of each peer's best")
+    parser.add_argument("--sweep-passes", type=int, default=2)
+    parser.add_argument("--scale", type=float, help="share of the texts; 1 for minilm, 0.27 (32 mixed texts) for base")
+    parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--ours", type=Path, help="a folder that filbert alone loads, such as its ONNX export")
+    parser.add_argument("--cache", type=Path, default=Path(__file__).resolve().parent / ".cache")
+    parser.add_argument("--json", type=Path, help="write everything, every sample included")
+    args = parser.parse_args(argv)
+    args.contenders = [name for name in args.only or CONTENDERS if name not in args.skip]
+    if not args.compile and "compile" not in args.only:
+        args.contenders = [name for name in args.contenders if name != "compile"]
+    args.scale = args.scale or (1.0 if args.shape == "minilm" else 0.27)
+    known = {"contender": (args.contenders, CONTENDERS), "workload": (args.workloads, loads.NAMES)}
+    for kind, (given, allowed) in known.items():
+        for name in given:
+            if name not in allowed:
+                parser.error(f"{kind} {name!r} is not one of {', '.join(allowed)}")
+    return args
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the race; 1 where a contender answered wrongly or ours did not run."""
+    args = _arguments(argv)
+    set_environment(args.threads)
+    args.cache.mkdir(parents=True, exist_ok=True)
+    folder = minilm_folder() if args.shape == "minilm" else base_folder(args.cache)
+    setup = Setup(folder=folder, cache=args.cache, pool=args.pool, threads=args.threads, ours=args.ours)
+    race = Race(args, setup)
+    try:
+        race.sweep()
+        race.check(setup)
+        race.run()
+    finally:
+        race.close()
+    results = race.results()
+    print(tables(results, race.workloads))
+    if args.json:
+        args.json.write_text(json.dumps(results, indent=1) + "\n")
+    return 1 if race.wrong or OURS in race.broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

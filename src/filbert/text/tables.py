@@ -1,0 +1,213 @@
+"""CSV, TSV, JSON-lines and Parquet files come in; their rows go out, each with the line it began on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+from filbert.core.errors import InputError, needed
+from filbert.core.files import regular_file
+from filbert.text.streams import COMPRESSIONS, Reading, stem_and_suffix, whole_lines
+
+Cells = tuple[int, list[str]]  # (line, cells)
+Row = tuple[int, dict[str, Any]]  # (line, or row number for Parquet; column -> value)
+
+KINDS = {
+    ".txt": "text",
+    ".text": "text",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".jsonl": "json",
+    ".ndjson": "json",
+    ".json": "json",
+    ".parquet": "parquet",
+}
+QUOTE_LIMIT_CHARS = 64 * 2**20  # a quote that is never closed must not swallow a corpus
+
+
+def kind(source: str) -> str:
+    """'text', 'csv', 'tsv', 'json' or 'parquet', by the suffix; whatever is not known is text."""
+    return KINDS.get(stem_and_suffix(source)[1], "text")
+
+
+def rows(source: str, reading: Reading, delimiter: str | None = None) -> Iterator[Row]:
+    """The rows of a table with a header, or of JSON lines, as dictionaries."""
+    what = kind(source)
+    if what == "parquet":
+        return parquet_rows(source, reading)
+    if what == "json" or (what == "text" and delimiter is None):
+        return json_rows(source, reading)
+    return headed(source, cells(source, reading, delimiter or {"tsv": "\t"}.get(what, "")), reading)
+
+
+# -- comma- and tab-separated ------------------------------------------------------------------------------------
+
+
+def cells(source: str, reading: Reading, delimiter: str = "") -> Iterator[Cells]:
+    """The rows of a delimited file, header included if there is one; an empty delimiter is told from the first line.
+
+    Commas and semicolons: RFC 4180, a quoted cell may hold delimiters, line ends and doubled quotes.
+    Tabs: no quoting, as in the TSV format proper; a quotation mark is text like any other.
+    """
+    lines = whole_lines(source, reading)
+    first = next(lines, None)
+    if first is None:
+        return
+    delimiter = delimiter or header_delimiter(first[1])
+    record = _Record(source, lines, delimiter, reading)
+    number, line = first
+    while True:
+        if not line:
+            reading.report.num_blank += 1
+        elif delimiter == "\t" or '"' not in line:
+            yield number, line.split(delimiter)
+        elif (row := record.cells(number, line)) is not None:
+            yield number, row
+        following = next(lines, None)
+        if following is None:
+            return
+        number, line = following
+
+
+def header_delimiter(header: str) -> str:
+    """Comma, unless the first line has none and a semicolon or tab instead."""
+    return "," if "," in header else "\t" if "\t" in header else ";" if ";" in header else ","
+
+
+class _Record:
+    """Parses the records that hold quotation marks; takes further lines while a quoted cell is open."""
+
+    def __init__(self, source: str, lines: Iterator[tuple[int, str]], delimiter: str, reading: Reading) -> None:
+        self.source, self.lines, self.delimiter, self.reading = source, lines, delimiter, reading
+
+    def cells(self, number: int, line: str) -> list[str] | None:
+        """The record's cells, or None after a fault."""
+        found: list[str] = []
+        place = 0
+        while True:
+            if line.startswith('"', place):
+                quoted = self._quoted(number, line, place + 1)
+                if quoted is None:
+                    return None
+                cell, line, place = quoted
+                if place < len(line) and line[place] != self.delimiter:
+                    message = 'a quoted cell goes on after its closing quotation mark; write "" for a quote inside it.'
+                    self.reading.fault(self.source, number, message)
+                    return None
+                found.append(cell)
+            else:
+                end = line.find(self.delimiter, place)
+                end = len(line) if end < 0 else end
+                found.append(line[place:end])
+                place = end
+            if place >= len(line):
+                return found
+            place += 1
+
+    def _quoted(self, number: int, line: str, place: int) -> tuple[str, str, int] | None:
+        """The cell that opens before `place`, the line on which it closes, and the place after its closing quote."""
+        parts: list[str] = []
+        num_chars = 0
+        while True:
+            end = line.find('"', place)
+            if end < 0:
+                parts.append(line[place:] + "\n")
+                num_chars += len(line) - place + 1
+                following = next(self.lines, None)
+                if following is None or num_chars > QUOTE_LIMIT_CHARS:
+                    self.reading.fault(self.source, number, "the quotation mark opened on this line is never closed.")
+                    return None
+                line, place = following[1], 0
+            elif line.startswith('"', end + 1):
+                parts.append(line[place : end + 1])
+                num_chars += end + 1 - place
+                place = end + 2
+            else:
+                parts.append(line[place:end])
+                return "".join(parts), line, end + 1
+
+
+def headed(source: str, table: Iterator[Cells], reading: Reading) -> Iterator[Row]:
+    """Rows as dictionaries under the names of the first; a row of another width is a fault, as is a name twice."""
+    first = next(table, None)
+    if first is None:
+        return
+    number, names = first[0], [name.strip() for name in first[1]]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        reading.fault(source, number, f"the column {min(twice)!r} stands twice in the header; rename one.")
+        return
+    for line, row in table:
+        if len(row) == len(names):
+            yield line, dict(zip(names, row, strict=True))
+        else:
+            reading.fault(source, line, ragged(len(row), f"the header has {len(names)}: {', '.join(names)}"))
+
+
+def ragged(num_found: int, standard: str, delimiter: str = ",") -> str:
+    """The sentence for a row that is too short or too long."""
+    advice = "a tab cannot stand inside a cell" if delimiter == "\t" else "quote a cell that has a delimiter in it"
+    return f"has {num_found} cells, but {standard}; {advice}."
+
+
+# -- JSON lines --------------------------------------------------------------------------------------------------
+
+
+def json_rows(source: str, reading: Reading) -> Iterator[Row]:
+    """One JSON object per line; blank lines are skipped and counted."""
+    lines = whole_lines(source, reading)
+    coming = next(lines, None)
+    while coming is not None:
+        (number, line), coming = coming, next(lines, None)
+        if not line or line.isspace():
+            reading.report.num_blank += 1
+            continue
+        try:
+            value = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            reading.fault(source, number, _broken_json(line, error, is_last=coming is None))
+            continue
+        if isinstance(value, dict):
+            yield number, value
+        else:
+            reading.fault(source, number, f"holds a JSON {_json_type(value)}, but one object {{…}} per line is needed.")
+
+
+def _broken_json(line: str, error: Exception, is_last: bool) -> str:
+    if is_last:
+        return f"the file ends in the middle of a JSON object ({error}); it was cut short, so copy or write it again."
+    if line.strip() in ("{", "["):
+        return "the JSON goes over several lines, but one object per line is needed (JSON lines)."
+    return f"is not a JSON object ({error}); one object per line is needed."
+
+
+def _json_type(value: Any) -> str:
+    names = {list: "array", str: "string", bool: "boolean", int: "number", float: "number", type(None): "null"}
+    return names.get(type(value), type(value).__name__)
+
+
+# -- Parquet -----------------------------------------------------------------------------------------------------
+
+
+def parquet_rows(source: str, reading: Reading) -> Iterator[Row]:
+    """The rows of a Parquet file in batches of 256, so that a large file need not fit."""
+    parquet = needed("pyarrow.parquet", "data")
+    arrow = needed("pyarrow", "data")
+    path = regular_file(source)
+    if path.suffix.lower() in COMPRESSIONS:
+        raise InputError(f"{source}: Parquet is compressed within; unpack the outer compression first.")
+    reading.report.num_bytes += path.stat().st_size
+    try:
+        with parquet.ParquetFile(path) as file:
+            number = 0
+            for batch in file.iter_batches(batch_size=256):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield number, row
+    except (arrow.ArrowException, OSError) as error:
+        reading.fault(source, 0, f"is not a Parquet file that can be read ({str(error).partition(chr(10))[0]}).")
+    except UnicodeDecodeError:
+        reading.fault(
+            source, 0, f"a string after row {number:,} is not UTF-8; write the file again with clean strings."
+        )

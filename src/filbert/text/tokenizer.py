@@ -1,0 +1,431 @@
+"""WordPiece as BERT has it: texts in, token ids out, with offsets that slice the texts as given.
+
+The reference is google-research/bert's tokenization. Texts are joined and cut into words by one pass over arrays
+(see characters.py); each distinct word is split into pieces once and remembered, so running text costs a look-up.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from array import array
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from filbert.core.errors import InputError
+from filbert.core.records import Encoding, Ints
+from filbert.text import vocab
+from filbert.text.characters import CODE_POINTS, Characters, is_cjk, is_punctuation
+from filbert.text.vocab import PREFIX, SPECIALS
+
+CHUNK = 2**18  # characters looked at together: large enough for NumPy, small enough for the cache
+MEMO_WORDS = 2**18  # words remembered, about 50 MB; then all are forgotten, which costs little
+MEMO_PIECES = 2**22
+MEMO_CHARS = 256  # longer words are not worth remembering
+
+
+_NOWHERE: dict[str, Any] = {}  # where a walk down the tree of pieces ends
+
+
+class Tokens(NamedTuple):
+    """One text's tokens without special ones: N ids and the characters they came from."""
+
+    ids: Ints  # [N]
+    starts: Ints  # [N]
+    ends: Ints  # [N]
+
+    def cut(self, start: int, end: int | None) -> Tokens:
+        """The tokens from start to end."""
+        return Tokens(self.ids[start:end], self.starts[start:end], self.ends[start:end])
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """The tokens of many texts in one row; text b has boundaries[b]:boundaries[b+1], offsets count from its start."""
+
+    ids: Ints  # [T]
+    starts: Ints  # [T]
+    ends: Ints  # [T]
+    boundaries: npt.NDArray[np.int64]  # [B+1]
+
+    def __len__(self) -> int:
+        return len(self.boundaries) - 1
+
+    def __getitem__(self, index: int) -> Tokens:
+        start, end = self.boundaries[index], self.boundaries[index + 1]
+        return Tokens(self.ids[start:end], self.starts[start:end], self.ends[start:end])
+
+    def __iter__(self) -> Iterator[Tokens]:
+        return (self[index] for index in range(len(self)))
+
+
+@dataclass(frozen=True, slots=True)
+class TokenEncoding(Encoding):
+    """An Encoding that knows its tokens' names; what `encode` gives."""
+
+    vocabulary: Sequence[str] = field(repr=False, compare=False)
+
+    @property
+    def tokens(self) -> list[str]:
+        """The tokens as the vocabulary writes them."""
+        return [self.vocabulary[index] for index in self.ids.tolist()]
+
+    @property
+    def offsets(self) -> list[tuple[int, int]]:
+        """(start, end) of each token in the text it came from; (0, 0) for special tokens."""
+        return list(zip(self.starts.tolist(), self.ends.tolist(), strict=True))
+
+
+class _Memo(dict[str, int]):
+    """Word -> entry; entry e has pieces edges[e]:edges[e+1]. A word not met before is split when it is asked for."""
+
+    def __init__(self, tokens: Sequence[str], unknown: int, characters: Characters, max_word_chars: int) -> None:
+        super().__init__()
+        self.characters, self.unknown, self.max_word_chars = characters, unknown, max_word_chars
+        self.first, self.later = _tree(tokens)
+        self.alone = np.full(CODE_POINTS, -1, dtype=np.int32)  # id of each character met that stands alone
+        self.forget()
+
+    def forget(self) -> None:
+        """Empties the memory."""
+        self.clear()
+        self.edges = array("i", [0])
+        self.ids, self.starts, self.ends = array("i"), array("i"), array("i")
+
+    @property
+    def full(self) -> bool:
+        """Whether it is time to forget."""
+        return len(self.edges) > MEMO_WORDS or len(self.ids) > MEMO_PIECES
+
+    def __missing__(self, word: str) -> int:
+        entry = len(self.edges) - 1
+        for index, start, end in self.split(word):
+            self.ids.append(index)
+            self.starts.append(start)
+            self.ends.append(end)
+        self.edges.append(len(self.ids))
+        if len(word) <= MEMO_CHARS:
+            self[word] = entry
+        return entry
+
+    def split(self, word: str) -> list[tuple[int, int, int]]:
+        """The word's pieces as (id, start, end): the longest that fits, again and again, or one [UNK] for it all."""
+        folded = self.characters.folded(word, self.max_word_chars)
+        if folded is None:
+            return [(self.unknown, 0, len(word))]
+        text, begins, finishes = folded.text, folded.begins, folded.finishes
+        pieces = []
+        start, tree = 0, self.first
+        while start < len(text):
+            found, end, node = -1, start, tree
+            for place in range(start, len(text)):
+                node = node.get(text[place], _NOWHERE)
+                if not node:
+                    break
+                if "" in node:
+                    found, end = node[""], place + 1
+            if found < 0:
+                return [(self.unknown, 0, len(word))]
+            pieces.append((found, begins[start], finishes[end - 1]))
+            start, tree = end, self.later
+        return pieces
+
+    def places_of(self, words: Sequence[str]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+        """Where each word's pieces begin in the memory, and how many they are."""
+        entries = np.fromiter(map(self.__getitem__, words), dtype=np.intp, count=len(words))
+        edges = _view(self.edges)
+        firsts = edges.take(entries).astype(np.intp)
+        return firsts, edges.take(entries + 1) - firsts
+
+    def ids_of(self, codes: npt.NDArray[np.intp]) -> Ints:
+        """The ids of characters that stand alone."""
+        ids = self.alone.take(codes)
+        if ids.size and ids.min() < 0:
+            new = np.unique(codes[ids < 0])
+            self.alone[new] = [self.split(chr(code))[0][0] for code in new.tolist()]
+            ids = self.alone.take(codes)
+        return ids
+
+
+def _tree(tokens: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Two trees of characters, for pieces that begin a word and for the later ones; the id hangs under ''."""
+    first: dict[str, Any] = {}
+    later: dict[str, Any] = {}
+    for index, token in enumerate(tokens):
+        continues = token.startswith(PREFIX) and len(token) > len(PREFIX)
+        node = later if continues else first
+        for char in token[len(PREFIX) :] if continues else token:
+            node = node.setdefault(char, {})
+        if node is not first:
+            node[""] = index
+    return first, later
+
+
+class Tokenizer:
+    """A vocabulary and how text is cut to fit it; made by hand from tokens, or with `Tokenizer.load(path)`.
+
+    `added` are further tokens, numbered after the others, that are found in the raw text before anything else.
+    """
+
+    def __init__(
+        self,
+        tokens: Sequence[str],
+        lowercase: bool = True,
+        strip_accents: bool | None = None,
+        split_cjk: bool = True,
+        max_word_chars: int = 200,
+        added: Sequence[str] = (),
+    ) -> None:
+        settings = vocab.Vocabulary(tuple(tokens), lowercase, strip_accents, split_cjk, max_word_chars, tuple(added))
+        self.settings = settings
+        self.vocabulary = settings.all_tokens()
+        self._ids = {token: index for index, token in enumerate(self.vocabulary)}
+        vocab.check(self.vocabulary)
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (self._ids[name] for name in SPECIALS)
+        self.characters = Characters(lowercase, strip_accents, split_cjk)
+        self._memo: _Memo | None = None  # built when first needed: a tree of 30,000 tokens takes 50 ms
+        self._lock = threading.Lock()
+        self._added_pattern = _alternatives(settings.added)
+        self._control_pattern = _alternatives((*settings.added, *SPECIALS))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        kept = self.settings
+        settings = (kept.lowercase, kept.strip_accents, kept.split_cjk, kept.max_word_chars, kept.added)
+        return Tokenizer, (kept.tokens, *settings)
+
+    @property
+    def lowercase(self) -> bool:
+        """Whether case and, unless said otherwise, accents are taken away."""
+        return self.settings.lowercase
+
+    @staticmethod
+    def load(path: Path | str, lowercase: bool | None = None) -> Tokenizer:
+        """A tokenizer from vocab.txt, tokenizer.json or a folder that holds either; `lowercase` overrides the file."""
+        read = vocab.read(path)
+        cased = read.lowercase if lowercase is None else lowercase
+        return Tokenizer(read.tokens, cased, read.strip_accents, read.split_cjk, read.max_word_chars, read.added)
+
+    def save(self, folder: Path | str, max_length: int | None = None) -> None:
+        """Writes vocab.txt, tokenizer.json and tokenizer_config.json, which transformers reads as well."""
+        vocab.write(self.settings, Path(folder), max_length)
+
+    @property
+    def vocab_size(self) -> int:
+        """How many ids there are."""
+        return len(self.vocabulary)
+
+    @property
+    def special_ids(self) -> tuple[int, ...]:
+        """The ids of [PAD] [UNK] [CLS] [SEP] [MASK]."""
+        return (self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id)
+
+    @property
+    def continues(self) -> npt.NDArray[np.bool_]:
+        """[V] whether the token goes on with the word before it."""
+        return np.array([_continues(token) for token in self.vocabulary])
+
+    def id_of(self, token: str) -> int:
+        """The token's id; an unknown one is refused, since [UNK] has an id of its own."""
+        if token not in self._ids:
+            raise InputError(f"the token {token!r} is not one of the {self.vocab_size:,} in the vocabulary.")
+        return self._ids[token]
+
+    def token_of(self, index: int) -> str:
+        """The token with that id."""
+        if not 0 <= index < self.vocab_size:
+            raise InputError(f"the token id {index} is not between 0 and {self.vocab_size - 1}.")
+        return self.vocabulary[index]
+
+    def __contains__(self, token: str) -> bool:
+        return token in self._ids
+
+    def tokens(self, encoding: Encoding) -> list[str]:
+        """The names of an encoding's tokens."""
+        return [self.vocabulary[index] for index in encoding.ids.tolist()]
+
+    def encode(self, text: str, pair: str | None = None, specials: bool = False) -> TokenEncoding:
+        """[CLS] text [SEP], or [CLS] text [SEP] pair [SEP]; with `specials`, "[MASK]" in the text is the mask."""
+        texts = [text] if pair is None else [text, pair]
+        return self.assembled(*self.pieces(texts, specials=specials))
+
+    def encode_batch(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> list[TokenEncoding]:
+        """`encode` for many texts at once, which is much faster than one by one."""
+        if pairs is None:
+            return [self.assembled(tokens) for tokens in self.pieces(texts)]
+        if len(pairs) != len(texts):
+            raise InputError(f"there are {len(texts)} texts but {len(pairs)} pairs; each text needs one.")
+        both = zip(self.pieces(texts), self.pieces(pairs), strict=True)
+        return [self.assembled(first, second) for first, second in both]
+
+    def assembled(self, first: Tokens, second: Tokens | None = None) -> TokenEncoding:
+        """Tokens with [CLS] and [SEP] around them, as the model reads them."""
+        sizes = [1, len(first.ids), 1] + ([len(second.ids), 1] if second is not None else [])
+        parts = np.repeat(np.array([-1, 0, -1, 1, -1][: len(sizes)], dtype=np.int32), sizes)
+        segments = np.repeat(np.array([0, 0, 0, 1, 1][: len(sizes)], dtype=np.int32), sizes)
+        ids = np.full(len(parts), self.sep_id, dtype=np.int32)
+        ids[0] = self.cls_id
+        starts, ends = np.zeros_like(ids), np.zeros_like(ids)
+        for part, tokens in enumerate((first, second)):
+            if tokens is not None:
+                inside = parts == part
+                ids[inside], starts[inside], ends[inside] = tokens
+        return TokenEncoding(ids, segments, parts, starts, ends, self.vocabulary)
+
+    def pieces(self, texts: Sequence[str], limit: int | None = None, specials: bool = False) -> Pieces:
+        """The tokens of many texts, without [CLS] and [SEP]; at most `limit` of each, and no more are ever made."""
+        pattern = self._control_pattern if specials else self._added_pattern
+        if pattern is not None and any(map(pattern.search, texts)):
+            return _joined([self._with_controls(text, pattern).cut(0, limit) for text in texts])
+        parts: list[Tokens] = []
+        sizes: list[npt.NDArray[np.int64]] = []
+        for group in _groups(texts):
+            tokens, counts = self._long(group[0], limit) if len(group[0]) > CHUNK else self._short(group, limit)
+            parts.append(tokens)
+            sizes.append(counts)
+        boundaries = np.concatenate([np.zeros(1, np.int64), *sizes]).cumsum()
+        return Pieces(*_concatenated(parts), boundaries)
+
+    def _short(self, texts: Sequence[str], limit: int | None) -> tuple[Tokens, npt.NDArray[np.int64]]:
+        """The tokens of a group of short texts, read as one text with line breaks between, and their counts."""
+        tokens = self._read(self.characters.settled("\n".join(texts)))
+        begins = np.zeros(len(texts) + 1, dtype=np.int64)
+        np.cumsum([len(text) + 1 for text in texts], out=begins[1:])
+        edges = np.searchsorted(tokens.starts, begins)
+        counts = np.diff(edges)
+        shift = np.repeat(begins[:-1], counts).astype(np.int32)
+        tokens = Tokens(tokens.ids, tokens.starts - shift, tokens.ends - shift)
+        if limit is not None and counts.max(initial=0) > limit:
+            kept = np.arange(len(shift)) - np.repeat(edges[:-1], counts) < limit
+            tokens = Tokens(tokens.ids[kept], tokens.starts[kept], tokens.ends[kept])
+            counts = np.minimum(counts, limit)
+        return tokens, counts
+
+    def _long(self, text: str, limit: int | None) -> tuple[Tokens, npt.NDArray[np.int64]]:
+        """The tokens of one long text, read a stretch at a time and no further than the limit asks, and their count."""
+        text = self.characters.settled(text)
+        parts: list[Tokens] = []
+        start = count = 0
+        while start < len(text) and (limit is None or count < limit):
+            end = self.characters.cut(text, start, CHUNK)
+            ids, starts, ends = self._read(text[start:end])
+            parts.append(Tokens(ids, starts + start, ends + start))
+            count += len(ids)
+            start = end
+        tokens = _concatenated(parts).cut(0, limit)
+        return tokens, np.array([len(tokens.ids)])
+
+    def _read(self, text: str) -> Tokens:
+        """The tokens of a settled text of moderate size.
+
+        Each character is given the number of tokens that begin there; their running sum is where those tokens go.
+        """
+        units = self.characters.units(text)
+        with self._lock:  # the memory's arrays must not grow while they are read
+            memo = self._ready_memo()
+            firsts, counts = memo.places_of(units.words)
+            weights = np.zeros(len(text), dtype=np.int32)
+            weights[units.alone] = 1
+            weights[units.starts] = counts
+            after = np.cumsum(weights, dtype=np.intp)
+            ids = np.empty(after[-1] if len(after) else 0, dtype=np.int32)
+            starts, ends = np.empty_like(ids), np.empty_like(ids)
+            to = after.take(units.alone) - 1
+            ids[to] = memo.ids_of(units.codes.take(units.alone))
+            starts[to] = units.alone
+            ends[to] = units.alone + 1
+            before = np.cumsum(counts) - counts
+            steps = np.arange(counts.sum())
+            source = np.repeat(firsts - before, counts) + steps
+            to = np.repeat(after.take(units.starts) - counts - before, counts) + steps
+            shift = np.repeat(units.starts, counts)
+            ids[to] = _view(memo.ids).take(source)
+            starts[to] = _view(memo.starts).take(source) + shift
+            ends[to] = _view(memo.ends).take(source) + shift
+        return Tokens(ids, starts, ends)
+
+    def _ready_memo(self) -> _Memo:
+        if self._memo is None:
+            self._memo = _Memo(self.settings.tokens, self.unk_id, self.characters, self.settings.max_word_chars)
+        if self._memo.full:
+            self._memo.forget()
+        return self._memo
+
+    def _with_controls(self, text: str, pattern: re.Pattern[str]) -> Tokens:
+        """The tokens of a text in which some strings are tokens as they stand: a slower path, for few texts."""
+        parts, at = [], 0
+        for match in pattern.finditer(text):
+            parts.append(self._shifted(text, at, match.start()))
+            place = [np.array([value], dtype=np.int32) for value in (self._ids[match[0]], *match.span())]
+            parts.append(Tokens(*place))
+            at = match.end()
+        return _concatenated([*parts, self._shifted(text, at, len(text))])
+
+    def _shifted(self, text: str, start: int, end: int) -> Tokens:
+        tokens, _ = self._long(text[start:end], None)
+        return Tokens(tokens.ids, tokens.starts + start, tokens.ends + start)
+
+    def decode(self, ids: Sequence[int] | npt.NDArray[Any], specials: bool = False) -> str:
+        """Readable text: pieces joined to words, no spaces beside ideographs; [PAD] [CLS] [SEP] only if asked for."""
+        hidden = () if specials else (self.pad_id, self.cls_id, self.sep_id)
+        result = ""
+        for index in map(int, ids):
+            if index in hidden:
+                continue
+            token = self.token_of(index)
+            if _continues(token):
+                result += token[len(PREFIX) :]
+            else:
+                result += (" " if _spaced(result, token) else "") + token
+        return result
+
+
+def _continues(token: str) -> bool:
+    return token.startswith(PREFIX) and len(token) > len(PREFIX)
+
+
+def _spaced(before: str, token: str) -> bool:
+    """Whether a space belongs between what is written and the next token: not beside ideographs, not before '.'."""
+    if not before or not token:
+        return False
+    if any(is_cjk(char) or (ord(char) > 0x2E7F and is_punctuation(char)) for char in (before[-1], token[0])):
+        return False
+    return token not in tuple(",.;:!?%)]}'’”") and before[-1] not in "([{“‘"
+
+
+def _view(values: array[int]) -> Ints:
+    """The array's numbers without copying; it must not grow while the view is in use."""
+    return np.frombuffer(values, dtype=np.int32) if values else np.zeros(0, dtype=np.int32)
+
+
+def _concatenated(parts: Sequence[Tokens]) -> Tokens:
+    if not parts:
+        return Tokens(*(np.zeros(0, dtype=np.int32) for _ in range(3)))
+    return parts[0] if len(parts) == 1 else Tokens(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+
+
+def _joined(texts: Sequence[Tokens]) -> Pieces:
+    counts = [0] + [len(tokens.ids) for tokens in texts]
+    return Pieces(*_concatenated(texts), np.cumsum(counts, dtype=np.int64))
+
+
+def _groups(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """The texts in order, as many together as fill a chunk; a text that alone is longer comes alone."""
+    start = size = 0
+    for index, text in enumerate(texts):
+        if index > start and size + len(text) > CHUNK:
+            yield texts[start:index]
+            start, size = index, 0
+        size += len(text) + 1
+    if start < len(texts):
+        yield texts[start:]
+
+
+def _alternatives(tokens: Sequence[str]) -> re.Pattern[str] | None:
+    """A pattern for any of the tokens, the longest first."""
+    longest_first = sorted(tokens, key=len, reverse=True)
+    return re.compile("|".join(map(re.escape, longest_first))) if tokens else None
