@@ -23,7 +23,7 @@ transformers = pytest.importorskip("transformers")
 from safetensors.torch import load_file  # noqa: E402
 
 VOCAB, MAX_LENGTH = 211, 512
-LENGTHS = (1, 130, 2, 512, 17, 64, 65, 66, 129, 511, 3, 200)  # not in order: packing must put each back in its place
+LENGTHS = (1, 130, 512, 17, 66, 129, 511, 3)  # not in order: packing must put each back in its place
 CLASSIC = (
     "BertModel", "BertForPreTraining", "BertForMaskedLM", "BertForNextSentencePrediction", "BertForMultipleChoice",
     "BertForSequenceClassification", "BertForTokenClassification", "BertForQuestionAnswering",
@@ -45,7 +45,7 @@ def theirs(name: str, **more: Any) -> Any:
     """A transformers model of that class with random weights, large enough to make a difference everywhere."""
     torch.manual_seed(len(name))
     shape = {
-        "vocab_size": VOCAB, "hidden_size": 48, "num_attention_heads": 4, "intermediate_size": 80,
+        "vocab_size": VOCAB, "hidden_size": 48, "num_attention_heads": 2, "intermediate_size": 80,
         "max_position_embeddings": MAX_LENGTH, "pad_token_id": 0,
     }  # fmt: skip
     if name.startswith("Modern"):
@@ -169,7 +169,9 @@ def check_gradients(model: bert.Bert, other: Any, kind: str) -> None:
         for name, gradient in zip(names, mine.pop(ours).grad.chunk(len(names)), strict=True):
             # A key's bias changes nothing (softmax is blind to it): its gradient is noise around zero in both.
             scale = max(float(wanted[name].abs().max()), largest * 1e-2)
-            torch.testing.assert_close(gradient, wanted.pop(name), atol=1e-5 * scale, rtol=0, msg=lambda m, n=name: n + m)
+            torch.testing.assert_close(
+                gradient, wanted.pop(name), atol=1e-5 * scale, rtol=0, msg=lambda m, n=name: n + m
+            )
     assert not mine
     assert not wanted
 

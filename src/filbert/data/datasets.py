@@ -22,7 +22,7 @@ from filbert.core.errors import InputError, one_of
 from filbert.core.records import Example
 from filbert.data import markup
 from filbert.data.formats import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, Shape, shape, table_rows
-from filbert.text.streams import CorpusReport, Fault, Reading, clean, refuse
+from filbert.text.streams import Reading, clean
 from filbert.text.tables import Row
 
 TASKS = ("classify", "pair", "tag", "relation", "answer", "choose", "embed")
@@ -43,16 +43,14 @@ def examples(
     path: str | os.PathLike[str],
     task: str = "classify",
     columns: Mapping[str, str | int] | None = None,
-    encoding: str = "utf-8",
-    errors: str = "strict",
-    report: CorpusReport | None = None,
-    fault: Fault = refuse,
+    reading: Reading | None = None,
 ) -> Iterator[Example]:
-    """The examples of one file in order, numbered from 0; what is skipped or mended is counted in the report.
+    """The examples of one file in order, numbered from 0; what is skipped or mended is counted in reading.report.
 
     columns: role -> column, e.g. {"text": "review", "label": "stars"}, or {"label": 1, "text": 2} without a header.
     Gold: classify and pair a label; tag a tuple of Spans; relation a Relation; answer a tuple of Answers;
     choose the number of the right choice; None where the file does not say.
+    reading: encoding, what to do with bytes that do not decode, where to count; text.streams.Reading("gb18030").
     """
     if task not in TASKS:
         raise one_of("the task", task, TASKS)
@@ -60,7 +58,7 @@ def examples(
     for role in wanted:
         if role not in ROLES[task]:
             raise one_of(f"a role in columns for {task}", role, ROLES[task])
-    return _examples(os.fspath(path), task, wanted, Reading(encoding, errors, report or CorpusReport(), fault))
+    return _examples(os.fspath(path), task, wanted, reading or Reading())
 
 
 def _examples(path: str, task: str, wanted: dict[str, str], reading: Reading) -> Iterator[Example]:
@@ -197,7 +195,7 @@ def _roles_by_place(source: str, task: str, form: Shape) -> dict[str, str]:
         )
         raise InputError(
             f"{source}: has {len(form.columns)} columns and no header ({shown}); for {task} say which is which: "
-            f"--columns {','.join(f'{role}={place}' for place, role in enumerate(ROLES[task], 1))}."
+            f"--columns {','.join(f'{role}=NUMBER' for role in ROLES[task])}."
         )
     if roles[-1] == "label":
         _check_label_place(source, form, roles)
@@ -234,7 +232,7 @@ def _labelled(source: str, rows: Iterator[Row], roles: dict[str, str], reading: 
             if not is_good:
                 continue
         if gold is not None and not all(map(str.strip, texts)):
-            reading.report.num_blank += 1
+            reading.count("labelled rows with an empty text were skipped", source, line)
             continue
         yield line, texts, gold
 
@@ -272,7 +270,9 @@ class _Labels:
     def label(self, line: int, value: Any) -> tuple[bool, str | None]:
         """(whether the row can be used, its label as text)."""
         if value == NO_LABEL:
-            self.reading.report.others["rows with the label '-' were left out, for it says that there is none"] += 1
+            self.reading.count(
+                "rows with the label '-' were left out, for it says that there is none", self.source, line
+            )
             return False, None
         is_there = value is not None and value != ""
         if self.is_labelled is None:

@@ -143,8 +143,8 @@ def _is_conll(inked: list[str]) -> bool:
 def _delimiter(kind: str, inked: list[str]) -> str:
     if kind == "tsv":
         return "\t"
-    if kind == "text":
-        return "\t" if "\t" in inked[0] else ""
+    if kind == "text":  # a tab here and there is text; a tab on nearly every line separates columns
+        return "\t" if sum("\t" in line for line in inked) >= 0.9 * len(inked) else ""
     first = inked[0]
     for delimiter in (",", "\t", ";"):
         names = [name.strip().strip('"').lower() for name in first.split(delimiter)]

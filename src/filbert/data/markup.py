@@ -95,7 +95,9 @@ def spans_of_tags(
             open_label = ""
         if label and not goes_on:
             if prefix in INSIDE + ENDS:
-                reading.report.others["entities go on (I-, M-, E-) without having begun; each was begun there"] += 1
+                reading.count(
+                    "entities go on (I-, M-, E-) without having begun; each was begun there", source, line + index
+                )
             open_label, start = label, index
         if open_label and prefix in ENDS + SINGLE:
             spans.append(Span(places[start][0], places[index][1], open_label))
@@ -222,7 +224,9 @@ def squad_examples(source: str, reading: Reading) -> Iterator[Found]:
                 name = asked.get("id", "?")
                 question = clean(str(asked.get("question", "")), source, 0, reading)
                 if not question.strip() or not context.strip():
-                    reading.fault(source, 0, f"question {name}: the question or its context is empty.")
+                    reading.count(
+                        "questions were skipped, for they or their contexts are empty", source, 0, f"question {name}"
+                    )
                     continue
                 yield 0, (question, context), _squad_answers(source, f"question {name}", context, asked, reading)
 
@@ -235,21 +239,35 @@ def _squad_answers(
         return None
     if str(asked.get("is_impossible", "false")).lower() == "true":
         return ()
-    found = (placed(context, str(item.get("text", "")), item.get("answer_start"), reading) for item in asked["answers"])
+    place = _Place(source, 0, where, reading)
+    found = (placed(context, str(item.get("text", "")), item.get("answer_start"), place) for item in asked["answers"])
     return tuple(dict.fromkeys(answer for answer in found if answer.text))
 
 
-def placed(context: str, text: str, start: Any, reading: Reading) -> Answer:
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where an answer is being read, for whoever counts what is wrong with it."""
+
+    source: str
+    line: int
+    where: str
+    reading: Reading
+
+    def count(self, what: str) -> None:
+        self.reading.count(what, self.source, self.line, self.where)
+
+
+def placed(context: str, text: str, start: Any, place: _Place) -> Answer:
     """The answer where it is said to stand; else at the nearest place where it does stand; else without a place."""
     if isinstance(start, int) and start >= 0 and context.startswith(text, start):
         return Answer(text, start)
     places = _places(context, text)
-    others = reading.report.others
     if not places:
-        others["answers do not stand in their context; they count in evaluation but not in training"] += 1
+        place.count("answers do not stand in their context; they count in evaluation but not in training")
         return Answer(text)
-    others["answers did not stand at answer_start and were moved to the nearest place where they do"] += 1
-    return Answer(text, min(places, key=lambda place: abs(place - (start if isinstance(start, int) else 0))))
+    if start is not None:
+        place.count("answers did not stand at answer_start and were moved to the nearest place where they do")
+    return Answer(text, min(places, key=lambda found: abs(found - (start if isinstance(start, int) else 0))))
 
 
 def _places(context: str, text: str) -> list[int]:
@@ -271,7 +289,8 @@ def answer_rows(source: str, rows: Iterator[Row], roles: dict[str, str], reading
         given = row.get(roles.get("answers", ""))
         gold = None
         if given is not None:
-            gold = tuple(dict.fromkeys(placed(context, text, start, reading) for text, start in _given(given) if text))
+            place = _Place(source, line, "", reading)
+            gold = tuple(dict.fromkeys(placed(context, text, start, place) for text, start in _given(given) if text))
         yield line, (question, context), gold
 
 

@@ -160,19 +160,24 @@ class Characters:
         return Units(codes, alone, starts, ends, words)
 
     def cut(self, text: str, start: int, size: int) -> int:
-        """An end near start + size where no word is cut; the size doubles while there is nothing but one word."""
+        """The end of a stretch that cuts no word: at most `size` characters, or one single word if that is longer."""
         end = start + size
-        tail = BLOCK
-        while end < len(text):
-            window = text[max(start, end - tail) : end]
-            kinds = self.kinds(code_points(window))
-            edges = np.flatnonzero((kinds == SPACE) | (kinds == SINGLE))
+        if end >= len(text):
+            return len(text)
+        for tail in (min(BLOCK, size), size):
+            edges = self._edges(text[end - tail : end])
             if edges.size:
-                return end - len(window) + int(edges[-1]) + 1
-            if tail >= end - start:
-                end = start + 2 * (end - start)
-            tail = end - start
+                return end - tail + int(edges[-1]) + 1
+        for at in range(end, len(text), size):
+            edges = self._edges(text[at : at + size])
+            if edges.size:
+                return at + int(edges[0])
         return len(text)
+
+    def _edges(self, text: str) -> npt.NDArray[np.intp]:
+        """Where characters are that belong to no word."""
+        kinds = self.kinds(code_points(text))
+        return np.flatnonzero((kinds == SPACE) | (kinds == SINGLE))
 
     def folded(self, word: str, limit: int) -> Folded | None:
         """The word normalised, with where each character came from; None where it has more than `limit` of them."""
@@ -224,12 +229,14 @@ def _runs(inside: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.intp], npt.NDAr
 
 def _settled_token(token: str) -> str:
     """A token as the reference lowers it, in its capital sigmas only; it has the dropped characters out by then."""
-    lowered = "".join(char for char in token if not is_dropped(char)).lower()
+    dropped = dict.fromkeys(map(ord, filter(is_dropped, set(token))))
+    lowered = token.translate(dropped).lower()
     parts = token.split("Σ")
     result, place = [parts[0]], 0
     for before, after in pairwise(parts):
         # Only İ grows in lower case, and it does so wherever it stands: so lengths add up.
-        place += sum(len(char.lower()) for char in before if not is_dropped(char))
+        cleaned = before.translate(dropped)
+        place += len(cleaned) + cleaned.count("İ")
         result += [lowered[place], after]
         place += 1
     return "".join(result)

@@ -54,7 +54,7 @@ class CorpusReport:
     def remarks(self) -> list[str]:
         """One sentence for each thing a user should know; none for a clean corpus."""
         counted = {
-            "blank documents were skipped": self.num_blank,
+            "blank documents or rows were skipped": self.num_blank,
             "NUL characters were removed": self.num_nuls,
             "bytes could not be decoded and became U+FFFD": self.num_replaced,
             f"documents longer than {PIECE_CHARS:,} characters were passed on in pieces": self.num_split,
@@ -75,6 +75,7 @@ class Reading:
     errors: str = "strict"  # or "replace"
     report: CorpusReport = field(default_factory=CorpusReport)
     fault: Fault = refuse
+    mended: Fault | None = None  # is told the place of each thing that `count` counts; the doctor listens
 
     def __post_init__(self) -> None:
         if self.errors not in ("strict", "replace"):
@@ -86,6 +87,12 @@ class Reading:
             raise InputError(
                 f"the encoding {self.encoding!r} is unknown; use for example utf-8, gb18030, big5 or utf-16."
             ) from None
+
+    def count(self, what: str, source: str, line: int, where: str = "") -> None:
+        """Counts one thing that was skipped or mended; `what` ends the sentence "7 …"."""
+        self.report.others[what] += 1
+        if self.mended is not None:
+            self.mended(source, line, f"{where}: {what}" if where else what)
 
     @property
     def is_utf8(self) -> bool:

@@ -312,7 +312,8 @@ class Tokenizer:
         start = count = 0
         while start < len(text) and (limit is None or count < limit):
             end = self.characters.cut(text, start, CHUNK)
-            ids, starts, ends = self._read(text[start:end])
+            stretch = text[start:end]
+            ids, starts, ends = self._read(stretch) if end - start <= CHUNK else self._read_word(stretch)
             parts.append(Tokens(ids, starts + start, ends + start))
             count += len(ids)
             start = end
@@ -347,6 +348,12 @@ class Tokenizer:
             starts[to] = _view(memo.starts).take(source) + shift
             ends[to] = _view(memo.ends).take(source) + shift
         return Tokens(ids, starts, ends)
+
+    def _read_word(self, word: str) -> Tokens:
+        """The tokens of one word so long that arrays over its characters would be a waste."""
+        with self._lock:
+            pieces = self._ready_memo().split(word)
+        return Tokens(*np.array(pieces, dtype=np.int32).reshape(-1, 3).T)
 
     def _ready_memo(self) -> _Memo:
         if self._memo is None:

@@ -49,15 +49,22 @@ class Vocabulary:
 
 
 def check(tokens: Sequence[str], where: str = "the vocabulary") -> None:
-    """Refuses a vocabulary with a token twice or a special one missing."""
+    """Refuses a vocabulary with a token twice, a special one missing, or one that a line of a file cannot hold."""
     ids = {token: index for index, token in enumerate(tokens)}
     if len(ids) != len(tokens):
         twice = next(token for index, token in enumerate(tokens) if ids[token] != index)
         both = f"{tokens.index(twice)} and {ids[twice]}"
         raise InputError(f"{where}: the token {twice!r} has the ids {both}; each token may have one.")
+    broken = next((token for token in tokens if "\n" in token or "\r" in token or _has_surrogate(token)), None)
+    if broken is not None:
+        raise InputError(f"{where}: the token {broken!r} holds a line break or half a character; tokens may not.")
     missing = [name for name in SPECIALS if name not in ids]
     if missing:
         raise InputError(f"{where}: {' '.join(missing)} missing; BERT needs {' '.join(SPECIALS)}.")
+
+
+def _has_surrogate(token: str) -> bool:
+    return not token.isascii() and any("\ud800" <= char <= "\udfff" for char in token)
 
 
 def read(path: Path | str) -> Vocabulary:
@@ -395,11 +402,15 @@ def _count(texts: Sequence[str], lowercase: bool) -> tuple[Mapping[str, int], in
     start = 0
     while start < len(text):
         end = characters.cut(text, start, STRETCH_CHARS)
-        units = characters.units(text[start:end])
+        stretch = text[start:end]
+        start = end
+        if len(stretch) > STRETCH_CHARS:  # then it is one word
+            raw[stretch] += 1
+            continue
+        units = characters.units(stretch)
         raw.update(units.words)
         codes, counts = np.unique(units.codes[units.alone], return_counts=True)
         raw.update(dict(zip(map(chr, codes.tolist()), counts.tolist(), strict=True)))
-        start = end
     words: Counter[str] = Counter()
     num_long = 0
     for word, count in raw.items():

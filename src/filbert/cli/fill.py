@@ -1,0 +1,33 @@
+"""filbert fill: a text with [MASK] in, the words that a model would put there out."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import click
+
+from filbert.cli.shared import json_option, result, say, table
+
+
+@click.command("fill")
+@click.argument("text")
+@click.option("--model", required=True, help="Model folder, run folder, or a transformers BERT folder.")
+@click.option("--top", default=5, show_default=True, type=click.IntRange(1), help="How many candidates to show.")
+@json_option
+def command(text: str, model: str, top: int, as_json: bool) -> None:
+    """Fill in the blanks: filbert fill "今天[MASK]气很好" --model filbert-demo"""
+    from filbert.decode.blanks import filled
+    from filbert.infer.model import load
+
+    loaded = load(model)
+    for note in loaded.notes:
+        say(f"note: {note}")
+    blanks = loaded.fill(text, top=top)
+    if as_json:
+        result({"text": text, "filled": filled(text, blanks), "blanks": [dataclasses.asdict(b) for b in blanks]})
+        return
+    for number, blank in enumerate(blanks, 1):
+        if len(blanks) > 1:
+            click.echo(f"[MASK] {number}, character {blank.start}")
+        click.echo(table([(c.text, f"{c.score:.3f}", c.token if c.token != c.text else "") for c in blank.candidates]))
+    click.echo(filled(text, blanks))

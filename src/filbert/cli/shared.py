@@ -1,0 +1,61 @@
+"""What the commands have in common: options, results on standard output, notes and progress on standard error."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+Thing = TypeVar("Thing")
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
+encoding_option = click.option("--encoding", default="utf-8", show_default=True, help="Encoding of text files, e.g. gb18030.")
+replace_option = click.option("--replace-errors", is_flag=True, help="Replace bytes that do not decode, and count them.")
+field_option = click.option("--field", help="Column that holds the text, in CSV, TSV, JSONL and Parquet files.")
+
+
+def corpus_options(command: Command) -> Command:
+    """The options of every command that reads a corpus."""
+    unit = click.option(
+        "--unit",
+        type=click.Choice(["blank", "line", "file"]),
+        default="blank",
+        show_default=True,
+        help="Where a document ends in plain text: at a blank line, at each line, or with the file.",
+    )
+    for option in (replace_option, encoding_option, unit, field_option):
+        command = option(command)
+    return command
+
+
+def say(note: str) -> None:
+    """A note to the person at the terminal."""
+    click.echo(note, err=True)
+
+
+def result(value: Any) -> None:
+    """One JSON object on standard output."""
+    click.echo(json.dumps(value, ensure_ascii=False))
+
+
+def progress(things: Iterable[Thing], total: int | None = None, unit: str = "it", quiet: bool = False) -> Iterator[Thing]:
+    """The same things, with a bar on standard error where that is a terminal."""
+    from tqdm import tqdm
+
+    yield from tqdm(things, total=total, unit=unit, file=sys.stderr, disable=quiet or not sys.stderr.isatty())
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    """Columns side by side; a Chinese character takes two places, as terminals show it."""
+    import unicodedata
+
+    def width(text: str) -> int:
+        return sum(2 if unicodedata.east_asian_width(char) in "WF" else 1 for char in text)
+
+    widths = [max(width(row[column]) for row in rows) for column in range(len(rows[0]))]
+    lines = ["  ".join(cell + " " * (w - width(cell)) for cell, w in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join(line.rstrip() for line in lines)
