@@ -154,11 +154,13 @@ class Race:
     def _target(self, workload: str, name: str) -> float | None:
         if self.args.shape != "minilm" or self.args.threads != 1:  # the targets were set for this case alone
             return None
+        if self.args.batch or self.args.scale < 1:  # a smoke run: peers not at their best, or too few texts
+            return None
         return TARGETS.get(workload, {}).get(name)
 
     def results(self) -> dict[str, Any]:
         """Everything, for --json."""
-        fields = ("shape", "pool", "threads", "rounds", "seed", "scale")
+        fields = ("shape", "pool", "threads", "rounds", "seed", "scale", "batch")
         return {
             "machine": timing.machine(),
             "settings": {name: getattr(self.args, name) for name in fields},
@@ -181,6 +183,8 @@ def tables(results: dict[str, Any], made: dict[str, loads.Workload]) -> str:
         f"load {facts['load_average']:.2f}",
         f"times = peer / {OURS} in {results['clock']}, median of the rounds' own ratios; (lowest-highest)",
     ]
+    if settings["batch"] or (settings["shape"] == "minilm" and settings["scale"] < 1):
+        parts.append("SMOKE RUN (--batch or --scale): no targets are judged; do not quote these ratios")
     for name, lines in results["workloads"].items():
         parts += ["", _title(made[name], results["lengths"][name]), _table(made[name], lines)]
     parts += ["", *(f"left out: {reason}" for reason in results["left_out"].values())]

@@ -13,7 +13,9 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+from filbert.core.version import VERSION
+
+__version__ = VERSION
 
 if TYPE_CHECKING:
     from filbert.core.errors import FilbertError as FilbertError

@@ -12,6 +12,7 @@ import torch
 
 from filbert.artefact.folder import save
 from filbert.core.files import json_text, write_text
+from filbert.data.packing import collate
 from filbert.models import bert
 from filbert.tasks import mlm_nsp
 from filbert.text.tokenizer import Tokenizer
@@ -87,7 +88,7 @@ def measure(model: bert.Bert, texts: Sequence[str], tokenizer: Tokenizer, config
     with torch.inference_mode():
         for start in range(0, len(task), 16):
             items = [task.item(index, 0) for index in range(start, min(start + 16, len(task)))]
-            batch = loop.on_device(loop.collate(items), "cpu")
+            batch = loop.on_device(collate(items), "cpu")
             numbers = task.loss(model.eval(), batch)[1]
             size = len(batch.targets["mask_ids"])
             masked, pairs = masked + size, pairs + len(items)

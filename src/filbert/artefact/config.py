@@ -290,10 +290,10 @@ def written(
 ) -> dict[str, Any]:
     """The fields of config.json for such a model; `more` is kept wherever it does not say what the model fixes."""
     kind = kind_of(config)
-    own: dict[str, Any] = {"version": filbert.__version__, "dropout": config.dropout}
+    own: dict[str, Any] = {"version": filbert.VERSION, "dropout": config.dropout}
     fields: dict[str, Any] = {"model_type": kind}
     if kind == OWN:
-        own = {"version": filbert.__version__, "config": dataclasses.asdict(config), "parts": list(parts)}
+        own = {"version": filbert.VERSION, "config": dataclasses.asdict(config), "parts": list(parts)}
     else:
         fields["architectures"] = [architecture_of(kind, parts)]
         fields |= {name: getattr(config, ours) for name, ours in FIELDS.items()}

@@ -283,7 +283,7 @@ def seal(folder: Path | str) -> None:
     folder = Path(folder)
     paths = sorted(path for path in folder.iterdir() if path.is_file() and path.name != MANIFEST)
     files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths}
-    manifest = {"format": FORMAT, "filbert": filbert.__version__, "files": files}
+    manifest = {"format": FORMAT, "filbert": filbert.VERSION, "files": files}
     write_text(folder / MANIFEST, json_text(manifest))
 
 

@@ -245,12 +245,14 @@ def _sharded(folder: Path) -> Tensors:
     places = small_json(index).get("weight_map")
     if not isinstance(places, dict) or not places or not all(isinstance(value, str) for value in places.values()):
         raise InputError(f"{index}: weight_map must map tensor names to file names.")
-    found: Tensors = {}
-    for shard in sorted(set(places.values())):
+    shards = sorted(set(places.values()))
+    for shard in shards:
         if not plain_name(shard) or not shard.endswith(".safetensors"):
             raise InputError(
-                f"{index}: weight_map names {shard[:120]!r}, but only .safetensors files of this folder may."
+                f"{index}: weight_map names {shard[:120]!r}, but only .safetensors files of this folder are read."
             )
+    found: Tensors = {}
+    for shard in shards:
         tensors = read(inside(folder, shard))
         strays = {name for name in tensors if places.get(name) != shard}
         if strays:

@@ -2,42 +2,43 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from pathlib import Path
+from typing import Any
 
 import click
 
-from filbert.cli.shared import corpus_options, json_option, result, say
+from filbert.cli.shared import corpus, corpus_options, json_option, result, say
 
 CHUNK = 1_024  # texts held in memory at a time: large enough for full packs of any mixture of lengths
+Write = Callable[[Sequence[str], Any], None]
 
 
 @click.command("embed")
 @click.argument("model")
 @click.option("--data", "-d", help="File, folder or - of texts; a document is one text (see --unit).")
 @click.option("--text", "-t", multiple=True, help="A text given here; may be repeated.")
-@click.option("--out", "-o", type=click.Path(dir_okay=False), help="Output: .npy for an array, else JSONL; default standard output.")
-@click.option("--pool", type=click.Choice(["mean", "cls", "pooled"]), help="Which vector; default the folder's own, else mean.")
+@click.option("--out", "-o", help="Where to: .npy for an array, else JSONL; without it, JSONL on standard output.")
+@click.option("--pool", type=click.Choice(["mean", "cls", "pooled"]), help="Default: the folder's own, else mean.")
 @click.option("--normalize", is_flag=True, help="Scale every vector to length 1.")
 @corpus_options
 @json_option
-def command(
-    model: str, data: str | None, text: tuple[str, ...], out: str | None, pool: str | None, normalize: bool, as_json: bool,
-    **reading: str,
-) -> None:  # fmt: skip
-    """Turn texts into vectors; long texts are read whole."""
+def command(model: str, data: str | None, text: tuple[str, ...], out: str | None, **options: Any) -> None:
+    """Turn texts into vectors. Texts of any length are read whole, in overlapping windows."""
     from filbert.core.errors import InputError
     from filbert.infer.model import load
 
+    pool, normalize, as_json = (options.pop(name) for name in ("pool", "normalize", "as_json"))
     if (data is None) == (not text):
         raise InputError("give the texts once: either --data FILE or one or more --text.")
     loaded = load(model)
     for note in loaded.notes:
         say(f"note: {note}")
-    texts = iter(text) if data is None else _read(data, reading)
+    texts = iter(text) if data is None else (document.text for document in corpus([data], options))
     start, count = time.perf_counter(), 0
     with _writer(out) as write:
         while chunk := list(islice(texts, CHUNK)):
@@ -45,6 +46,32 @@ def command(
             count += len(chunk)
     seconds = time.perf_counter() - start
     if as_json and out:
-        result({"texts": count, "width": loaded.config.width, "seconds": round(seconds, 3), "coverage": 1.0, "out": out})
+        told = {"texts": count, "width": loaded.config.width, "coverage": 1.0, "seconds": round(seconds, 3), "out": out}
+        result(told)
     else:
         say(f"{count:,} texts, {loaded.config.width} numbers each, in {seconds:.1f} s.")
+
+
+@contextlib.contextmanager
+def _writer(out: str | None) -> Iterator[Write]:
+    """A function that takes texts and their vectors; the file appears whole or not at all."""
+    from filbert.core.files import whole_file
+
+    if out is None:
+        yield lambda texts, vectors: _lines(texts, vectors, sys.stdout)
+    elif out.endswith(".npy"):
+        import numpy as np
+
+        rows: list[Any] = []
+        yield lambda texts, vectors: rows.append(vectors)
+        with whole_file(out) as part, part.open("wb") as handle:
+            np.save(handle, np.concatenate(rows) if rows else np.zeros((0, 0), dtype=np.float32))
+    else:
+        with whole_file(out) as part, part.open("w", encoding="utf-8", newline="\n") as handle:
+            yield lambda texts, vectors: _lines(texts, vectors, handle)
+
+
+def _lines(texts: Sequence[str], vectors: Any, handle: Any) -> None:
+    for text, vector in zip(texts, vectors.tolist(), strict=True):
+        rounded = [float(f"{number:.7g}") for number in vector]
+        print(json.dumps({"text": text, "vector": rounded}, ensure_ascii=False), file=handle)

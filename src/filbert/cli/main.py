@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from filbert import __version__
+from filbert.core.version import VERSION
 from filbert.core.errors import FilbertError, did_you_mean
 
 NOT_COMMANDS = {"__init__", "main", "shared"}
@@ -46,7 +46,7 @@ class House(click.Group):
 
 
 @click.group(cls=House, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="filbert")
+@click.version_option(VERSION, prog_name="filbert")
 def filbert() -> None:
     """From raw text and a few labels to a fast, explained, served BERT of your own, offline and in any language.
 

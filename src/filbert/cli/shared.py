@@ -9,12 +9,18 @@ from typing import Any, TypeVar
 
 import click
 
+from filbert.core.records import Document
+
 Command = TypeVar("Command", bound=Callable[..., Any])
 Thing = TypeVar("Thing")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
-encoding_option = click.option("--encoding", default="utf-8", show_default=True, help="Encoding of text files, e.g. gb18030.")
-replace_option = click.option("--replace-errors", is_flag=True, help="Replace bytes that do not decode, and count them.")
+encoding_option = click.option(
+    "--encoding", default="utf-8", show_default=True, help="Encoding of text files, e.g. gb18030."
+)
+replace_option = click.option(
+    "--replace-errors", is_flag=True, help="Replace bytes that do not decode, and count them."
+)
 field_option = click.option("--field", help="Column that holds the text, in CSV, TSV, JSONL and Parquet files.")
 
 
@@ -32,6 +38,18 @@ def corpus_options(command: Command) -> Command:
     return command
 
 
+def corpus(sources: Sequence[str], options: dict[str, Any]) -> Iterator[Document]:
+    """The documents that `corpus_options` describe; what was skipped or mended on the way is told at the end."""
+    from filbert.text.corpus import CorpusReport, documents
+
+    report = CorpusReport()
+    errors = "replace" if options["replace_errors"] else "strict"
+    reading = {name: options[name] for name in ("field", "encoding", "unit")}
+    yield from documents(list(sources), errors=errors, report=report, **reading)
+    for note in report.remarks():
+        say(f"note: {note}")
+
+
 def say(note: str) -> None:
     """A note to the person at the terminal."""
     click.echo(note, err=True)
@@ -42,7 +60,9 @@ def result(value: Any) -> None:
     click.echo(json.dumps(value, ensure_ascii=False))
 
 
-def progress(things: Iterable[Thing], total: int | None = None, unit: str = "it", quiet: bool = False) -> Iterator[Thing]:
+def progress(
+    things: Iterable[Thing], total: int | None = None, unit: str = "it", quiet: bool = False
+) -> Iterator[Thing]:
     """The same things, with a bar on standard error where that is a terminal."""
     from tqdm import tqdm
 

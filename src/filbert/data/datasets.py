@@ -43,6 +43,7 @@ def examples(
     path: str | os.PathLike[str],
     task: str = "classify",
     columns: Mapping[str, str | int] | None = None,
+    encoding: str = "utf-8",
     reading: Reading | None = None,
 ) -> Iterator[Example]:
     """The examples of one file in order, numbered from 0; what is skipped or mended is counted in reading.report.
@@ -50,7 +51,7 @@ def examples(
     columns: role -> column, e.g. {"text": "review", "label": "stars"}, or {"label": 1, "text": 2} without a header.
     Gold: classify and pair a label; tag a tuple of Spans; relation a Relation; answer a tuple of Answers;
     choose the number of the right choice; None where the file does not say.
-    reading: encoding, what to do with bytes that do not decode, where to count; text.streams.Reading("gb18030").
+    reading: says more than the encoding alone: what to do with bytes that do not decode, where faults and counts go.
     """
     if task not in TASKS:
         raise one_of("the task", task, TASKS)
@@ -58,7 +59,7 @@ def examples(
     for role in wanted:
         if role not in ROLES[task]:
             raise one_of(f"a role in columns for {task}", role, ROLES[task])
-    return _examples(os.fspath(path), task, wanted, reading or Reading())
+    return _examples(os.fspath(path), task, wanted, reading or Reading(encoding))
 
 
 def _examples(path: str, task: str, wanted: dict[str, str], reading: Reading) -> Iterator[Example]:
@@ -232,7 +233,7 @@ def _labelled(source: str, rows: Iterator[Row], roles: dict[str, str], reading: 
             if not is_good:
                 continue
         if gold is not None and not all(map(str.strip, texts)):
-            reading.count("labelled rows with an empty text were skipped", source, line)
+            reading.count("labelled rows with an empty text were skipped", source, line, "the text is empty; skipped.")
             continue
         yield line, texts, gold
 
@@ -271,7 +272,10 @@ class _Labels:
         """(whether the row can be used, its label as text)."""
         if value == NO_LABEL:
             self.reading.count(
-                "rows with the label '-' were left out, for it says that there is none", self.source, line
+                "rows with the label '-' were left out",
+                self.source,
+                line,
+                "the label '-' says that there is none; left out.",
             )
             return False, None
         is_there = value is not None and value != ""

@@ -55,7 +55,7 @@ def examine(
 ) -> list[Finding]:
     """What the files are and what is wrong with them; `task` ("corpus" for plain text) is told from each if not given.
 
-    Files are compared in the order given: one text in two of them is leakage, and the first is taken to be the training set.
+    Files are compared in the order given: the first with labels is taken to be the training set.
     """
     if task not in (None, "corpus", *datasets.TASKS):
         raise one_of("the task", task, ("corpus", *datasets.TASKS))
@@ -86,11 +86,10 @@ class _Notebook:
             self.kept.append(Finding(severity, self.file, line, message))
 
     def fault(self, _source: str, line: int, message: str) -> None:
-        # Faults of one kind differ only in names and numbers.
-        self.add("error", line, message, re.sub(r"'[^']*'|\"[^\"]*\"|\d+", "…", message))
+        self.add("error", line, message, _pattern(message))
 
     def mended(self, _source: str, line: int, message: str) -> None:
-        self.add("warning", line, message, message.rpartition(": ")[2])
+        self.add("warning", line, message, _pattern(message))
 
     def add_error(self, error: InputError) -> None:
         message = str(error).removeprefix(self.file)
@@ -109,6 +108,11 @@ class _Notebook:
         return order + more
 
 
+def _pattern(message: str) -> str:
+    """The message without what differs between faults of one kind: quoted text, numbers, the name of a question."""
+    return re.sub(r"'[^']*'|\"[^\"]*\"|[\d,]+\d|\d|^question \S+:", "…", message)
+
+
 @dataclass(slots=True)
 class _Seen:
     """What earlier files held: text hash -> (place, file, label hash), and the labels of the first labelled file."""
@@ -125,13 +129,18 @@ def _examine_file(
     notebook: _Notebook,
     seen: _Seen,
 ) -> None:
+    if path == "-":
+        raise InputError("-: the doctor reads a file twice, which standard input does not allow; save it first.")
     reading = Reading(encoding, fault=notebook.fault, mended=notebook.mended)
-    if path != "-":
-        _examine_bytes(path, encoding, notebook)
+    _examine_bytes(path, encoding, notebook)
     texts = _Texts(notebook, seen)
     form = None if task == "corpus" else shape(path, reading, tuple(str(column) for column in (columns or {}).values()))
     task = task or told_task(path, form, reading)
     if task == "corpus" or form is None:
+        told = (
+            form.told if form is not None and form.kind != "text" else "plain text with blank lines between documents"
+        )
+        notebook.add("note", 0, f"read as {told}, for a corpus.")
         _examine_corpus(path, reading, texts)
     else:
         notebook.add("note", 0, f"read as {form.told}, for {task}{_taken(path, task, form, columns)}.")
@@ -253,7 +262,8 @@ class _Texts:
         self.num_sampled = self.num_han = self.num_odd = self.num_texts = 0
         self.labels: Counter[str] = Counter()
 
-    def look(self, texts: tuple[str, ...], line: int, place: str, label: str | None = None) -> None:
+    def look(self, texts: tuple[str, ...], line: int, place: str, label: str | None = None, key: str = "") -> None:
+        """One example: its texts, where it stands, its label, and what else makes it differ from another."""
         self.num_texts += 1
         for text in texts:
             self.lengths[len(text)] += 1
@@ -262,13 +272,13 @@ class _Texts:
                 self.num_han += len(_HAN.findall(text))
             odd = _ODD.search(text)
             if odd:
-                self._odd(odd.group(), line, place)
+                self._odd(odd.group(), line + text.count("\n", 0, odd.start()) if line else 0, place)
         if not any(map(str.strip, texts)):
             self.notebook.add(
                 "warning", line, "the text is empty." if line else f"{place}: the text is empty.", "empty"
             )
             return
-        self._compare(texts, line, place, label)
+        self._compare("\0".join((*texts, key)), line, place, label)
 
     def _odd(self, char: str, line: int, place: str) -> None:
         self.num_odd += 1
@@ -278,8 +288,8 @@ class _Texts:
         }.get(char, f"holds the control character U+{ord(char):04X}")
         self.notebook.add("warning", line, f"{what}." if line else f"{place}: {what}.", what)
 
-    def _compare(self, texts: tuple[str, ...], line: int, place: str, label: str | None) -> None:
-        key = _hash("\0".join(texts))
+    def _compare(self, text: str, line: int, place: str, label: str | None) -> None:
+        key = _hash(text)
         label_key = _hash(label) if label is not None else 0
         here = (place, self.notebook.file, label_key)
         there, file, other = self.seen.texts.setdefault(key, here)
@@ -334,15 +344,19 @@ def _quantile(lengths: Counter[int], share: float) -> int:
 
 def _examine_corpus(path: str, reading: Reading, texts: _Texts) -> None:
     notebook = texts.notebook
-    num_single = 0
+    num_single = num_lines = 0
     for document in corpus.file_documents(path, None, "blank", reading):
         texts.look((document.text,), document.line, f"{path}:{document.line}")
         num_single += _is_one_sentence(document.text)
+        num_lines += document.text.count("\n") + 1
         if len(document.text) > LONG_LINE_CHARS:
             for number, size in _long_lines(document.text):
                 message = f"the line has {size:,} characters; is a line end missing?"
                 notebook.add("warning", document.line + number, message, "the line is very long")
     texts.tell("documents")
+    if num_lines > 1000 * max(1, texts.num_texts):
+        message = f"{num_lines:,} lines in a row without a blank one are one document; if each is a text: --unit line."
+        notebook.add("warning", 0, message)
     if num_single:
         share = 100 * num_single / texts.num_texts
         message = f"{num_single:,} documents ({share:.0f} %) have one sentence; next-sentence pairs need two."
@@ -365,9 +379,9 @@ def _examine_examples(
     path: str, task: str, columns: Mapping[str, str | int] | None, reading: Reading, texts: _Texts
 ) -> None:
     num_labelled = 0
-    for example in datasets.examples(path, task, columns, reading):
+    for example in datasets.examples(path, task, columns, reading=reading):
         place = f"{path}:{example.line}" if example.line else f"{path} example {example.id + 1}"
-        texts.look(example.texts, example.line, place, example.gold if isinstance(example.gold, str) else None)
+        texts.look(example.texts, example.line, place, *_label_and_key(example))
         texts.labels.update(markup.labels_of(example.gold))
         num_labelled += example.gold is not None
         if task == "tag":
@@ -381,10 +395,18 @@ def _examine_examples(
         _examine_labels(path, task, texts.labels, texts.notebook, texts.seen)
 
 
+def _label_and_key(example: Example) -> tuple[str | None, str]:
+    gold = example.gold
+    if isinstance(gold, markup.Relation):  # one text has many relations; only the same two mentions are a duplicate
+        return gold.label, f"{gold.head.start} {gold.head.end} {gold.tail.start} {gold.tail.end}"
+    return (gold if isinstance(gold, str) else None), ""
+
+
 def _examine_overlaps(example: Example, notebook: _Notebook) -> None:
     for first, second in zip(example.gold or (), (example.gold or ())[1:], strict=False):
         if second.start < first.end:
-            message = f"the entities {first.label} {first.start}:{first.end} and {second.label} {second.start}:{second.end} overlap."
+            places = " and ".join(f"{span.label} {span.start}:{span.end}" for span in (first, second))
+            message = f"the entities {places} overlap."
             notebook.add("warning", example.line, message, "entities overlap; a tagger can learn only one of them")
 
 
@@ -403,7 +425,8 @@ def _examine_labels(path: str, task: str, labels: Counter[str], notebook: _Noteb
             message = f"the label {label!r} stands only {count} time{'s' * (count > 1)}.{hint}"
             notebook.add("warning", 0, message, "a label stands fewer than 5 times")
         if count > LARGEST_SHARE * total and task in ("classify", "pair"):
-            message = f"the label {label!r} stands on {100 * count / total:.0f} % of the examples: always saying it scores as much."
+            share = 100 * count / total
+            message = f"the label {label!r} stands on {share:.0f} % of the examples: to say it always scores as much."
             notebook.add("warning", 0, message)
     if seen.first_labels is None:
         seen.first_labels = (path, labels)

@@ -92,7 +92,7 @@ def shape(source: str, reading: Reading, column_names: tuple[str, ...] = ()) -> 
 
 def _aside(reading: Reading) -> Reading:
     """The same way of reading, without counting anything twice: for a look at the head of a file."""
-    return Reading(reading.encoding, "replace")
+    return Reading(reading.encoding, "replace", fault=lambda *_: None)
 
 
 def _json_shape(source: str, inked: list[str], reading: Reading) -> Shape:

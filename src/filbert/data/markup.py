@@ -95,9 +95,8 @@ def spans_of_tags(
             open_label = ""
         if label and not goes_on:
             if prefix in INSIDE + ENDS:
-                reading.count(
-                    "entities go on (I-, M-, E-) without having begun; each was begun there", source, line + index
-                )
+                what = "entities go on (I-, M-, E-) without having begun; each was begun there"
+                reading.count(what, source, line + index, f"{tag} goes on with an entity that has not begun.")
             open_label, start = label, index
         if open_label and prefix in ENDS + SINGLE:
             spans.append(Span(places[start][0], places[index][1], open_label))
@@ -136,9 +135,10 @@ def _items(source: str, line: int, marked: Any, reading: Reading) -> Iterator[Ma
     if isinstance(marked, Mapping):
         for label, mentions in marked.items():
             for mention, places in mentions.items() if isinstance(mentions, Mapping) else ():
-                for place in places:
-                    start, last = place  # CLUENER counts the last character in
-                    yield {"start": start, "end": last + 1, "label": label, "text": mention}
+                for place in places if isinstance(places, list) else ():
+                    is_pair = isinstance(place, list) and len(place) == 2 and all(isinstance(at, int) for at in place)
+                    start, last = place if is_pair else (None, -1)
+                    yield {"start": start, "end": last + 1, "label": label, "text": mention}  # the last one counts
         return
     for item in marked if isinstance(marked, (list, tuple)) else ():
         if isinstance(item, (list, tuple)) and len(item) >= 3:
@@ -217,31 +217,26 @@ def two_places(text: str, head: str, tail: str) -> tuple[Span, Span] | None:
 
 def squad_examples(source: str, reading: Reading) -> Iterator[Found]:
     """The questions of a SQuAD-style file with their contexts; texts are (question, context)."""
-    for article in whole_json(source, reading)["data"]:
-        for paragraph in article.get("paragraphs", ()):
+    for article in _objects(source, whole_json(source, reading), "data", reading):
+        for paragraph in _objects(source, article, "paragraphs", reading):
             context = clean(str(paragraph.get("context", "")), source, 0, reading)
-            for asked in paragraph.get("qas", ()):
-                name = asked.get("id", "?")
+            for asked in _objects(source, paragraph, "qas", reading):
+                place = _Place(source, 0, f"question {asked.get('id', '?')}: ", reading)
                 question = clean(str(asked.get("question", "")), source, 0, reading)
-                if not question.strip() or not context.strip():
-                    reading.count(
-                        "questions were skipped, for they or their contexts are empty", source, 0, f"question {name}"
-                    )
-                    continue
-                yield 0, (question, context), _squad_answers(source, f"question {name}", context, asked, reading)
+                if question.strip() and context.strip():
+                    yield 0, (question, context), _squad_answers(context, asked, place)
+                else:
+                    place.count("questions were skipped, for they or their contexts are empty", "empty; skipped.")
 
 
-def _squad_answers(
-    source: str, where: str, context: str, asked: Mapping[str, Any], reading: Reading
-) -> tuple[Answer, ...] | None:
-    """The accepted answers; none for a question without one; None where the file does not say."""
-    if "answers" not in asked:
-        return None
-    if str(asked.get("is_impossible", "false")).lower() == "true":
-        return ()
-    place = _Place(source, 0, where, reading)
-    found = (placed(context, str(item.get("text", "")), item.get("answer_start"), place) for item in asked["answers"])
-    return tuple(dict.fromkeys(answer for answer in found if answer.text))
+def _objects(source: str, holder: Mapping[str, Any], name: str, reading: Reading) -> Iterator[Mapping[str, Any]]:
+    """The objects in the list of that name; anything else there is a fault."""
+    items = holder.get(name, ())
+    for number, item in enumerate(items if isinstance(items, (list, tuple)) else [items], 1):
+        if isinstance(item, Mapping):
+            yield item
+        else:
+            reading.fault(source, 0, f"item {number} of a list of {name} is not an object {{…}}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -253,8 +248,23 @@ class _Place:
     where: str
     reading: Reading
 
-    def count(self, what: str) -> None:
-        self.reading.count(what, self.source, self.line, self.where)
+    def count(self, what: str, message: str) -> None:
+        self.reading.count(what, self.source, self.line, self.where + message)
+
+
+def _squad_answers(context: str, asked: Mapping[str, Any], place: _Place) -> tuple[Answer, ...] | None:
+    """The accepted answers; none for a question without one; None where the file does not say."""
+    if "answers" not in asked:
+        return None
+    if str(asked.get("is_impossible", "false")).lower() == "true":  # CJRC writes it as a text
+        return ()
+    given = _objects(place.source, asked, "answers", place.reading)
+    return _placed_all(context, ((str(item.get("text", "")), item.get("answer_start")) for item in given), place)
+
+
+def _placed_all(context: str, given: Iterable[tuple[str, Any]], place: _Place) -> tuple[Answer, ...]:
+    once = dict.fromkeys((text, start) for text, start in given if text)
+    return tuple(dict.fromkeys(placed(context, text, start, place) for text, start in once))
 
 
 def placed(context: str, text: str, start: Any, place: _Place) -> Answer:
@@ -263,11 +273,15 @@ def placed(context: str, text: str, start: Any, place: _Place) -> Answer:
         return Answer(text, start)
     places = _places(context, text)
     if not places:
-        place.count("answers do not stand in their context; they count in evaluation but not in training")
+        what = "answers do not stand in their context; they count in evaluation but not in training"
+        place.count(what, f"the answer {text[:30]!r} does not stand in the context.")
         return Answer(text)
+    said = start if isinstance(start, int) else 0
+    found = min(places, key=lambda place: abs(place - said))
     if start is not None:
-        place.count("answers did not stand at answer_start and were moved to the nearest place where they do")
-    return Answer(text, min(places, key=lambda found: abs(found - (start if isinstance(start, int) else 0))))
+        what = "answers did not stand at answer_start and were moved to the nearest place where they do"
+        place.count(what, f"the answer {text[:30]!r} does not stand at {start}; the nearest place is {found}.")
+    return Answer(text, found)
 
 
 def _places(context: str, text: str) -> list[int]:
@@ -289,8 +303,7 @@ def answer_rows(source: str, rows: Iterator[Row], roles: dict[str, str], reading
         given = row.get(roles.get("answers", ""))
         gold = None
         if given is not None:
-            place = _Place(source, line, "", reading)
-            gold = tuple(dict.fromkeys(placed(context, text, start, place) for text, start in _given(given) if text))
+            gold = _placed_all(context, _given(given), _Place(source, line, "", reading))
         yield line, (question, context), gold
 
 
@@ -315,8 +328,8 @@ def choice_examples(source: str, reading: Reading) -> Iterator[Found]:
         if not isinstance(entry, list) or len(entry) < 2:
             reading.fault(source, 0, f"entry {number} is not [[lines], [questions], id].")
             continue
-        passage = "\n".join(map(str, entry[0]))
-        for asked in entry[1]:
+        passage = "\n".join(map(str, entry[0])) if isinstance(entry[0], list) else str(entry[0])
+        for asked in _objects(source, {"questions": entry[1]}, "questions", reading):
             choices = [str(choice) for choice in asked.get("choice", ())]
             answer = asked.get("answer")
             if len(choices) < 2 or (answer is not None and choices.count(str(answer)) != 1):

@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -71,8 +72,7 @@ class Units:
     words: list[str]  # [W] as they stand in the text, dropped characters inside them too
 
 
-@dataclass(frozen=True, slots=True)
-class Folded:
+class Folded(NamedTuple):
     """A word as the vocabulary knows it; its k-th character came from word[begins[k]:finishes[k]]."""
 
     text: str
@@ -215,8 +215,12 @@ class Characters:
 
 
 def code_points(text: str) -> npt.NDArray[np.intp]:
-    """[N] the numbers of the text's characters, lone surrogates included."""
-    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32).astype(np.intp)
+    """[N] the numbers of the text's characters, lone surrogates included, as an index into tables."""
+    return _utf32(text).astype(np.intp)
+
+
+def _utf32(text: str) -> npt.NDArray[np.uint32]:
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
 
 
 def _runs(inside: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
@@ -229,17 +233,15 @@ def _runs(inside: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.intp], npt.NDAr
 
 def _settled_token(token: str) -> str:
     """A token as the reference lowers it, in its capital sigmas only; it has the dropped characters out by then."""
-    dropped = dict.fromkeys(map(ord, filter(is_dropped, set(token))))
-    lowered = token.translate(dropped).lower()
-    parts = token.split("Σ")
-    result, place = [parts[0]], 0
-    for before, after in pairwise(parts):
-        # Only İ grows in lower case, and it does so wherever it stands: so lengths add up.
-        cleaned = before.translate(dropped)
-        place += len(cleaned) + cleaned.count("İ")
-        result += [lowered[place], after]
-        place += 1
-    return "".join(result)
+    dropped = [ord(char) for char in set(token) if is_dropped(char)]
+    lowered = token.translate(dict.fromkeys(dropped)).lower()
+    codes = np.array(_utf32(token))
+    # Only İ grows in lower case, and it does so wherever it stands: so lengths add up.
+    sizes = np.where(np.isin(codes, dropped), 0, np.where(codes == ord("İ"), 2, 1)).astype(np.int8)
+    sigmas = codes == ord("Σ")
+    places = np.cumsum(sizes, dtype=np.int32)[sigmas] - 1
+    codes[sigmas] = _utf32(lowered)[places]
+    return codes.tobytes().decode("utf-32-le", "surrogatepass")
 
 
 def _with_extents(text: str, sources: list[int], length: int) -> Folded:

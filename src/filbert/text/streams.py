@@ -88,11 +88,11 @@ class Reading:
                 f"the encoding {self.encoding!r} is unknown; use for example utf-8, gb18030, big5 or utf-16."
             ) from None
 
-    def count(self, what: str, source: str, line: int, where: str = "") -> None:
-        """Counts one thing that was skipped or mended; `what` ends the sentence "7 …"."""
+    def count(self, what: str, source: str, line: int, message: str) -> None:
+        """Counts one thing that was skipped or mended: `what` ends the sentence "7 …", `message` speaks of this one."""
         self.report.others[what] += 1
         if self.mended is not None:
-            self.mended(source, line, f"{where}: {what}" if where else what)
+            self.mended(source, line, message)
 
     @property
     def is_utf8(self) -> bool:
@@ -344,13 +344,17 @@ def encoding_hint(data: bytes, bad: int) -> str:
 
 
 def _reads_as_chinese(sample: bytes, encoding: str) -> bool:
+    """Whether the bytes decode to plausible Chinese; ASCII taken for UTF-16 does too, so high bytes must abound."""
     try:
         text = codecs.getincrementaldecoder(encoding)().decode(sample)
     except UnicodeDecodeError:
         return False
-    han = sum("\u4e00" <= char <= "\u9fff" for char in text)
-    known = sum(char.isascii() or "\u3000" <= char <= "\u303f" or "\uff00" <= char <= "\uffef" for char in text)
-    return han > 0 and "\0" not in text and han + known >= 0.9 * len(text)
+    num_high = len(sample) - len(sample.translate(None, bytes(range(128, 256))))
+    num_han = sum("\u4e00" <= char <= "\u9fff" for char in text)
+    num_known = sum(char.isascii() or "\u3000" <= char <= "\u303f" or "\uff00" <= char <= "\uffef" for char in text)
+    share = 0.1 if b"\0" in sample else 0.25
+    enough = num_high >= share * len(sample) if encoding.startswith("utf-16") else num_high >= 1.6 * num_han
+    return enough and num_han > 1 and "\0" not in text and num_han + num_known >= 0.9 * len(text)
 
 
 # -- lines ------------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from filbert.core.errors import InputError
 from filbert.core.records import Encoding, Ints
 from filbert.text import vocab
-from filbert.text.characters import CODE_POINTS, Characters, is_cjk, is_punctuation
+from filbert.text.characters import CODE_POINTS, Characters, is_cjk, is_dropped, is_punctuation
 from filbert.text.vocab import PREFIX, SPECIALS
 
 CHUNK = 2**18  # characters looked at together: large enough for NumPy, small enough for the cache
@@ -29,7 +29,7 @@ MEMO_PIECES = 2**22
 MEMO_CHARS = 256  # longer words are not worth remembering
 
 
-_NOWHERE: dict[str, Any] = {}  # where a walk down the tree of pieces ends
+_Tree = dict[str, tuple[int, Any]]  # character -> id of the piece that ends there or -1, and the tree of what goes on
 
 
 class Tokens(NamedTuple):
@@ -104,36 +104,43 @@ class _Memo(dict[str, int]):
 
     def __missing__(self, word: str) -> int:
         entry = len(self.edges) - 1
-        for index, start, end in self.split(word):
-            self.ids.append(index)
-            self.starts.append(start)
-            self.ends.append(end)
+        ids, starts, ends = self.split(word)
+        self.ids.extend(ids)
+        self.starts.extend(starts)
+        self.ends.extend(ends)
         self.edges.append(len(self.ids))
         if len(word) <= MEMO_CHARS:
             self[word] = entry
         return entry
 
-    def split(self, word: str) -> list[tuple[int, int, int]]:
-        """The word's pieces as (id, start, end): the longest that fits, again and again, or one [UNK] for it all."""
+    def split(self, word: str) -> tuple[list[int], list[int], list[int]]:
+        """The ids, starts and ends of the word's pieces, or of one [UNK] for it all."""
         folded = self.characters.folded(word, self.max_word_chars)
-        if folded is None:
-            return [(self.unknown, 0, len(word))]
-        text, begins, finishes = folded.text, folded.begins, folded.finishes
-        pieces = []
-        start, tree = 0, self.first
-        while start < len(text):
-            found, end, node = -1, start, tree
-            for place in range(start, len(text)):
-                node = node.get(text[place], _NOWHERE)
-                if not node:
+        found = None if folded is None else self._matched(folded.text)
+        if folded is None or found is None:
+            return [self.unknown], [0], [len(word)]
+        ids, ends = found
+        return ids, [folded.begins[start] for start in [0, *ends][:-1]], [folded.finishes[end - 1] for end in ends]
+
+    def _matched(self, text: str) -> tuple[list[int], list[int]] | None:
+        """The ids of the longest pieces that fit, one after the other, and where each ends; None where none fits."""
+        ids, ends = list[int](), list[int]()
+        start, size, tree = 0, len(text), self.first
+        while start < size:
+            found, end, children = -1, start, tree
+            for place in range(start, size):
+                node = children.get(text[place])
+                if node is None:
                     break
-                if "" in node:
-                    found, end = node[""], place + 1
+                index, children = node
+                if index >= 0:
+                    found, end = index, place + 1
             if found < 0:
-                return [(self.unknown, 0, len(word))]
-            pieces.append((found, begins[start], finishes[end - 1]))
+                return None
+            ids.append(found)
+            ends.append(end)
             start, tree = end, self.later
-        return pieces
+        return ids, ends
 
     def places_of(self, words: Sequence[str]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
         """Where each word's pieces begin in the memory, and how many they are."""
@@ -152,17 +159,16 @@ class _Memo(dict[str, int]):
         return ids
 
 
-def _tree(tokens: Sequence[str]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Two trees of characters, for pieces that begin a word and for the later ones; the id hangs under ''."""
-    first: dict[str, Any] = {}
-    later: dict[str, Any] = {}
+def _tree(tokens: Sequence[str]) -> tuple[_Tree, _Tree]:
+    """Two trees, of the pieces that begin a word and of the later ones."""
+    first: _Tree = {}
+    later: _Tree = {}
     for index, token in enumerate(tokens):
-        continues = token.startswith(PREFIX) and len(token) > len(PREFIX)
-        node = later if continues else first
-        for char in token[len(PREFIX) :] if continues else token:
-            node = node.setdefault(char, {})
-        if node is not first:
-            node[""] = index
+        children, name = (later, token[len(PREFIX) :]) if _continues(token) else (first, token)
+        for char in name[:-1]:
+            children = children.setdefault(char, (-1, {}))[1]
+        if name:
+            children[name[-1]] = (index, children[name[-1]][1] if name[-1] in children else {})
     return first, later
 
 
@@ -351,9 +357,15 @@ class Tokenizer:
 
     def _read_word(self, word: str) -> Tokens:
         """The tokens of one word so long that arrays over its characters would be a waste."""
+        start, end = 0, len(word)
+        while start < end and is_dropped(word[start]):
+            start += 1
+        while start < end and is_dropped(word[end - 1]):
+            end -= 1
         with self._lock:
-            pieces = self._ready_memo().split(word)
-        return Tokens(*np.array(pieces, dtype=np.int32).reshape(-1, 3).T)
+            pieces = self._ready_memo().split(word[start:end])
+        ids, starts, ends = (np.array(column, dtype=np.int32) for column in pieces)
+        return Tokens(ids, starts + start, ends + start)
 
     def _ready_memo(self) -> _Memo:
         if self._memo is None:

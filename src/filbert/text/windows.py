@@ -53,7 +53,7 @@ def windows(num_tokens: int, room: int, overlap: int) -> list[Window]:
     ends = [start + overlap for start in starts[1:]] + [num_tokens]
     # Midway between two cuts is equally far from both.
     owners = [0, *((start + end + 1) // 2 for start, end in zip(starts[1:], ends, strict=False)), num_tokens]
-    return [Window(*row) for row in zip(starts, ends, owners, owners[1:], strict=True)]
+    return [Window(*row) for row in zip(starts, ends, owners[:-1], owners[1:], strict=True)]
 
 
 def encode_windows(

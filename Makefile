@@ -1,0 +1,52 @@
+# Two commands set everything up on a machine with Python 3.11+, pip and make:
+#   make demo    install filbert with all its extras, then run `filbert demo`
+#   make test    install the test tools too, then lint, types, import floors and every test
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: demo test install install-dev lint types floors tests bench docs clean
+
+demo: install
+	$(BIN)/filbert demo
+
+test: install-dev lint types floors tests
+
+install: .venv/installed
+install-dev: .venv/installed-dev
+
+# torch is asked for first and alone, pinned: any other request could pull gigabytes of GPU packages.
+.venv/installed: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) setuptools "$$(grep '^torch==' constraints.txt)"
+	$(PIP) -e '.[all]'
+	touch $@
+
+.venv/installed-dev: .venv/installed requirements-dev.txt
+	$(PIP) -r requirements-dev.txt
+	touch $@
+
+lint: install-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: install-dev
+	$(BIN)/mypy
+
+floors: install-dev
+	$(BIN)/lint-imports
+
+tests: install-dev
+	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 8
+
+bench: install-dev
+	$(PIP) -r requirements-bench.txt
+	$(BIN)/python benchmarks/inference.py
+	$(BIN)/python benchmarks/startup.py
+
+docs: install-dev
+	$(PIP) zensical
+	$(BIN)/zensical build
+
+clean:
+	rm -rf .venv build dist site src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,34 @@
+"""filbert import: a transformers BERT folder in, a filbert model folder out."""
+
+from __future__ import annotations
+
+import click
+
+from filbert.cli.shared import json_option, result, say
+
+
+@click.command("import")
+@click.argument("source", metavar="HF_DIR")
+@click.option("--out", "-o", required=True, help="Folder to write.")
+@json_option
+def command(source: str, out: str, as_json: bool) -> None:
+    """Check a transformers BERT folder and write it as a filbert model folder, bit for bit."""
+    from filbert.artefact.folder import import_folder
+
+    found = import_folder(source, out)
+    about = found.described
+    for note in about.notes:
+        say(f"note: {note}")
+    shape = f"{about.config.layers} layers × {about.config.width}, vocabulary {about.config.vocab_size:,}"
+    if as_json:
+        told = {
+            "out": out,
+            "kind": about.kind,
+            "parts": list(found.parts),
+            "labels": found.labels,
+            "notes": about.notes,
+        }
+        result(told)
+    else:
+        heads = ", ".join(found.parts) or "none"
+        click.echo(f"{out}: {about.kind}, {shape}; heads: {heads}")
