@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
+import itertools
 import json
 import lzma
 import tempfile
@@ -17,7 +19,9 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from filbert.core.errors import InputError
 from filbert.data.datasets import examples
+from filbert.data.doctor import examine, rendered
 from filbert.text import streams
 from filbert.text.corpus import CorpusReport, documents
 from filbert.text.sentences import sentences
@@ -100,14 +104,9 @@ def test_tab_separated_examples_survive(rows: list[tuple[str, str]]) -> None:
 @given(data=st.binary(max_size=200), suffix=st.sampled_from([".txt", ".csv", ".jsonl", ".json", ".txt.gz", ".tsv"]))
 @settings(max_examples=150, deadline=None)
 def test_any_bytes_give_documents_or_a_sentence(data: bytes, suffix: str) -> None:
-    from filbert.core.errors import InputError
-    from filbert.data.doctor import examine, rendered
-
     for errors in ("strict", "replace"):
-        try:
+        with contextlib.suppress(InputError):  # any other exception is a bug
             assert all(text.strip() for text in read(f"a{suffix}", data, errors=errors))
-        except InputError as error:
-            assert "\n" not in str(error)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"a{suffix}"
         path.write_bytes(data)
@@ -135,4 +134,4 @@ def test_words_concatenate(text: str, name: str) -> None:
     assert "".join(cut(text)) == text
     spans = word_spans(text, cut)
     assert all(text[start:end].strip() == text[start:end] != "" for start, end in spans)
-    assert all(first[1] <= second[0] for first, second in zip(spans, spans[1:], strict=False))
+    assert all(first[1] <= second[0] for first, second in itertools.pairwise(spans))

@@ -75,7 +75,8 @@ def test_labels(tmp_path: Path) -> None:
     train = write(tmp_path / "train.csv", table(rows))
     test = write(tmp_path / "test.csv", table({f"t{number}": "sports" for number in range(6)} | {"u": "sport"}))
     assert faults(train, test) == [
-        "train.csv: error: the labels 'news' (1) and 'News ' (1) differ only by case, width or white space; write them alike.",
+        "train.csv: error: the labels 'news' (1) and 'News ' (1) differ only by case, width or white space; "
+        "write them alike.",
         "train.csv: warning: the label 'sport' stands on 97 % of the examples: to say it always scores as much.",
         "train.csv: warning: the label 'sprot' stands only 1 time. Did you mean 'sport'?",
         "train.csv: warning: the label 'news' stands only 1 time.",
@@ -101,7 +102,8 @@ def test_all_faults_are_collected_up_to_a_hundred_of_a_kind(tmp_path: Path) -> N
     path = write(tmp_path / "a.csv", table(HEALTHY) + "broken\n" * 150 + "one,two,three\n")
     found = faults(path)
     assert found[:MAX_OF_A_KIND] == [
-        f"a.csv:{22 + number}: error: has 1 cells, but the header has 2: text, label; quote a cell that has a delimiter in it."
+        f"a.csv:{22 + number}: error: has 1 cells, but the header has 2: text, label; "
+        "quote a cell that has a delimiter in it."
         for number in range(MAX_OF_A_KIND)
     ]
     assert found[MAX_OF_A_KIND].startswith("a.csv: error: 51 more like: has")
@@ -167,8 +169,8 @@ def test_relations_are_duplicates_only_with_the_same_mentions(tmp_path: Path) ->
 def test_what_cannot_be_told_is_an_error_with_advice(tmp_path: Path) -> None:
     three = write(tmp_path / "a.tsv", "".join(f"{number}\ttext {number}\t{number % 2}\n" for number in range(20)))
     assert faults(three) == [
-        "a.tsv: error: has 3 columns and no header (1: '0', 2: 'text 0', 3: '0'); name the task and say which column is "
-        "which: --columns text=NUMBER,label=NUMBER."
+        "a.tsv: error: has 3 columns and no header (1: '0', 2: 'text 0', 3: '0'); name the task and say which "
+        "column is which: --columns text=NUMBER,label=NUMBER."
     ]
     assert faults(three, task="classify", columns={"text": 2, "label": 3}) == []
     assert faults(write(tmp_path / "b.jsonl", '{"alpha": 1}\n')) == [
@@ -189,7 +191,7 @@ def test_corpora(tmp_path: Path) -> None:
     second = write(tmp_path / "b.txt", "same text. Here.\n\n" + "字" * 150_000 + "。好。\n")
     found = told(first, second)
     assert "a.txt:1: note: begins with a byte order mark, which is left out." in found
-    assert "a.txt: note: mixes line ends (2 CRLF, 7 LF); all are read alike." in found
+    assert "a.txt: note: mixes line ends (2 CRLF, 6 LF); all are read alike." in found
     assert "a.txt: warning: 1 NUL characters, which are removed in reading." in found
     assert "a.txt: note: 1 blank documents or rows, which are skipped." in found
     assert faults(second, first)[:1] == ["b.txt:3: warning: the line has 150,003 characters; is a line end missing?"]
@@ -223,8 +225,7 @@ def test_a_corpus_without_blank_lines(tmp_path: Path) -> None:
 )
 def test_unreadable_files_are_errors_not_exceptions(name: str, data: bytes, message: str, tmp_path: Path) -> None:
     found = faults(write(tmp_path / name, data), write(tmp_path / "fine.txt", "One. Two. Three."))
-    assert found
-    assert message in found[0]
+    assert any(message in line and ": error: " in line for line in found)
     assert all(line.startswith(name) for line in found)
 
 

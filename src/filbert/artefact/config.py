@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import filbert
 from filbert.artefact.weights import inside, small_json
 from filbert.core.errors import InputError, one_of
+from filbert.core.version import VERSION
 from filbert.models import bert
 
 NAME = "config.json"
@@ -290,10 +290,10 @@ def written(
 ) -> dict[str, Any]:
     """The fields of config.json for such a model; `more` is kept wherever it does not say what the model fixes."""
     kind = kind_of(config)
-    own: dict[str, Any] = {"version": filbert.VERSION, "dropout": config.dropout}
+    own: dict[str, Any] = {"version": VERSION, "dropout": config.dropout}
     fields: dict[str, Any] = {"model_type": kind}
     if kind == OWN:
-        own = {"version": filbert.VERSION, "config": dataclasses.asdict(config), "parts": list(parts)}
+        own = {"version": VERSION, "config": dataclasses.asdict(config), "parts": list(parts)}
     else:
         fields["architectures"] = [architecture_of(kind, parts)]
         fields |= {name: getattr(config, ours) for name, ours in FIELDS.items()}

@@ -21,11 +21,11 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-import filbert
 from filbert.artefact import config as configs
 from filbert.artefact import foreign, weights
 from filbert.core.errors import InputError, one_of
 from filbert.core.files import json_text, sha256, write_text
+from filbert.core.version import VERSION
 from filbert.models import bert
 
 MANIFEST, CARD, FORMAT = "manifest.json", "README.md", "filbert model folder 1"
@@ -283,7 +283,7 @@ def seal(folder: Path | str) -> None:
     folder = Path(folder)
     paths = sorted(path for path in folder.iterdir() if path.is_file() and path.name != MANIFEST)
     files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths}
-    manifest = {"format": FORMAT, "filbert": filbert.VERSION, "files": files}
+    manifest = {"format": FORMAT, "filbert": VERSION, "files": files}
     write_text(folder / MANIFEST, json_text(manifest))
 
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import click
 
-from filbert.core.version import VERSION
 from filbert.core.errors import FilbertError, did_you_mean
+from filbert.core.version import VERSION
 
 NOT_COMMANDS = {"__init__", "main", "shared"}
 ORDER = ("demo", "doctor", "vocab", "fill", "embed", "import")  # as a newcomer meets them; others follow by name

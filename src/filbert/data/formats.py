@@ -72,8 +72,10 @@ def shape(source: str, reading: Reading, column_names: tuple[str, ...] = ()) -> 
     """What the file is, by its suffix and its first lines; `column_names` are those the user speaks of."""
     kind = tables.kind(source)
     if kind == "parquet":
-        first = next(tables.parquet_rows(source, _aside(reading)), None)
-        return Shape("parquet", tuple(first[1]) if first else (), told="Parquet")
+        first = next(tables.parquet_rows(source, Reading(fault=reading.fault)), None)
+        if first is None:
+            raise InputError(f"{source}: has no rows; there is nothing to learn from.")
+        return Shape("parquet", tuple(first[1]), told="Parquet")
     head = list(itertools.islice(whole_lines(source, _aside(reading)), HEAD_LINES))
     inked = [line for _, line in head if line.strip()]
     if not inked:
