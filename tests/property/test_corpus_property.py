@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from filbert.core.errors import InputError
-from filbert.data.datasets import examples
+from filbert.data.datasets import TASKS, examples, label_table
 from filbert.data.doctor import examine, rendered
 from filbert.text import streams
 from filbert.text.corpus import CorpusReport, documents
@@ -111,6 +111,37 @@ def test_any_bytes_give_documents_or_a_sentence(data: bytes, suffix: str) -> Non
         path = Path(folder) / f"a{suffix}"
         path.write_bytes(data)
         assert rendered(examine(path))
+
+
+KEYS = "text label entities question context answers head tail sentence1 sentence2 data qas start end choice answer"
+LEAVES = st.sampled_from(["北京", "在北京", "", "a\ud800", "x\0y", 0, 1, -1, 2, 10**30, None, True, 1.5, float("nan")])
+JSON = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(KEYS.split()), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+SHAPED = st.one_of(
+    JSON,
+    st.builds(
+        lambda x, y, z: {"data": [{"paragraphs": [{"context": x, "qas": [{"question": y, "answers": z}]}]}]},
+        *[JSON] * 3,
+    ),
+    st.builds(lambda x, y: {"text": "在北京", "entities": x, "label": y}, JSON, JSON),
+    st.builds(lambda x, y: [[x, [{"question": "?", "choice": y, "answer": y}], "id"]], JSON, JSON),
+)
+
+
+@given(values=st.lists(SHAPED, min_size=1, max_size=3), task=st.sampled_from(TASKS))
+@settings(max_examples=200, deadline=None)
+def test_any_json_gives_examples_or_a_sentence(values: list[object], task: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.json"
+        path.write_text("\n".join(map(json.dumps, values)), encoding="utf-8")
+        with contextlib.suppress(InputError):  # any other exception is a bug
+            label_table(examples(path, task))
+        assert rendered(examine(path, task))
 
 
 @given(st.text(st.one_of(CHARACTERS, st.sampled_from("\n.。！？…”’\"'()（）《》A1a ")), max_size=80))

@@ -180,6 +180,11 @@ BROKEN: dict[str, tuple[Any, bytes, str]] = {
     "metadata": ({"__metadata__": {"a": 1}}, b"", "__metadata__"),
     "metadata list": ({"__metadata__": []}, b"", "__metadata__"),
     "duplicate": (b'{"a":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"a":1}', b"1", "the key 'a' stands twice"),
+    "duplicate among many": (
+        b"{" + b"".join(b'"%d":0,' % i for i in range(200_000)) + b'"199999":0}',
+        b"",
+        "the key '199999' stands twice",
+    ),
     "duplicate inside": (b'{"a":{"dtype":"U8","dtype":"U8"}}', b"", "the key 'dtype' stands twice"),
     "not JSON": (b"{'a': 1}", b"", "not valid JSON"),
     "not UTF-8": (b'{"\xff": 1}', b"", "byte 2 of the header is not UTF-8"),

@@ -82,12 +82,12 @@ def test_D10_a_vocabulary_from_a_word_of_20_mb() -> None:
     assert megabytes <= 500
 
 
+@pytest.mark.slow
 def test_D11_a_line_of_50_mb() -> None:
     seconds, megabytes = limited("""
         import random
         draw = random.Random(1)
         words = ["".join(draw.choices("今天气abe, ", k=9)) for _ in range(100_000)]
-        line = ""
         line = "".join(draw.choices(words, k=3_200_000))
         assert len(line.encode()) > 50_000_000
         begin = time.perf_counter()
@@ -98,6 +98,7 @@ def test_D11_a_line_of_50_mb() -> None:
     assert megabytes <= 1000
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_D11_a_line_of_50_mb_of_words_never_seen(shared: Path) -> None:
     """The worst case for a memory of words: there is nothing to remember, and memory stays bounded all the same."""
@@ -108,11 +109,11 @@ def test_D11_a_line_of_50_mb_of_words_never_seen(shared: Path) -> None:
         letters[::10] = 32
         line = letters.tobytes().decode()
         begin = time.perf_counter()
-        pieces = cut.pieces([line], limit=2_000_000)
-        assert len(pieces.ids) == 2_000_000
+        pieces = cut.pieces([line])
+        assert len(pieces.ids) > 20_000_000
     """)
     assert seconds <= 30
-    assert megabytes <= 700
+    assert megabytes <= 1200
 
 
 def test_D12_ten_mb_of_punctuation_is_cut_before_it_is_made() -> None:

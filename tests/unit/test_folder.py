@@ -133,6 +133,8 @@ def test_the_card_may_be_edited_and_a_file_added(tmp_path: Path) -> None:
     saved(tmp_path / "m")
     (tmp_path / "m/README.md").write_text("Better words.")
     folders.load(tmp_path / "m")
+    (tmp_path / "m/README.md").unlink()
+    folders.load(tmp_path / "m")
     (tmp_path / "m/golden.jsonl").write_text("{}\n")
     folders.seal(tmp_path / "m")
     folders.load(tmp_path / "m", verify=True)
@@ -194,6 +196,15 @@ def test_a_save_stopped_between_its_renames_puts_the_old_folder_back(
         saved(tmp_path / "m", replace(TINY, layers=1))
     assert folders.load(tmp_path / "m", verify=True).config.layers == 2
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
+
+
+def test_fields_of_another_model_do_not_contradict_this_one(tmp_path: Path) -> None:
+    old = {"num_labels": 9, "hidden_size": 7, "layer_types": ["full_attention"], "pad_token_id": 3, "kept": [1]}
+    for name in ("classic", "modern"):
+        saved(tmp_path / name, LAYOUTS[name], ("pooler", "labels"), labels=["a", "b", "c"], fields=old)
+        loaded = folders.load(tmp_path / name)
+        assert loaded.labels == ["a", "b", "c"]
+        assert (loaded.fields["pad_token_id"], loaded.fields["kept"]) == (0, [1])
 
 
 def test_labels_must_fit_the_head(tmp_path: Path) -> None:

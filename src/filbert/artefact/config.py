@@ -63,6 +63,7 @@ DEFAULT_FIELDS: dict[str, dict[str, Any]] = {  # written unless the folder that 
     },
     OWN: {},
 }  # fmt: skip
+SAID_OTHERWISE = ("torch_dtype", "_name_or_path", "num_labels", "layer_types", "rope_parameters")  # not written again
 CODE = ("auto_map", "trust_remote_code", "custom_pipelines")  # and _attn_implementation*: they choose code to run
 DTYPES = ("float32", "float16", "bfloat16", "float64", "auto")
 PROBLEMS = ("single_label_classification", "multi_label_classification", "regression")
@@ -302,7 +303,7 @@ def written(
         fields["id2label"] = {str(i): label for i, label in enumerate(labels)}
         fields["label2id"] = {label: i for i, label in enumerate(labels)}
     fields |= {"dtype": dtype, "filbert": own}
-    kept = {name: value for name, value in more.items() if name not in ("torch_dtype", "_name_or_path")}
+    kept = {name: value for name, value in more.items() if name not in SAID_OTHERWISE}
     return DEFAULT_FIELDS[kind] | kept | fields
 
 

@@ -133,7 +133,8 @@ def _joined(pieces: Sequence[weights.Stored], dtype: torch.dtype | None) -> Tens
     for piece, part in zip(pieces, whole.chunk(len(pieces)), strict=True):
         values = piece.array()
         if kind is torch.float32:
-            np.copyto(part.numpy(), values, casting="same_kind")
+            with np.errstate(over="ignore"):  # a float64 too large for float32 is found below
+                np.copyto(part.numpy(), values, casting="same_kind")
             values = part.numpy()
         else:
             wide = np.float64 if piece.dtype == "F64" else np.float32
@@ -154,9 +155,9 @@ def check_manifest(folder: Path, *, hashes: bool) -> None:
         known = isinstance(entry, dict) and type(entry.get("bytes")) is int and isinstance(entry.get("sha256"), str)
         if not known:
             raise InputError(f"{folder / MANIFEST}: the entry {name[:120]!r} must have bytes and sha256.")
-        path = weights.inside(folder, name)
-        if name == CARD and not hashes:
+        if name == CARD and not hashes:  # anyone may edit the card
             continue
+        path = weights.inside(folder, name)
         if path.stat().st_size != entry["bytes"] or (hashes and sha256(path) != entry["sha256"]):
             raise InputError(
                 f"{path}: is not the file that was saved ({MANIFEST} tells); fetch it again, "
@@ -186,7 +187,9 @@ def save(
         raise InputError(f"{folder}: the model's head has {head} outputs, but {len(labels)} labels were given.")
     state = model.state_dict()
     tensors = dict(_pieces(configs.kind_of(model.config), model, state))
-    more = {"pad_token_id": getattr(tokenizer, "pad_id", 0), **(fields or {})}
+    more = dict(fields or {})
+    if hasattr(tokenizer, "pad_id"):
+        more["pad_token_id"] = tokenizer.pad_id
     dtype = WORDS[STORED[model.embeddings.words.weight.dtype]]
     about = configs.written(model.config, model.parts, labels, dtype, more)
     with whole_folder(folder) as part:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -103,7 +105,7 @@ def read(path: Path | str) -> Tensors:
     path = regular_file(path)
     try:
         with path.open("rb") as handle:
-            size = path.stat().st_size
+            size = os.fstat(handle.fileno()).st_size
             start = handle.read(16)
             length = int.from_bytes(start[:8], "little")
             if len(start) < 10 or start[8:9] != b"{" or length > min(HEADER_LIMIT, size - 8):
@@ -134,8 +136,8 @@ def _header(path: Path, raw: bytes) -> dict[str, Any]:
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            names = [name for name, _ in pairs]
-            raise ValueError(f"the key {next(n for n in names if names.count(n) > 1)[:120]!r} stands twice")
+            twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
+            raise ValueError(f"the key {twice[:120]!r} stands twice")
         return found
 
     try:

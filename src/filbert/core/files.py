@@ -59,7 +59,10 @@ def json_object(path: Path | str, limit_bytes: int = JSON_LIMIT_BYTES) -> dict[s
     size = path.stat().st_size
     if size > limit_bytes:
         raise InputError(f"{path}: has {size:,} bytes, more than the {limit_bytes:,} that such a file may have.")
-    raw = path.read_bytes()
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read ({error.strerror}).") from None
     try:
         # json's C scanner recurses, so a deep file must be refused before it is parsed. Counting brackets by a
         # Python loop is slow, so it is done only where there are enough of them to matter.
@@ -82,7 +85,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(result) != len(pairs):
         seen: set[str] = set()
         twice = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise ValueError(f"the key {twice!r} stands twice")
+        raise ValueError(f"the key {twice[:60]!r} stands twice")
     return result
 
 

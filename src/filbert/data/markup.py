@@ -263,7 +263,7 @@ def _squad_answers(context: str, asked: Mapping[str, Any], place: _Place) -> tup
 
 
 def _placed_all(context: str, given: Iterable[tuple[str, Any]], place: _Place) -> tuple[Answer, ...]:
-    once = dict.fromkeys((text, start) for text, start in given if text)
+    once = dict.fromkeys((text, start if isinstance(start, int) else None) for text, start in given if text)
     return tuple(dict.fromkeys(placed(context, text, start, place) for text, start in once))
 
 
@@ -311,9 +311,9 @@ def _given(answers: Any) -> Iterator[tuple[str, Any]]:
     if isinstance(answers, str):
         yield answers, None
     elif isinstance(answers, Mapping):
-        texts, starts = answers.get("text", ()), answers.get("answer_start", ())
-        texts, starts = ([texts], [starts]) if isinstance(texts, str) else (texts, starts)
-        yield from zip(map(str, texts), [*starts, *[None] * (len(texts) - len(starts))], strict=True)
+        starts = iter(_listed(answers.get("answer_start", [])))
+        for text in _listed(answers.get("text", [])):
+            yield str(text), next(starts, None)
     elif isinstance(answers, Iterable):
         for item in answers:
             yield from _given(item)
@@ -328,16 +328,21 @@ def choice_examples(source: str, reading: Reading) -> Iterator[Found]:
         if not isinstance(entry, list) or len(entry) < 2:
             reading.fault(source, 0, f"entry {number} is not [[lines], [questions], id].")
             continue
-        passage = "\n".join(map(str, entry[0])) if isinstance(entry[0], list) else str(entry[0])
+        passage = clean("\n".join(map(str, _listed(entry[0]))), source, 0, reading)
         for asked in _objects(source, {"questions": entry[1]}, "questions", reading):
-            choices = [str(choice) for choice in asked.get("choice", ())]
+            question = clean(str(asked.get("question", "")), source, 0, reading)
+            choices = [clean(str(choice), source, 0, reading) for choice in _listed(asked.get("choice", ()))]
             answer = asked.get("answer")
             if len(choices) < 2 or (answer is not None and choices.count(str(answer)) != 1):
                 message = f"the answer {answer!r} is not exactly one of the {len(choices)} choices"
-                reading.fault(source, 0, f"entry {number}, question {str(asked.get('question'))[:30]!r}: {message}.")
+                reading.fault(source, 0, f"entry {number}, question {question[:30]!r}: {message}.")
                 continue
             gold = None if answer is None else choices.index(str(answer))
-            yield 0, (passage, str(asked.get("question", "")), *choices), gold
+            yield 0, (passage, question, *choices), gold
+
+
+def _listed(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
 READERS: dict[str, Callable[[str, Reading], Iterator[Found]]] = {

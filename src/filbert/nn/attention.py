@@ -67,6 +67,21 @@ def attend_first(q_BHK: Tensor, k_THK: Tensor, v_THK: Tensor, packed: Packed, *,
     return torch.cat(parts) if len(parts) != 1 else parts[0]
 
 
+def attend_first_folded(q_BHD: Tensor, x_TD: Tensor, packed: Packed) -> Tensor:
+    """What each sequence's first token reads from the layer's input itself, [B, H, D], with no key or value projected.
+
+    q·(W x) = (Wᵀq)·x and Σ a·(W x) = W (Σ a·x): with one question per sequence it is cheaper to fold the key matrix
+    into the question (q_BHD, scaled) and apply the value matrix to the answer than to project every token.
+    """
+    parts, at = [], 0
+    for start, n, length in runs(packed.lengths):
+        x_NLD = x_TD[start : start + n * length].view(n, length, -1)
+        weights_NHL = torch.bmm(q_BHD[at : at + n], x_NLD.transpose(1, 2)).softmax(-1)
+        parts.append(torch.bmm(weights_NHL, x_NLD))
+        at += n
+    return torch.cat(parts) if len(parts) != 1 else parts[0]
+
+
 def _flash(q: Tensor, k: Tensor, v: Tensor, packed: Packed, reach: int) -> Tensor:
     from torch.nn.attention.varlen import varlen_attn
 

@@ -61,7 +61,9 @@ def fit(model: nn.Module, task: Task, config: Config, told: Callable[[Step], boo
         batch = on_device(collate(items), device)
         loss, numbers = task.loss(model, batch)
         if not torch.isfinite(loss):
-            raise FilbertError(f"the loss is {float(loss)} at step {done + 1}; try a smaller train.learning_rate.")
+            raise FilbertError(
+                f"the loss is {float(loss.detach())} at step {done + 1}; try a smaller train.learning_rate."
+            )
         optimiser.zero_grad(set_to_none=True)
         loss.backward()
         nn.utils.clip_grad_norm_(model.parameters(), config.clip)
