@@ -155,7 +155,7 @@ def test_many_new_words_at_once_are_split_as_one_by_one(lowercase: bool, monkeyp
     draw = random.Random(5)
     letters = "abcAB01"
     pieces = {"".join(draw.choices(letters, k=draw.randint(1, 4))) for _ in range(150)} - {"b"}
-    tokens = [*SPECIALS, *sorted(pieces), *sorted("##" + piece for piece in pieces if draw.random() < 0.8)]
+    tokens = [*SPECIALS, *sorted(pieces), *sorted("##" + piece for piece in sorted(pieces) if draw.random() < 0.8)]
     words = ["".join(draw.choices(letters + "z" * (draw.random() < 0.1), k=draw.randint(1, 30))) for _ in range(2000)]
     text = " ".join([*words, "a" * 200, "a" * 201, "a" * 256, "a" * 257, "é", "b", *words[:50]])
     results = []
@@ -164,7 +164,7 @@ def test_many_new_words_at_once_are_split_as_one_by_one(lowercase: bool, monkeyp
         encoding = Tokenizer(tokens, lowercase=lowercase).encode(text)
         results.append((encoding.tokens, encoding.offsets))
     assert results[0] == results[1]
-    assert 0 < results[0][0].count("[UNK]") < 1500
+    assert 0 < results[0][0].count("[UNK]") < 1900
 
 
 def test_long_texts_are_read_in_stretches(small: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:

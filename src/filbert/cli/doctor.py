@@ -12,16 +12,17 @@ from filbert.cli.shared import encoding_option, json_option, result, say
 @click.command("doctor")
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
 @click.option("--task", help="corpus, classify, pair, tag, answer, …; told from each file where not given.")
+@click.option("--columns", metavar="ROLE=NAME,…", help="Which column is what, e.g. text=review,label=2.")
 @encoding_option
 @json_option
-def command(data: tuple[str, ...], task: str | None, encoding: str, as_json: bool) -> None:
+def command(data: tuple[str, ...], task: str | None, columns: str | None, encoding: str, as_json: bool) -> None:
     """Examine corpora and labelled files: encodings, broken rows, duplicates, leakage, odd labels, spans that miss.
 
     Give the training file first: a text that stands in a later file too is leakage. Exits with 2 on any error.
     """
     from filbert.data.doctor import examine, rendered
 
-    findings = examine(data, task=task, encoding=encoding)
+    findings = examine(data, task=task, columns=_roles(columns), encoding=encoding)
     counts = {severity: sum(f.severity == severity for f in findings) for severity in ("error", "warning", "note")}
     if as_json:
         result(
@@ -36,3 +37,14 @@ def command(data: tuple[str, ...], task: str | None, encoding: str, as_json: boo
         say(", ".join(f"{count:,} {name}{'' if count == 1 else 's'}" for name, count in counts.items()) + ".")
     if counts["error"]:
         click.get_current_context().exit(2)
+
+
+def _roles(columns: str | None) -> dict[str, str | int] | None:
+    """{"text": "review", "label": 2} from text=review,label=2."""
+    roles: dict[str, str | int] = {}
+    for given in (columns or "").split(",") if columns else ():
+        role, equals, name = given.strip().partition("=")
+        if not (role and equals and name):
+            raise click.BadParameter(f"'{given}' must be ROLE=NAME, e.g. text=review,label=2.")
+        roles[role] = int(name) if name.isdigit() else name
+    return roles or None

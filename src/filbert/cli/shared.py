@@ -18,8 +18,12 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 encoding_option = click.option(
     "--encoding", default="utf-8", show_default=True, help="Encoding of text files, e.g. gb18030."
 )
-replace_option = click.option(
-    "--replace-errors", is_flag=True, help="Replace bytes that do not decode, and count them."
+errors_option = click.option(
+    "--errors",
+    type=click.Choice(["strict", "replace"]),
+    default="strict",
+    show_default=True,
+    help="Bytes that do not decode: refuse the file, or replace and count them.",
 )
 field_option = click.option("--field", help="Column that holds the text, in CSV, TSV, JSONL and Parquet files.")
 
@@ -33,7 +37,7 @@ def corpus_options(command: Command) -> Command:
         show_default=True,
         help="Where a document ends in plain text: at a blank line, at each line, or with the file.",
     )
-    for option in (replace_option, encoding_option, unit, field_option):
+    for option in (errors_option, encoding_option, unit, field_option):
         command = option(command)
     return command
 
@@ -43,9 +47,8 @@ def corpus(sources: Sequence[str], options: dict[str, Any]) -> Iterator[Document
     from filbert.text.corpus import CorpusReport, documents
 
     report = CorpusReport()
-    errors = "replace" if options["replace_errors"] else "strict"
-    reading = {name: options[name] for name in ("field", "encoding", "unit")}
-    yield from documents(list(sources), errors=errors, report=report, **reading)
+    reading = {name: options[name] for name in ("field", "encoding", "errors", "unit")}
+    yield from documents(list(sources), report=report, **reading)
     for note in report.remarks():
         say(f"note: {note}")
 

@@ -30,10 +30,15 @@ def command(sources: tuple[str, ...], size: int, out: str, as_json: bool, **opti
     report = train(progress(texts, unit=" documents"), size, lowercase=lowercase, min_count=min_count, workers=workers)
     Path(out).mkdir(parents=True, exist_ok=True)
     Tokenizer(report.tokens, lowercase=lowercase).save(out)
-    dropped = {name: count for name, count in report.counts.items() if count}
     if as_json:
-        result({"tokens": len(report.tokens), "asked": size, "dropped": dropped, "out": out})
+        result({"tokens": len(report.tokens), "asked": size, **report.counts, "out": out})
         return
-    for name, count in dropped.items():
-        say(f"note: {name}: {count:,}")
-    click.echo(f"{out}: {len(report.tokens):,} tokens in vocab.txt and tokenizer.json")
+    if report.num_long_words:
+        say(f"note: {report.num_long_words:,} words were too long to learn from; they will be [UNK].")
+    if report.num_dropped_characters:
+        left = f"{report.num_dropped_characters:,} rare characters did not fit; "
+        say(f"note: {left}{report.num_dropped_words:,} words with them will be [UNK]. A larger --size keeps them.")
+    if len(report.tokens) < size:
+        say(f"note: the corpus has no more pieces that occur {min_count} times, so {size:,} was not reached.")
+    read = f"from {report.num_words:,} words, {report.num_distinct:,} of them distinct"
+    click.echo(f"{out}: {len(report.tokens):,} tokens in vocab.txt and tokenizer.json, {read}")

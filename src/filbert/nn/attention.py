@@ -86,8 +86,8 @@ def _flash(q: Tensor, k: Tensor, v: Tensor, packed: Packed, reach: int) -> Tenso
     from torch.nn.attention.varlen import varlen_attn
 
     edges, longest = packed.boundaries, packed.max_len
-    window = (reach, reach) if reach else (-1, -1)
-    out = varlen_attn(q, k, v, edges, edges, longest, longest, window_size=window)
+    near = {"window_size": (reach, reach)} if reach else {}
+    out = varlen_attn(q, k, v, edges, edges, longest, longest, **near)  # type: ignore[arg-type]
     assert isinstance(out, Tensor)
     return out
 
