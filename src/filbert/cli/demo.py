@@ -28,7 +28,7 @@ BLANKS = (
 
 @click.command("demo")
 @click.option("--out", "-o", default="filbert-demo", show_default=True, help="Run folder to write.")
-@click.option("--steps", default=1_500, show_default=True, type=click.IntRange(1), help="Training steps.")
+@click.option("--steps", default=2_000, show_default=True, type=click.IntRange(1), help="Training steps.")
 @click.option("--seed", default=0, show_default=True, help="Fixes order, masks and first weights.")
 @json_option
 def command(out: str, steps: int, seed: int, as_json: bool) -> None:
@@ -92,7 +92,7 @@ def _recipe(vocab_size: int, steps: int, seed: int) -> Any:
     return Recipe(
         model=model,
         task=mlm_nsp.Config(max_length=64, seed=seed),
-        train=loop.Config(steps=steps, batch_tokens=768, learning_rate=3e-3, seed=seed),
+        train=loop.Config(steps=steps, batch_tokens=512, learning_rate=1e-3, seed=seed),
     )
 
 
@@ -120,7 +120,7 @@ def _train(
     rows.append(("next sentence, right", f"{before.nsp_accuracy:.1%}", f"{after.nsp_accuracy:.1%}"))
     show("\n".join("  " + line for line in table(rows).split("\n")))
     return {
-        "steps": watch.losses and len(watch.losses),
+        "steps": len(watch.losses),
         "seconds": round(watch.seconds, 1),
         "first_loss": watch.losses[0],
         "last_loss": sum(watch.losses[-20:]) / len(watch.losses[-20:]),

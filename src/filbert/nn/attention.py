@@ -134,4 +134,4 @@ def _near(q: Tensor, k: Tensor, v: Tensor, reach: int) -> Tensor:
         v_blocks.reshape(*flat, 2 * block, width),
         attn_mask=seen.repeat(num_heads, 1, 1).unsqueeze(0),
     )
-    return out.view(num_seqs, num_heads, num_blocks * block, width)[:, :, :length]
+    return out.reshape(num_seqs, num_heads, num_blocks * block, width)[:, :, :length]
