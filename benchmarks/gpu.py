@@ -95,7 +95,9 @@ class Ours:
         self.optimiser = torch.optim.AdamW(self.model.parameters(), 1e-4, fused=DEVICE == "cuda")
         self.forward: Callable[..., torch.Tensor] = self._loss
         if compiled:
-            self.forward = torch.compile(self._loss, backend="inductor" if DEVICE == "cuda" else "eager")
+            self.forward = torch.compile(
+                self._loss, fullgraph=True, backend="inductor" if DEVICE == "cuda" else "eager"
+            )
 
     def _loss(self, packed: Any, rows: torch.Tensor, gold: torch.Tensor) -> torch.Tensor:
         with torch.autocast(DEVICE, HALF):

@@ -100,3 +100,20 @@ def test_flash_is_the_definition_on_cuda(reach: int) -> None:
     got = attend(q, k, v, packed, reach=reach).double().cpu()
     wanted = plainly(q.cpu(), k.cpu(), v.cpu(), packed, reach)
     assert (got - wanted).norm() / wanted.norm() < 1e-2
+
+
+def test_a_pack_compiles_to_one_graph_without_breaks() -> None:
+    from filbert.models import bert
+
+    graphs = []
+
+    def counted(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> object:
+        graphs.append(graph)
+        return graph.forward
+
+    config = bert.Config(vocab_size=100, width=16, layers=4, heads=2, inner=32, positions="rotary-local", dropout=0.0)
+    model = bert.Bert(config).eval()
+    packed = packed_of([9, 9, 4, 70])
+    compiled = torch.compile(model, backend=counted, fullgraph=True)
+    torch.testing.assert_close(compiled(packed), model(packed), atol=1e-5, rtol=0)
+    assert len(graphs) == 1

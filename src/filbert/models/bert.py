@@ -168,7 +168,7 @@ class Bert(nn.Module):
         angles: list[Angles] = [rotary.angles(packed.positions) for rotary in self.rotary] or [None, None]  # type: ignore[operator]
         last = len(self.layers) - 1
         for index, layer in enumerate(self.layers):
-            local = bool(reach(self.config, index))
+            local = 1 if reach(self.config, index) else 0
             x_TD = layer(x_TD, packed, angles[local], rows if index == last else None)
         return self.final_norm(x_TD)  # type: ignore[no-any-return]
 
