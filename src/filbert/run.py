@@ -12,6 +12,7 @@ import torch
 
 from filbert.artefact.folder import save
 from filbert.core.files import json_text, write_text
+from filbert.core.registry import member
 from filbert.data.packing import collate
 from filbert.models import bert
 from filbert.tasks import mlm_nsp
@@ -26,10 +27,8 @@ class Recipe:
     model: bert.Config
     task: mlm_nsp.Config = field(default_factory=mlm_nsp.Config)
     train: loop.Config = field(default_factory=loop.Config)
-
-    def as_json(self) -> dict[str, object]:
-        """What recipe.json holds."""
-        return {"model_name": "bert", "task_name": "mlm_nsp", **dataclasses.asdict(self)}
+    model_name: str = "bert"
+    task_name: str = "mlm_nsp"
 
 
 def pretrain(
@@ -46,9 +45,9 @@ def pretrain(
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(recipe.train.seed)
-    task = mlm_nsp.Task(texts, tokenizer, recipe.task)
-    model = bert.Bert(recipe.model, ("pooler", "mlm", "nsp"))
-    write_text(out / "recipe.json", json_text(recipe.as_json()))
+    task = member("tasks", recipe.task_name).Task(texts, tokenizer, recipe.task)
+    model: bert.Bert = member("models", recipe.model_name).Model(recipe.model, ("pooler", "mlm", "nsp"))
+    write_text(out / "recipe.json", json_text(dataclasses.asdict(recipe)))
     try:
         with (out / "log.jsonl").open("w", encoding="utf-8") as log:
 

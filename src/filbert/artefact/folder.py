@@ -38,6 +38,7 @@ TOKENIZER_FILES = (
 )
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 STORED = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64"}
+POOLING = "pooling.json"
 WORDS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
 
 
@@ -223,8 +224,28 @@ def import_folder(source: Path | str, out: Path | str) -> foreign.Source:
     fields = configs.written(about.config, found.parts, found.labels, dtype, about.fields)
     with whole_folder(out) as part:
         TokenizerFiles(found.folder).save(part, about.config.max_length)
-        _write(part, tensors, fields, f"Imported from the folder `{found.folder.resolve().name}`.", {})
+        pool = pooling(found.folder)
+        files = {POOLING: json_text({"pool": pool})} if pool else {}
+        _write(part, tensors, fields, f"Imported from the folder `{found.folder.resolve().name}`.", files)
     return found
+
+
+def pooling(folder: Path) -> str | None:
+    """How the folder's maker turns token vectors into one: "cls" or "mean" where it is said, by us or by others.
+
+    sentence-transformers says it in 1_Pooling/config.json; an imported folder keeps it in pooling.json.
+    """
+    if (folder / POOLING).exists():
+        said = weights.small_json(weights.inside(folder, POOLING)).get("pool")
+        if said not in ("cls", "mean"):
+            raise one_of(f"{folder / POOLING}: pool", said, ("cls", "mean"))
+        return str(said)
+    theirs = folder / "1_Pooling" / "config.json"
+    if not theirs.exists():
+        return None
+    modes = weights.small_json(theirs)
+    wanted = {name.removeprefix("pooling_mode_") for name, on in modes.items() if on is True and "pooling_mode" in name}
+    return "cls" if wanted == {"cls_token"} else "mean" if wanted == {"mean_tokens"} else None
 
 
 @dataclass(frozen=True)
@@ -277,7 +298,7 @@ def _card(fields: Mapping[str, Any], card: str) -> str:
         "",
     ]
     lines += [f"- what: `{what}`, {fields['dtype']}"] + ([f"- labels: {shown}"] if labels else [])
-    lines += ['- use: `filbert predict FOLDER --text …`, or `filbert.load("FOLDER")` in Python', ""]
+    lines += ['- use: `filbert embed FOLDER --text …`, or `filbert.load("FOLDER")` in Python', ""]
     return "\n".join(lines)
 
 

@@ -106,10 +106,13 @@ def _train(
     from filbert.models import bert
     from filbert.run import measure, pretrain
 
+    # So small a model gains a tenth from a second thread on an idle machine and loses tenfold on a busy one.
+    torch.set_num_threads(1)
     torch.manual_seed(recipe.train.seed)
     before = measure(bert.Bert(recipe.model, ("pooler", "mlm", "nsp")), held, tokenizer, recipe.task)
     shape = f"{recipe.model.layers} layers × {recipe.model.width}"
-    show(f"Training a BERT of {shape} for {recipe.train.steps:,} steps: masked words and next sentences …")
+    asked = f"masked words ({recipe.task.mask_prob:.0%} of them, twice BERT's share) and next sentences"
+    show(f"Training a BERT of {shape} for {recipe.train.steps:,} steps on {asked} …")
     watch = _Watch(recipe.train.steps, show)
     model = pretrain(texts, tokenizer, recipe, Path(out), watch)
     watch.finish()

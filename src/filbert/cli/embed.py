@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import click
@@ -35,29 +36,34 @@ def command(model: str, data: str | None, text: tuple[str, ...], out: str | None
     pool, normalize, as_json = (options.pop(name) for name in ("pool", "normalize", "as_json"))
     if (data is None) == (not text):
         raise InputError("give the texts once: either --data FILE or one or more --text.")
+    if out and not Path(out).absolute().parent.is_dir():
+        raise InputError(f"{out}: its folder does not exist; make it first, so that no work is done in vain.")
     loaded = load(model)
     for note in loaded.notes:
         say(f"note: {note}")
     texts = iter(text) if data is None else (document.text for document in corpus([data], options))
     start, count = time.perf_counter(), 0
-    with _writer(out) as write:
+    kept: list[list[float]] | None = [] if as_json and not out else None
+    with _writer(out, kept) as write:
         while chunk := list(islice(texts, CHUNK)):
             write(chunk, loaded.embed(chunk, pool=pool, normalize=normalize))
             count += len(chunk)
     seconds = time.perf_counter() - start
-    if as_json and out:
-        told = {"texts": count, "width": loaded.config.width, "coverage": 1.0, "seconds": round(seconds, 3), "out": out}
-        result(told)
+    if as_json:
+        told = {"texts": count, "width": loaded.config.width, "coverage": 1.0, "seconds": round(seconds, 3)}
+        result({**told, "out": out} if out else {**told, "vectors": kept})
     else:
         say(f"{count:,} texts, {loaded.config.width} numbers each, in {seconds:.1f} s.")
 
 
 @contextlib.contextmanager
-def _writer(out: str | None) -> Iterator[Write]:
+def _writer(out: str | None, kept: list[list[float]] | None) -> Iterator[Write]:
     """A function that takes texts and their vectors; the file appears whole or not at all."""
     from filbert.core.files import whole_file
 
-    if out is None:
+    if kept is not None:
+        yield lambda texts, vectors: kept.extend(map(_rounded, vectors.tolist()))
+    elif out is None:
         yield lambda texts, vectors: _lines(texts, vectors, sys.stdout)
     elif out.endswith(".npy"):
         import numpy as np
@@ -73,5 +79,9 @@ def _writer(out: str | None) -> Iterator[Write]:
 
 def _lines(texts: Sequence[str], vectors: Any, handle: Any) -> None:
     for text, vector in zip(texts, vectors.tolist(), strict=True):
-        rounded = [float(f"{number:.7g}") for number in vector]
-        print(json.dumps({"text": text, "vector": rounded}, ensure_ascii=False), file=handle)
+        print(json.dumps({"text": text, "vector": _rounded(vector)}, ensure_ascii=False), file=handle)
+
+
+def _rounded(vector: list[float]) -> list[float]:
+    """Seven figures: all that a float32 holds."""
+    return [float(f"{number:.7g}") for number in vector]

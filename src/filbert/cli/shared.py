@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from filbert.core.records import Document
+if TYPE_CHECKING:
+    from filbert.core.records import Document
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Thing = TypeVar("Thing")

@@ -11,7 +11,6 @@ import torch
 from filbert.artefact import folder as folders
 from filbert.artefact.folder import Loaded
 from filbert.core.errors import InputError, one_of
-from filbert.core.files import json_object
 from filbert.core.records import Floats
 from filbert.decode.blanks import Blank, ranked
 from filbert.decode.pooling import POOLS, text_vectors, unit_length
@@ -48,7 +47,7 @@ class Model:
         pool: "mean" of all tokens, "cls" for the first token's vector, "pooled" for BERT's tanh layer on it. Without
         one, the folder's own (1_Pooling/config.json, as sentence-transformers writes it), else the mean.
         """
-        pool = pool or self._own_pool()
+        pool = pool or folders.pooling(self.folder) or "mean"
         if pool not in POOLS:
             raise one_of("pool", pool, POOLS)
         texts = _texts(texts)
@@ -63,7 +62,9 @@ class Model:
                 with torch.inference_mode():
                     first = torch.as_tensor(vectors, device=self.engine.device)
                     vectors = self.backbone.pooled(first).float().cpu().numpy()
-        result = text_vectors(vectors, [float(w.owned.sum()) for w in windows], owners, len(texts))
+        # An empty text owns nothing, but its one window is all there is of it.
+        weights = [max(1.0, float(window.owned.sum())) for window in windows]
+        result = text_vectors(vectors, weights, owners, len(texts))
         return unit_length(result) if normalize else result
 
     def fill(self, text: str, *, top: int = 5) -> list[Blank]:
@@ -97,12 +98,6 @@ class Model:
             windows += found
             owners += [index] * len(found)
         return windows, owners
-
-    def _own_pool(self) -> str:
-        path = self.folder / "1_Pooling" / "config.json"
-        if path.exists() and json_object(path).get("pooling_mode_cls_token") is True:
-            return "cls"
-        return "mean"
 
 
 def _counted(windows: Sequence[WindowEncoding]) -> list[np.ndarray[tuple[int], np.dtype[np.bool_]]]:

@@ -151,8 +151,8 @@ class Bert(nn.Module):
         pre = config.norm == "pre"
         self.final_norm = nn.LayerNorm(config.width, eps=config.eps, bias=False) if pre else nn.Identity()
         if config.positions.startswith("rotary"):
-            head_width = config.width // config.heads
-            self.rotary = nn.ModuleList(Rotary(head_width, theta) for theta in (GLOBAL_THETA, LOCAL_THETA))
+            thetas = (GLOBAL_THETA, LOCAL_THETA) if config.positions == "rotary-local" else (LOCAL_THETA,)
+            self.rotary = nn.ModuleList(Rotary(config.width // config.heads, theta) for theta in thetas)
         else:
             self.rotary = nn.ModuleList()
         self.pooler = nn.Linear(config.width, config.width) if "pooler" in parts else None
@@ -183,6 +183,9 @@ class Bert(nn.Module):
         if self.mlm is None:
             raise InputError("this model folder has no masked-language-model head, so it cannot fill in blanks.")
         return self.mlm(x_RD, self.embeddings.words.weight)  # type: ignore[no-any-return]
+
+
+Model = Bert  # the name under which the registry's users know any model file's module
 
 
 def reach(config: Config, index: int) -> int:

@@ -56,6 +56,7 @@ def attend(q_THK: Tensor, k_THK: Tensor, v_THK: Tensor, packed: Packed, *, reach
 
 def attend_first(q_BHK: Tensor, k_THK: Tensor, v_THK: Tensor, packed: Packed, *, reach: int = 0) -> Tensor:
     """The same for each sequence's first token alone, [B, H, K]: all that a pooled answer needs of a last layer."""
+    assert 0 not in packed.lengths, "an empty sequence has no first token"
     parts, at = [], 0
     for start, n, length in runs(packed.lengths):
         q_NHK = q_BHK[at : at + n]
@@ -73,6 +74,7 @@ def attend_first_folded(q_BHD: Tensor, x_TD: Tensor, packed: Packed) -> Tensor:
     q·(W x) = (Wᵀq)·x and Σ a·(W x) = W (Σ a·x): with one question per sequence it is cheaper to fold the key matrix
     into the question (q_BHD, scaled) and apply the value matrix to the answer than to project every token.
     """
+    assert 0 not in packed.lengths, "an empty sequence has no first token"
     parts, at = [], 0
     for start, n, length in runs(packed.lengths):
         x_NLD = x_TD[start : start + n * length].view(n, length, -1)

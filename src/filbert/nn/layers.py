@@ -175,7 +175,7 @@ def tied_logits(x_RD: Tensor, table_VD: Tensor, bias_V: Tensor) -> Tensor:
 def initialise(module: nn.Module, std: float = 0.02) -> None:
     """BERT's start: normal(0, 0.02) for weights, zero biases, unit norms.
 
-    The reference cuts the normal at two deviations; torch's truncated normal costs seconds and gains nothing.
+    The reference cuts the normal at two deviations; transformers does not, and torch's truncated normal costs seconds.
     """
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):

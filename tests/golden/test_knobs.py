@@ -1,0 +1,37 @@
+"""Every knob there is: a new one shows in the diff of knobs.txt. Rewrite it with FILBERT_REWRITE=1."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+from pathlib import Path
+
+import click
+
+from filbert.cli.main import filbert
+from filbert.core.registry import ROOMS, members
+
+GOLDEN = Path(__file__).with_name("knobs.txt")
+
+
+def knobs() -> list[str]:
+    lines = []
+    places = [f"{room}.{name}" for room in ROOMS for name in members(room)] + ["train.loop"]
+    for place in places:
+        config = importlib.import_module(f"filbert.{place}").Config
+        lines += [f"{place}.{f.name} = {f.default!r}" for f in dataclasses.fields(config)]
+    context = click.Context(filbert)
+    for name in filbert.list_commands(context):
+        command = filbert.get_command(context, name)
+        assert command is not None
+        for option in command.params:
+            shown = "/".join([*option.opts, *option.secondary_opts])
+            lines.append(f"filbert {name} {shown} = {option.to_info_dict().get('default')!r}")
+    return lines
+
+
+def test_the_knobs_are_these() -> None:
+    if os.environ.get("FILBERT_REWRITE"):
+        GOLDEN.write_text("\n".join(knobs()) + "\n", encoding="utf-8")
+    assert GOLDEN.read_text(encoding="utf-8").split("\n")[:-1] == knobs()
