@@ -38,7 +38,7 @@ class Race:
 
     def __init__(self, args: argparse.Namespace, setup: Setup) -> None:
         self.args = args
-        made = loads.workloads(setup.folder, seed=args.seed, scale=args.scale)
+        made = loads.workloads(setup.folder, seed=args.seed, scale=args.scale, median=args.median)
         self.workloads = {name: made[name] for name in args.workloads if name in made}
         self.folder = setup.folder
         self.workers: dict[str, Worker] = {}
@@ -160,7 +160,7 @@ class Race:
 
     def results(self) -> dict[str, Any]:
         """Everything, for --json."""
-        fields = ("shape", "pool", "threads", "rounds", "seed", "scale", "batch")
+        fields = ("shape", "pool", "threads", "rounds", "seed", "scale", "median", "batch")
         return {
             "machine": timing.machine(),
             "settings": {name: getattr(self.args, name) for name in fields},
@@ -241,6 +241,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--sweep-passes", type=int, default=2)
     parser.add_argument("--scale", type=float, help="share of the texts; 1 for minilm, 0.27 (32 mixed texts) for base")
     parser.add_argument("--seed", type=int, default=7)
+    parser.add_argument("--median", type=int, default=90, help="median length of the mixed texts in tokens")
     parser.add_argument("--ours", type=Path, help="a folder that filbert alone loads, such as its ONNX export")
     parser.add_argument("--cache", type=Path, default=Path(__file__).resolve().parent / ".cache")
     parser.add_argument("--json", type=Path, help="write everything, every sample included")

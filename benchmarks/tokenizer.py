@@ -86,10 +86,15 @@ def race(corpus: Path, vocab: Path, megabytes: float, rounds: int) -> dict[str, 
             differing += tokens.ids.tolist() != encoding.ids
     ratios = [b / a for a, b in zip(spent["filbert"], spent["rust"], strict=True)]
     return {
-        "corpus": corpus.name, "lines": sum(map(len, groups)), "rust / filbert": round(statistics.median(ratios), 2),
-        "spread": [round(min(ratios), 2), round(max(ratios), 2)], "filbert_s": round(statistics.median(spent["filbert"]), 2),
-        "rust_s": round(statistics.median(spent["rust"]), 2), "lines compared": sum(map(len, groups[:40])), "lines that differ": differing,
-    }  # fmt: skip
+        "corpus": corpus.name,
+        "lines": sum(map(len, groups)),
+        "rust / filbert": round(statistics.median(ratios), 2),
+        "spread": [round(min(ratios), 2), round(max(ratios), 2)],
+        "filbert_s": round(statistics.median(spent["filbert"]), 2),
+        "rust_s": round(statistics.median(spent["rust"]), 2),
+        "lines compared": sum(map(len, groups[:40])),
+        "lines that differ": differing,
+    }
 
 
 def main() -> None:

@@ -36,12 +36,12 @@ class Workload:
     note: str = ""
 
 
-def workloads(folder: Path, *, seed: int = 7, scale: float = 1.0) -> dict[str, Workload]:
+def workloads(folder: Path, *, seed: int = 7, scale: float = 1.0, median: int = 90) -> dict[str, Workload]:
     """Every workload by name; `scale` shortens the lists, for a larger model or a smoke run."""
     tokenizer = bare_tokenizer(folder)
     source = _wiki_paragraphs() or _synthetic_paragraphs(tokenizer, seed)
     headlines = _headlines(source, random.Random(seed), num=_scaled(400, scale))
-    mixed = _mixed(source, tokenizer, random.Random(seed), num=_scaled(120, scale))
+    mixed = _mixed(source, tokenizer, random.Random(seed), _scaled(120, scale), median)
     arrival = mixed[: max(ARRIVAL_BATCH, _scaled(96, scale) // ARRIVAL_BATCH * ARRIVAL_BATCH)]
     batches = [arrival[start : start + ARRIVAL_BATCH] for start in range(0, len(arrival), ARRIVAL_BATCH)]
     short = [_cut(text, tokenizer, 20) for text in source[:: len(source) // 40]][: _scaled(25, min(1.0, scale * 2))]
@@ -129,16 +129,19 @@ def _chinese_headlines(rng: random.Random, num: int) -> list[str]:
     return rng.sample([text for text in texts if 8 <= len(text) <= 30], num)
 
 
-def _mixed(source: Sequence[str], tokenizer: Tokenizer, rng: random.Random, num: int) -> list[str]:
+def _mixed(source: Sequence[str], tokenizer: Tokenizer, rng: random.Random, num: int, median: int) -> list[str]:
     made = []
-    for wanted in _lognormal_lengths(rng, num):
+    for wanted in _lognormal_lengths(rng, num, median):
         start = rng.randrange(len(source) - 12)
         made.append(_cut(" ".join(source[start : start + 12]), tokenizer, wanted))
     return made
 
 
-def _lognormal_lengths(rng: random.Random, num: int, median: int = 150, sigma: float = 0.8) -> list[int]:
-    """Even quantiles of a log-normal, cut to 16-512 and shuffled: the mean (about 190) is not the luck of a seed."""
+def _lognormal_lengths(rng: random.Random, num: int, median: int, sigma: float = 0.866) -> list[int]:
+    """Even quantiles of a log-normal, cut to 16-512 and shuffled, so that the mean is not the luck of a seed.
+
+    With the median 90, their geometric mean, 16 and 512 lie two deviations to each side; a larger one makes longer texts.
+    """
     spots = [NormalDist().inv_cdf((index + 0.5) / num) for index in range(num)]
     lengths = [min(MAX_TOKENS, max(16, round(median * math.exp(sigma * spot)))) for spot in spots]
     rng.shuffle(lengths)

@@ -1,6 +1,6 @@
 """M20: mutated model folders by the thousand: each loads or is refused in a sentence, soon and in little memory.
 
-20,000 mutations by default; FILBERT_FUZZ=100000 sets how many. A failure prints the seed that repeats it.
+100,000 mutations; FILBERT_FUZZ=5000 sets another number. A failure prints the seed that repeats it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from filbert.core.errors import InputError
 from filbert.models import bert
 from filbert.text.tokenizer import Tokenizer
 
-NUMBER = int(os.environ.get("FILBERT_FUZZ", "20000"))
+NUMBER = int(os.environ.get("FILBERT_FUZZ", "100000"))
 EACH_BUILDS = 50  # every so many, the module is built too: the readers alone are what can be fooled
 PIECES = (
     b"null", b"true", b"-1", b"0", b"1e999", b"NaN", b"Infinity", b"99999999999999999999", b"1.5", b'""', b"[]", b"{}",
