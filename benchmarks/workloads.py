@@ -140,7 +140,7 @@ def _mixed(source: Sequence[str], tokenizer: Tokenizer, rng: random.Random, num:
 def _lognormal_lengths(rng: random.Random, num: int, median: int, sigma: float = 0.866) -> list[int]:
     """Even quantiles of a log-normal, cut to 16-512 and shuffled, so that the mean is not the luck of a seed.
 
-    With the median 90, their geometric mean, 16 and 512 lie two deviations to each side; a larger one makes longer texts.
+    With the median 90, their geometric mean, 16 and 512 lie two deviations to each side.
     """
     spots = [NormalDist().inv_cdf((index + 0.5) / num) for index in range(num)]
     lengths = [min(MAX_TOKENS, max(16, round(median * math.exp(sigma * spot)))) for spot in spots]
