@@ -97,7 +97,7 @@ def test_files_keep_the_order_given(tmp_path: Path) -> None:
     assert files(["-", "b.txt", tmp_path / "a.txt"]) == ["-", "b.txt", str(tmp_path / "a.txt")]
 
 
-@pytest.mark.parametrize("data", ["一\n\n二".encode(), gzip.compress("一\n\n二".encode())])
+@pytest.mark.parametrize("data", ["一\n\n二".encode(), gzip.compress("一\n\n二".encode())], ids=["plain", "gzip"])
 def test_standard_input(data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
     assert texts("-") == ["一", "二"]

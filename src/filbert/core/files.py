@@ -15,7 +15,6 @@ from typing import Any
 from filbert.core.errors import InputError
 
 JSON_LIMIT_BYTES = 64 * 2**20  # a tokenizer.json of 250k tokens has 17 MB; a config has 1 kB
-JSON_DEPTH = 64  # no file of ours or of transformers nests deeper than 8
 
 
 def regular_file(path: Path | str) -> Path:
@@ -33,26 +32,6 @@ def regular_file(path: Path | str) -> Path:
     return path
 
 
-def _too_deep(text: bytes) -> bool:
-    """Whether brackets nest deeper than JSON_DEPTH; counts outside strings, without parsing."""
-    depth, in_string, skip = 0, False, False
-    for byte in text:
-        if skip:
-            skip = False
-        elif in_string:
-            in_string = byte != 0x22
-            skip = byte == 0x5C
-        elif byte == 0x22:
-            in_string = True
-        elif byte in b"[{":
-            depth += 1
-            if depth > JSON_DEPTH:
-                return True
-        elif byte in b"]}":
-            depth -= 1
-    return False
-
-
 def json_object(path: Path | str, limit_bytes: int = JSON_LIMIT_BYTES) -> dict[str, Any]:
     """The object that a JSON file holds; oversize, too deep, broken or repeated keys are refused by name."""
     path = regular_file(path)
@@ -64,10 +43,6 @@ def json_object(path: Path | str, limit_bytes: int = JSON_LIMIT_BYTES) -> dict[s
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}).") from None
     try:
-        # json's C scanner recurses, so a deep file must be refused before it is parsed. Counting brackets by a
-        # Python loop is slow, so it is done only where there are enough of them to matter.
-        if raw.count(b"[") + raw.count(b"{") > JSON_DEPTH and size < 2**20 and _too_deep(raw):
-            raise InputError(f"{path}: is nested deeper than {JSON_DEPTH} levels; no model file is.")
         value = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=_unique)
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: byte {error.start} is not UTF-8, but JSON must be.") from None

@@ -55,16 +55,22 @@ def check(tokens: Sequence[str], where: str = "the vocabulary") -> None:
         twice = next(token for index, token in enumerate(tokens) if ids[token] != index)
         both = f"{tokens.index(twice)} and {ids[twice]}"
         raise InputError(f"{where}: the token {twice!r} has the ids {both}; each token may have one.")
-    broken = next((token for token in tokens if "\n" in token or "\r" in token or _has_surrogate(token)), None)
-    if broken is not None:
+    if not _fits_lines(tokens):
+        broken = next(token for token in tokens if not _fits_lines([token]))
         raise InputError(f"{where}: the token {broken!r} holds a line break or half a character; tokens may not.")
     missing = [name for name in SPECIALS if name not in ids]
     if missing:
         raise InputError(f"{where}: {' '.join(missing)} missing; BERT needs {' '.join(SPECIALS)}.")
 
 
-def _has_surrogate(token: str) -> bool:
-    return not token.isascii() and any("\ud800" <= char <= "\udfff" for char in token)
+def _fits_lines(tokens: Sequence[str]) -> bool:
+    """Whether a UTF-8 file with one token on each line can hold them all."""
+    joined = "\n".join(tokens)
+    try:
+        joined.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\r" not in joined and joined.count("\n") == len(tokens) - 1
 
 
 def read(path: Path | str) -> Vocabulary:
