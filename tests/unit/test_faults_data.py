@@ -187,7 +187,8 @@ resource.setrlimit(resource.RLIMIT_AS, (600 * 2**20,) * 2)
 from filbert.text.corpus import documents, CorpusReport
 report = CorpusReport()
 print(sum(len(document.text) for document in documents(sys.argv[1], report=report)), report.num_split)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+# Not ru_maxrss: that begins with what the parent held when it forked.
+print(next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")))
 """
 
 

@@ -106,7 +106,7 @@ def _train(
     from filbert.models import bert
     from filbert.run import measure, pretrain
 
-    # So small a model gains a tenth from a second thread on an idle machine and loses tenfold on a busy one.
+    # So small a model gains little from a second thread, and on a busy machine waiting for it costs tens of times more.
     torch.set_num_threads(1)
     torch.manual_seed(recipe.train.seed)
     before = measure(bert.Bert(recipe.model, ("pooler", "mlm", "nsp")), held, tokenizer, recipe.task)
