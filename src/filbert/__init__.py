@@ -13,6 +13,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from filbert.core.pause import collector_paused
 from filbert.core.version import VERSION
 
 __version__ = VERSION
@@ -38,7 +39,8 @@ def __getattr__(name: str) -> Any:
     """Public names are fetched from their rooms on first use (PEP 562)."""
     if name not in _HOMES:
         raise AttributeError(f"module 'filbert' has no attribute {name!r}; it has: {', '.join(__all__)}")
-    return getattr(importlib.import_module(_HOMES[name]), name)
+    with collector_paused():
+        return getattr(importlib.import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -30,8 +30,8 @@ Write = Callable[[Sequence[str], Any], None]
 @json_option
 def command(model: str, data: str | None, text: tuple[str, ...], out: str | None, **options: Any) -> None:
     """Turn texts into vectors. Texts of any length are read whole, in overlapping windows."""
+    from filbert import load
     from filbert.core.errors import InputError
-    from filbert.infer.model import load
 
     pool, normalize, as_json = (options.pop(name) for name in ("pool", "normalize", "as_json"))
     if (data is None) == (not text):

@@ -16,8 +16,8 @@ from filbert.cli.shared import json_option, result, say, table
 @json_option
 def command(text: str, model: str, top: int, as_json: bool) -> None:
     """Fill in the blanks: filbert fill "今天[MASK]气很好" --model filbert-demo"""
+    from filbert import load
     from filbert.decode.blanks import filled
-    from filbert.infer.model import load
 
     loaded = load(model)
     for note in loaded.notes:

@@ -11,6 +11,7 @@ import torch
 from filbert.artefact import folder as folders
 from filbert.artefact.folder import Loaded
 from filbert.core.errors import InputError, one_of
+from filbert.core.pause import collector_paused
 from filbert.core.records import Floats
 from filbert.decode.blanks import Blank, ranked
 from filbert.decode.pooling import POOLS, text_vectors, unit_length
@@ -25,8 +26,9 @@ def load(path: Path | str, *, device: str | None = None, dtype: str = "float32")
     """The model of a folder: ours, a run's, or a transformers BERT folder."""
     if str(path) == "builtin" and not Path(path).exists():
         raise InputError("this version ships no pretrained model; give a folder, e.g. the one `filbert demo` makes.")
-    found = folders.load(path, dtype=dtype)
-    tokenizer = Tokenizer.load(found.folder)
+    with collector_paused():
+        found = folders.load(path, dtype=dtype)
+        tokenizer = Tokenizer.load(found.folder)
     if tokenizer.vocab_size > found.config.vocab_size:
         raise InputError(
             f"{found.folder}: the tokenizer knows {tokenizer.vocab_size:,} tokens but the model only "
