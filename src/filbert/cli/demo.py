@@ -34,7 +34,7 @@ BLANKS = (
 def command(out: str, steps: int, seed: int, as_json: bool) -> None:
     """The shortest honest path: train a vocabulary and a tiny BERT on the texts that ship, then fill in blanks.
 
-    About a minute on two cores. Nothing is downloaded.
+    A minute or two on two cores. Nothing is downloaded.
     """
     show: Callable[[str], None] = (lambda line: None) if as_json else click.echo
     train_texts, held_texts, about = _texts()
