@@ -130,8 +130,8 @@ FEED_FORWARDS: dict[str, type[nn.Module]] = {
 }
 
 
-class PostNorm(nn.Module):
-    """LayerNorm(x + f(x)) after attention and after feed-forward: the classic layer."""
+class Block(nn.Module):
+    """Attention and feed-forward with their norms; where the norms stand is the subclasses' one difference."""
 
     def __init__(
         self, attention: SelfAttention, feed: nn.Module, norms: tuple[nn.Module, nn.Module], dropout: float
@@ -139,6 +139,10 @@ class PostNorm(nn.Module):
         super().__init__()
         self.attention, self.feed, self.dropout = attention, feed, nn.Dropout(dropout)
         self.attention_norm, self.feed_norm = norms
+
+
+class PostNorm(Block):
+    """LayerNorm(x + f(x)) after attention and after feed-forward: the classic layer."""
 
     def forward(self, x_TD: Tensor, packed: Packed, angles: Angles = None, rows: Rows = None) -> Tensor:
         """[T, D], or [R, D] for the asked rows."""
@@ -147,15 +151,8 @@ class PostNorm(nn.Module):
         return self.feed_norm(x + self.dropout(self.feed(x)))  # type: ignore[no-any-return]
 
 
-class PreNorm(nn.Module):
+class PreNorm(Block):
     """x + f(LayerNorm(x)): steadier in deep stacks; the last layer is followed by one more norm."""
-
-    def __init__(
-        self, attention: SelfAttention, feed: nn.Module, norms: tuple[nn.Module, nn.Module], dropout: float
-    ) -> None:
-        super().__init__()
-        self.attention, self.feed, self.dropout = attention, feed, nn.Dropout(dropout)
-        self.attention_norm, self.feed_norm = norms
 
     def forward(self, x_TD: Tensor, packed: Packed, angles: Angles = None, rows: Rows = None) -> Tensor:
         """[T, D], or [R, D] for the asked rows."""
@@ -164,7 +161,7 @@ class PreNorm(nn.Module):
         return x + self.dropout(self.feed(self.feed_norm(x)))  # type: ignore[no-any-return]
 
 
-BLOCKS: dict[str, type[PostNorm] | type[PreNorm]] = {"post": PostNorm, "pre": PreNorm}
+BLOCKS: dict[str, type[Block]] = {"post": PostNorm, "pre": PreNorm}
 
 
 def tied_logits(x_RD: Tensor, table_VD: Tensor, bias_V: Tensor) -> Tensor:
