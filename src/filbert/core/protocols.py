@@ -1,7 +1,7 @@
 """What models, tasks and word segmenters promise each other: the few shapes that everything hangs on.
 
 A model turns a pack into one vector per token and knows nothing of tasks. A task turns data into items and a
-model's vectors into a loss or predictions, and knows nothing of how the vectors came about. They meet in `run`
+model's vectors into terms or predictions, and knows nothing of how the vectors came about. They meet in `run`
 (training) and `infer` (answers). BERT with MLM+NSP and word2vec with skip-grams both fit; so do classify and answer.
 """
 
@@ -36,6 +36,17 @@ class Batch:
     targets: Mapping[str, Array]
 
 
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A sum over things and how many there were: a loss to descend (its name ends in `_loss`) or a number for the log.
+
+    The mean is taken by the loop, over every part of a step and every rank: how a step is split changes nothing.
+    """
+
+    total: Array  # a scalar
+    count: Array | int
+
+
 class Backbone(Protocol):
     """A model: tokens in, one vector per token out. `rows` asks for some tokens only, so the last layer can skip."""
 
@@ -46,8 +57,22 @@ class Backbone(Protocol):
         ...
 
 
+class Plan(Protocol):
+    """What an epoch holds, before anything is built: lengths to fill batches by, and orders to build a batch from."""
+
+    lengths: Any  # [N] tokens of each item
+
+    def orders(self, indices: Any) -> Any:
+        """What `Task.batch` needs to build these items, in any process."""
+        ...
+
+
 class Task(Protocol):
-    """An objective over data it holds: MLM+NSP, skip-grams, classification, answers."""
+    """An objective over data it holds: MLM+NSP, skip-grams, classification, answers.
+
+    Either `__len__` and `item` are there and the loop does the rest (data.batches), or, where speed matters, `plan`
+    and `batch` build whole batches at once.
+    """
 
     def __len__(self) -> int:
         """How many items an epoch has."""
@@ -57,8 +82,12 @@ class Task(Protocol):
         """The item of that index; every random choice in it is a function of (seed, epoch, index)."""
         ...
 
-    def loss(self, model: Any, batch: Batch) -> tuple[Array, Mapping[str, float]]:
-        """A scalar to descend, and numbers for the log."""
+    def counts(self, batch: Batch) -> Mapping[str, int]:
+        """Over how many things each loss of this batch sums, told before any work: {"mlm_loss": 312, …}."""
+        ...
+
+    def loss(self, model: Any, batch: Batch) -> Mapping[str, Term]:
+        """The terms: those whose names end in `_loss` are descended, each as its mean; the others are logged."""
         ...
 
 

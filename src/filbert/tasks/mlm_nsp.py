@@ -1,231 +1,233 @@
-"""Masked words and next sentences: documents in, BERT's own two questions out (Devlin et al. 2019, §3.1).
+"""Masked words and next sentences: a corpus as token arrays in, BERT's own two questions out (Devlin et al. 2019, §3.1).
 
 15 % of the tokens are chosen, whole words at a time; of these 80 % become [MASK], 10 % a random token, 10 % stay. Half
-of the pairs are neighbours, half have a second part from another document. The loss is the plain sum of both answers.
+of the pairs are neighbours, half have a second part from another document; or both parts are neighbours and half are
+swapped (sentence order, Lan et al. 2020); or there are no pairs. The loss is the plain sum of both answers.
+
+Legend: T tokens of the row, B sequences, M masked tokens.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from filbert.core.errors import InputError
-from filbert.core.protocols import Batch, Item, Segmenter
-from filbert.core.random import generator
-from filbert.core.records import Encoding, Ints
-from filbert.text.sentences import sentences
+from filbert.core.errors import InputError, one_of
+from filbert.core.protocols import Batch, Item, Term
+from filbert.core.random import keys
+from filbert.core.records import Encoding, Packed
+from filbert.data.masking import KINDS, Row, chosen, hidden
+from filbert.data.stretches import NOTHING, OBJECTIVES, Places, Round, Stretches, Text, stretches
 from filbert.text.tokenizer import Tokenizer
-from filbert.text.words import segmenter, word_spans
 
 if TYPE_CHECKING:
     import torch
 
-Random = np.random.Generator
+ROUND_TOKENS = 2**28  # planned at once: some 100 MB of plan, however large the corpus
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
     """How the questions are asked."""
 
-    max_length: int = 128
+    objective: str = "mlm+nsp"
+    masking: str = "whole-word"
     mask_prob: float = 0.15
-    short_prob: float = 0.1  # share of pairs that are cut shorter, so that short inputs are learnt too
+    max_length: int = 128
+    short_prob: float = 0.1  # share of stretches that are cut shorter, so that short inputs are learnt too
     seed: int = 0
 
     def __post_init__(self) -> None:
-        if not self.max_length >= 8:
-            raise InputError(f"mlm_nsp: max_length is {self.max_length}, but must be 8 or more.")
+        if self.objective not in OBJECTIVES:
+            raise one_of("task.objective", self.objective, OBJECTIVES)
+        if self.masking not in KINDS:
+            raise one_of("task.masking", self.masking, KINDS)
+        if type(self.max_length) is not int or not self.max_length >= 8:
+            raise InputError(f"task.max_length is {self.max_length!r}, but must be a whole number of 8 or more.")
         for name in ("mask_prob", "short_prob"):
             if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"mlm_nsp: {name} is {getattr(self, name)!r}, but must be from 0 up to 1.")
+                raise InputError(f"task.{name} is {getattr(self, name)!r}, but must be from 0 up to 1.")
 
 
 @dataclass(frozen=True, slots=True)
-class Sentence:
-    """A sentence's token ids, and for each token the index of the word it is part of."""
+class Orders:
+    """What a batch is built from, in any process."""
 
-    ids: Ints  # [N]
-    words: Ints  # [N]
+    epoch: int
+    items: Stretches
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
-    """Neighbouring sentences of one document that fill one input."""
+class EpochPlan:
+    """An epoch's stretches."""
 
-    document: int
-    first: int
-    last: int  # exclusive
+    epoch: int
+    items: Stretches
+
+    @property
+    def lengths(self) -> Places:
+        """[N] tokens of each item."""
+        return self.items.lengths
+
+    def orders(self, indices: Places) -> Orders:
+        """What `Task.batch` needs for these."""
+        return Orders(self.epoch, self.items.orders(indices))
 
 
 class Task:
-    """MLM + NSP over documents held in memory."""
+    """MLM, with NSP or sentence order, over the shards of a corpus; an epoch is one round of shards."""
 
-    def __init__(
-        self, documents: Iterable[str], tokenizer: Tokenizer, config: Config, words: Segmenter | None = None
-    ) -> None:
+    parts: tuple[str, ...]  # of a model that can be trained by it
+
+    def __init__(self, shards: Sequence[Text], tokenizer: Tokenizer, config: Config) -> None:
         self.tokenizer, self.config = tokenizer, config
-        segment = words or segmenter("auto")
-        read = (_sentences(text, tokenizer, segment) for text in documents)
-        self.documents = [found for found in read if found]
-        if len(self.documents) < 2:
+        self.rounds = list(_rounds([shard for shard in shards if shard.num_tokens]))
+        self.parts = ("mlm",) if config.objective == "mlm" else ("pooler", "mlm", "nsp")
+        num_documents = sum(len(shard.documents) - 1 for shard in shards)
+        least = 2 if config.objective == "mlm+nsp" else 1
+        if num_documents < least:
             raise InputError(
-                f"pretraining with next-sentence prediction needs two documents or more, but the corpus has "
-                f"{len(self.documents)}; put a blank line between documents."
+                f"pretraining with task.objective={config.objective} needs {least} documents or more, but the corpus "
+                f"has {num_documents}; put a blank line between documents."
             )
-        self.room = config.max_length - 3  # [CLS] a [SEP] b [SEP]
-        self.stretches = [s for d in range(len(self.documents)) for s in self._stretches(d)]
         ordinary = np.ones(tokenizer.vocab_size, dtype=bool)
         ordinary[list(tokenizer.special_ids)] = False
-        self.ordinary = np.flatnonzero(ordinary).astype(np.int32)
+        self.ordinary = np.flatnonzero(ordinary)
+        self._texts: dict[int, Round] = {}
+        self._plan: EpochPlan | None = None
 
     def __len__(self) -> int:
-        return len(self.stretches)
+        return len(self.plan(0).lengths)
 
-    def _stretches(self, document: int) -> Iterable[Stretch]:
-        """The document cut into runs of sentences that together fill an input; every sentence is in exactly one."""
-        size, first = 0, 0
-        lengths = [len(s.ids) for s in self.documents[document]]
-        for index, length in enumerate(lengths):
-            if index > first and size + length > self.room:
-                yield Stretch(document, first, index)
-                size, first = 0, index
-            size += length
-        yield Stretch(document, first, len(lengths))
+    def _text(self, epoch: int) -> Round:
+        at = epoch % len(self.rounds)
+        if at not in self._texts:
+            self._texts = {at: Round(self.rounds[at])}
+        return self._texts[at]
+
+    def plan(self, epoch: int) -> EpochPlan:
+        """Where every item of the epoch begins and ends."""
+        if self._plan is None or self._plan.epoch != epoch:
+            c = self.config
+            items = stretches(self._text(epoch), c.objective, c.max_length, c.short_prob, c.seed, epoch)
+            self._plan = EpochPlan(epoch, items)
+        return self._plan
 
     def item(self, index: int, epoch: int) -> Item:
-        """One pair with its masks; the same for the same (seed, epoch, index), whoever asks."""
-        random = generator(self.config.seed, "mlm_nsp", epoch, index)
-        first, second, follows = self._pair(self.stretches[index], random)
-        encoding, words = self._laid_out(first, second)
-        rows = chosen(words, self.config.mask_prob, random)
-        gold = encoding.ids[rows]
-        encoding.ids[rows] = self._hidden(gold, random)
-        targets = {"mask_rows": rows, "mask_ids": gold, "follows": np.array([follows])}
-        return Item(sequences=(encoding,), targets=targets)
+        """One item with its masks; the same for the same (seed, epoch, index), whoever asks."""
+        batch = self.batch(self.plan(epoch).orders(np.array([index])))
+        nowhere = np.zeros_like(batch.packed.ids)
+        parts = np.where(np.isin(batch.packed.ids, [self.tokenizer.cls_id, self.tokenizer.sep_id]), -1, 0)
+        encoding = Encoding(batch.packed.ids, batch.packed.segments, parts.astype(np.int32), nowhere, nowhere)
+        return Item((encoding,), batch.targets)
 
-    def _pair(self, at: Stretch, random: Random) -> tuple[Sentence, Sentence, bool]:
-        document = self.documents[at.document]
-        room = self.room if random.random() >= self.config.short_prob else int(random.integers(4, self.room + 1))
-        cut = at.first + 1 if at.last - at.first < 3 else int(random.integers(at.first + 1, at.last))
-        first = _together(document[at.first : cut])
-        # A document of one sentence has no next one: its second part always comes from elsewhere.
-        follows = cut < at.last and random.random() < 0.5
-        second = _together(document[cut : at.last] if follows else self._elsewhere(at.document, random))
-        return *_fitted(first, second, room, random), follows
+    def batch(self, orders: Orders, budget: int | None = None) -> Batch:
+        """The items packed, masked and ready; with `budget`, every array but the boundaries has a constant size."""
+        order = np.argsort(orders.items.lengths, kind="stable")
+        items = orders.items.orders(order)
+        packed, row = self._laid_out(items, orders.epoch, budget)
+        rows = chosen(row, self.config.masking, self.config.mask_prob)
+        gold = packed.ids[rows]
+        packed.ids[rows] = hidden(row, rows, gold, self.tokenizer.mask_id, self.ordinary)
+        starts = np.empty(len(order), dtype=np.int64)
+        starts[order] = packed.boundaries[: len(order)]
+        if budget is not None:
+            rows, gold = self._filled(rows, gold, budget)
+        targets = {"mask_rows": rows.astype(np.int64), "mask_ids": gold.astype(np.int64)}
+        if self.config.objective != "mlm":
+            labels = np.empty(len(order), dtype=np.int64)
+            labels[order] = items.labels
+            targets["pair_labels"] = labels
+        return Batch(packed, starts, np.arange(len(order)), targets)
 
-    def _elsewhere(self, document: int, random: Random) -> list[Sentence]:
-        other = int(random.integers(len(self.documents) - 1))
-        found = self.documents[other + (other >= document)]
-        return found[int(random.integers(len(found))) :]
+    def _laid_out(self, items: Stretches, epoch: int, budget: int | None) -> tuple[Packed, Row]:
+        """[CLS] first [SEP] second [SEP] of every item in one row, by length, not yet masked."""
+        text, lengths = self._text(epoch), items.lengths
+        sizes = [int(n) for n in lengths]
+        total, num_items = int(lengths.sum()), len(sizes)
+        owners = np.repeat(np.arange(num_items), lengths)
+        places = np.arange(total) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        middle = (items.first_end - items.first + 1)[owners]  # the place of the first [SEP]
+        ordinary = (places > 0) & (places != middle)
+        if items.specials == 3:
+            ordinary &= places < lengths[owners] - 1
+        second = places > middle
+        sources = places + np.where(second, (items.second - 1)[owners] - middle, (items.first - 1)[owners])
+        ids = np.full(total, self.tokenizer.sep_id, dtype=np.int32)
+        ids[ordinary] = text.gathered("ids", sources[ordinary])
+        ids[places == 0] = self.tokenizer.cls_id
+        words = np.zeros(total, dtype=bool)
+        words[ordinary] = text.gathered("words", sources[ordinary])
+        row = Row(owners, places, ordinary, words, keys(self.config.seed, "mask", epoch, items.examples))
+        segments = second.astype(np.int32)
+        if budget is not None:
+            ids, places, segments = _padded(ids, places, segments, sizes, budget, self.config.max_length)
+        packed = Packed(
+            ids=ids,
+            positions=places.astype(np.int32),
+            segments=segments,
+            boundaries=np.cumsum([0, *sizes]).astype(np.int32),
+            lengths=tuple(sizes),
+            max_len=self.config.max_length if budget is not None else max(sizes, default=0),
+        )
+        return packed, row
 
-    def _laid_out(self, first: Sentence, second: Sentence) -> tuple[Encoding, Ints]:
-        """[CLS] first [SEP] second [SEP], and each token's word (-1 for the special ones)."""
-        cls, sep = np.int32(self.tokenizer.cls_id), np.int32(self.tokenizer.sep_id)
-        ids = np.concatenate([[cls], first.ids, [sep], second.ids, [sep]]).astype(np.int32)
-        shift = first.words.max(initial=-1) + 1
-        words = np.concatenate([[-1], first.words, [-1], second.words + shift, [-1]]).astype(np.int32)
-        segments = np.zeros_like(ids)
-        segments[len(first.ids) + 2 :] = 1
-        nowhere = np.zeros_like(ids)
-        return Encoding(ids, segments, np.where(words < 0, -1, segments), nowhere, nowhere), words
+    def _filled(self, rows: Places, gold: Any, budget: int) -> tuple[Places, Any]:
+        """A constant number of rows to ask for; those that only fill up have no gold."""
+        slack = int(self.config.mask_prob * budget + 2 * budget**0.5)
+        size = -(-slack // 64) * 64
+        while size < len(rows):  # far outside what chance gives: a larger graph, nothing dropped
+            size *= 2
+        fill = size - len(rows)
+        return np.pad(rows, (0, fill)), np.pad(gold.astype(np.int64), (0, fill), constant_values=NOTHING)
 
-    def _hidden(self, gold: Ints, random: Random) -> Ints:
-        """80 % [MASK], 10 % any ordinary token of the vocabulary, 10 % as they were."""
-        dice = random.random(len(gold))
-        swapped = self.ordinary[random.integers(len(self.ordinary), size=len(gold))]
-        return np.where(dice < 0.8, self.tokenizer.mask_id, np.where(dice < 0.9, swapped, gold)).astype(np.int32)
+    def counts(self, batch: Batch) -> Mapping[str, int]:
+        """How many answers each loss sums over."""
+        found = {"mlm_loss": int((batch.targets["mask_ids"] != NOTHING).sum())}
+        if "pair_labels" in batch.targets:
+            found["nsp_loss"] = int((batch.targets["pair_labels"] != NOTHING).sum())
+        return found
 
-    def loss(self, model: Any, batch: Batch) -> tuple[torch.Tensor, Mapping[str, float]]:
-        """The sum of both cross-entropies; the model's last layer works for the masked and first tokens only."""
+    def loss(self, model: Any, batch: Batch) -> Mapping[str, Term]:
+        """Both cross-entropies; the model's last layer works for the masked and first tokens only."""
         import torch
-        import torch.nn.functional as F
 
-        masked = batch.targets["mask_rows"].long()
-        gold = batch.targets["mask_ids"].long()
-        follows = batch.targets["follows"].long()
-        hidden_RD = model(batch.packed, torch.cat((masked, batch.starts.long())))
-        scores_MV = model.word_scores(hidden_RD[: len(masked)])
-        words = F.cross_entropy(scores_MV.float(), gold)
-        order = model.nsp(model.pooled(hidden_RD[len(masked) :]))
-        # The published label 0 is "follows", 1 is "random".
-        pairs = F.cross_entropy(order.float(), 1 - follows)
-        numbers = {
-            "mlm_loss": float(words.detach()),
-            "nsp_loss": float(pairs.detach()),
-            "mlm_accuracy": float((scores_MV.argmax(-1) == gold).float().mean()),
-            "nsp_accuracy": float((order.argmax(-1) == 1 - follows).float().mean()),
-        }
-        return words + pairs, numbers
+        masked, gold = batch.targets["mask_rows"], batch.targets["mask_ids"]
+        paired = "pair_labels" in batch.targets
+        hidden_RD = model(batch.packed, torch.cat((masked, batch.starts)) if paired else masked)
+        scores_MV = model.word_scores(hidden_RD[: len(masked)]).float()
+        terms = dict(_answers("mlm", scores_MV, gold))
+        if paired:
+            scores_B2 = model.nsp(model.pooled(hidden_RD[len(masked) :])).float()
+            terms.update(_answers("nsp", scores_B2, batch.targets["pair_labels"]))
+        return terms
 
 
-def chosen(words: Ints, mask_prob: float, random: Random) -> npt.NDArray[np.int64]:
-    """Places of the tokens to ask for: whole words, in random order, until `mask_prob` of all tokens are taken.
+def _answers(name: str, scores: torch.Tensor, gold: torch.Tensor) -> list[tuple[str, Term]]:
+    import torch.nn.functional as F
 
-    A word that would overshoot is passed over, and the fraction of a token that is left is drawn by chance, so the
-    rate holds on average for texts of any length.
-    """
-    places = np.flatnonzero(words >= 0)
-    if not len(places):
-        return places
-    wanted = len(places) * mask_prob
-    quota = int(wanted) + (random.random() < wanted - int(wanted))
-    names, sizes = np.unique(words[places], return_counts=True)
-    taken: list[int] = []
-    for at in random.permutation(len(names)):
-        if sizes[at] <= quota:
-            taken.append(int(names[at]))
-            quota -= int(sizes[at])
-        if not quota:
-            break
-    return np.flatnonzero(np.isin(words, taken) & (words >= 0))
+    known = gold != NOTHING
+    count = known.sum()
+    right = ((scores.detach().argmax(-1) == gold) & known).sum()
+    loss = F.cross_entropy(scores, gold, ignore_index=NOTHING, reduction="sum")
+    return [(f"{name}_loss", Term(loss, count)), (f"{name}_accuracy", Term(right, count))]
 
 
-def _sentences(text: str, tokenizer: Tokenizer, segment: Segmenter) -> list[Sentence]:
-    found = [text[start:end] for start, end in sentences(text)]
-    result = []
-    for sentence, tokens in zip(found, tokenizer.pieces(found), strict=True):
-        if len(tokens.ids):
-            begins = np.array([start for start, _ in word_spans(sentence, segment)] or [0])
-            # A token belongs to the word that its first character is in; a word-piece stays with its word's first.
-            words = np.searchsorted(begins, tokens.starts, side="right") - 1
-            words = np.maximum.accumulate(np.maximum(words, 0))
-            inner = tokenizer.continues[tokens.ids]
-            for at in np.flatnonzero(inner):
-                words[at] = words[at - 1] if at else words[at]
-            result.append(Sentence(tokens.ids.astype(np.int32), words.astype(np.int32)))
-    return result
+def _rounds(shards: list[Text]) -> Sequence[list[Text]]:
+    """Shards dealt into as few rounds as keep a plan small."""
+    num_rounds = max(1, -(-sum(shard.num_tokens for shard in shards) // ROUND_TOKENS))
+    return [shards[at::num_rounds] for at in range(num_rounds)]
 
 
-def _together(run: list[Sentence]) -> Sentence:
-    """Neighbouring sentences as one, with their words numbered on."""
-    shift, words = 0, []
-    for sentence in run:
-        words.append(sentence.words + shift)
-        shift += int(sentence.words.max()) + 1
-    return Sentence(np.concatenate([s.ids for s in run]), np.concatenate(words))
-
-
-def _fitted(first: Sentence, second: Sentence, room: int, random: Random) -> tuple[Sentence, Sentence]:
-    """Both parts cut to share the room: the longer gives way, at its front or back by chance, as in the reference."""
-    sizes = [len(first.ids), len(second.ids)]
-    over = sum(sizes) - room
-    if over <= 0:
-        return first, second
-    gap = abs(sizes[0] - sizes[1])
-    longer = 0 if sizes[0] > sizes[1] else 1
-    cuts = [0, 0]
-    cuts[longer] = min(over, gap)
-    rest = over - cuts[longer]
-    cuts[0] += rest // 2
-    cuts[1] += rest - rest // 2
-    return _cut(first, cuts[0], random), _cut(second, cuts[1], random)
-
-
-def _cut(part: Sentence, size: int, random: Random) -> Sentence:
-    front = int(random.integers(size + 1))
-    keep = slice(front, len(part.ids) - (size - front))
-    return Sentence(part.ids[keep], part.words[keep])
+def _padded(ids: Any, places: Any, segments: Any, sizes: list[int], budget: int, longest: int) -> tuple[Any, Any, Any]:
+    """The row filled up to the budget with sequences of [PAD] that nobody reads."""
+    rest = budget - len(ids)
+    if rest < 0:
+        raise ValueError(f"{len(ids)} tokens do not fit a budget of {budget}")
+    fill = [longest] * (rest // longest) + ([rest % longest] if rest % longest else [])
+    sizes += fill
+    more = [np.arange(n) for n in fill]
+    return np.pad(ids, (0, rest)), np.concatenate([places, *more]), np.pad(segments, (0, rest))

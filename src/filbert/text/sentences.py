@@ -24,7 +24,11 @@ LOOK_BACK = 24  # characters; no abbreviation is longer
 QUOTES = tuple('“「『"')
 SAYING_CHARS = 20
 
-_MARKS = re.compile(f"[{re.escape(ENDS)}]+|\n")
+_MARKS = re.compile(f"[{re.escape(ENDS + chr(10))}]")  # the first of a run: a bare class is searched for much faster
+_RUN = re.compile(f"[{re.escape(ENDS)}]+")
+# A Chinese mark with anything but these after it is the end of its sentence, unless it stands in brackets.
+_WIDE = frozenset(mark for mark in HARD if not mark.isascii())
+_DOUBTFUL = frozenset(CLOSERS + CONTINUES + ENDS + "\"'") | {chr(c) for c in range(0x3001) if chr(c).isspace()} - {"\n"}
 _BRACKET = re.compile("[《》〈〉（）()\n]")
 # Who says what was just quoted: a few characters of one clause, then a verb of saying.
 _SAYING = re.compile(
@@ -65,18 +69,39 @@ def sentences(text: str) -> Spans:
     """[(start, end), …] in order: text[start:end] is a sentence, and between two there is nothing but white space."""
     spans: Spans = []
     scan = _Scan(text)
+    size, run_end = len(text), 0
     for mark in _MARKS.finditer(text):
-        if mark.start() < scan.start:
-            continue  # swallowed by the end of the sentence before
-        end = mark.start() if text[mark.start()] == "\n" else scan.end_after(mark.start(), mark.end())
+        at = mark.start()
+        if at < run_end:
+            continue
+        if at < scan.start:  # swallowed by the end of the sentence before, and the rest of its run with it
+            run_end = _run_end(text, at)
+            continue
+        end: int | None
+        if text[at] == "\n":
+            end = at
+        elif text[at] in _WIDE and (at + 1 == size or text[at + 1] not in _DOUBTFUL):
+            end = None if scan.in_bracket(at) else at + 1
+        else:
+            run_end = _run_end(text, at)
+            end = scan.end_after(at, run_end)
         if end is not None:
             _append_trimmed(spans, text, scan.start, end)
-            scan.begin(end)
-    _append_trimmed(spans, text, scan.start, len(text))
+            scan.start = end
+    _append_trimmed(spans, text, scan.start, size)
     return spans
 
 
+def _run_end(text: str, place: int) -> int:
+    """Where the run of end marks ends that the place is in."""
+    run = _RUN.match(text, place)
+    return run.end() if run else place
+
+
 def _append_trimmed(spans: Spans, text: str, start: int, end: int) -> None:
+    if start < end and not (text[start].isspace() or text[end - 1].isspace()):
+        spans.append((start, end))
+        return
     piece = text[start:end]
     inner = piece.strip()
     if inner:
@@ -91,24 +116,29 @@ class _Scan:
         self.text = text
         self.pairs = _bracket_pairs(text)
         self.pair_starts = [start for start, _ in self.pairs]
-        self.begin(0)
+        self.start = 0
+        self._looked_at = -1  # the start of the sentence that what follows is known of: most need none of it
+        self._is_quote, self._num_quotes, self._counted_to = False, 0, 0
 
-    def begin(self, start: int) -> None:
-        self.start = start
-        self.num_quotes, self.counted_to = 0, start  # ASCII quotation marks: an odd one opens, an even one closes
-        first = _INK.search(self.text, start)
-        self.is_quote = first is not None and first.group() in QUOTES
+    def _look(self) -> None:
+        """Makes known whether the sentence begins with a quotation mark, and that none was counted in it so far."""
+        if self._looked_at != self.start:
+            self._looked_at = self._counted_to = self.start
+            self._num_quotes = 0  # ASCII quotation marks: an odd one opens, an even one closes
+            first = _INK.search(self.text, self.start)
+            self._is_quote = first is not None and first.group() in QUOTES
 
     def end_after(self, start: int, end: int) -> int | None:
         """The end of the sentence whose end mark is text[start:end], or None if it goes on."""
         text = self.text
-        if self._in_bracket(start):
+        if self.in_bracket(start):
             return None
+        self._look()
         marks = text[start:end]
         past = self._past_closers(start, end)
         after, gap = _following(text, past)
         closed = past > end
-        if closed and self.is_quote and _SAYING.match(text, past, past + SAYING_CHARS):
+        if closed and self._is_quote and _SAYING.match(text, past, past + SAYING_CHARS):
             return None  # “快走！”他喊道。
         if after and after in CONTINUES and not (gap and after in "—-"):
             return None
@@ -120,7 +150,7 @@ class _Scan:
             is_end = self._stop_ends(start, past, after, gap, closed)
         return past if is_end else None
 
-    def _in_bracket(self, place: int) -> bool:
+    def in_bracket(self, place: int) -> bool:
         """Whether the place lies in brackets that opened within the sentence: titles 《…》 and asides （…）."""
         index = bisect_right(self.pair_starts, place) - 1
         if index < 0 or self.pairs[index][1] < place or self.pair_starts[index] < self.start:
@@ -132,9 +162,9 @@ class _Scan:
     def _past_closers(self, start: int, end: int) -> int:
         """The place after the closing quotes and brackets, and any further marks, that follow an end mark."""
         text = self.text
-        self.num_quotes += text.count('"', self.counted_to, start)
-        self.counted_to = start
-        open_quote = self.num_quotes % 2 == 1
+        self._num_quotes += text.count('"', self._counted_to, start)
+        self._counted_to = start
+        open_quote = self._num_quotes % 2 == 1
         while end < len(text):
             char = text[end]
             if char == '"' and open_quote:

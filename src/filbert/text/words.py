@@ -12,8 +12,11 @@ import importlib
 import importlib.util
 import itertools
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
 
 from filbert.core.errors import InputError, MissingExtra, needed, one_of
 from filbert.core.protocols import Segmenter
@@ -29,6 +32,7 @@ _PIECE = re.compile(rf"\s+|[{_HAN}]|[{_PUNCTUATION}]|[^\s{_HAN}{_PUNCTUATION}]+"
 _SPACES = re.compile(r"\s+|\S+")
 _ANY_HAN = re.compile(f"[{_HAN}]")
 _LONE = re.compile("[\ud800-\udfff]")
+_RUN_CHARS = 2**14  # of lines cut together: enough to pay for the call, few enough to stay in the cache
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,7 @@ class Words:
 
     name: str
     function: Callable[[str], Iterable[str]]
+    by_line: bool = False  # ours: a line end is always a word of its own, so many lines can be cut together
 
     def __call__(self, text: str) -> list[str]:
         """The words in order, white space included."""
@@ -56,11 +61,11 @@ def segmenter(name_or_function: str | Callable[[str], Iterable[str]] = "auto") -
     name = name_or_function
     if name == "auto":
         has_rjieba = importlib.util.find_spec("rjieba") is not None
-        return Words("auto (rjieba)" if has_rjieba else "auto (characters)", _auto if has_rjieba else _pieces)
+        return Words("auto (rjieba)" if has_rjieba else "auto (characters)", _auto if has_rjieba else _pieces, True)
     if name == "jieba":
         return _jieba_words()
     if name in ("whitespace", "character"):
-        return Words(name, _SPACES.findall if name == "whitespace" else list)
+        return Words(name, _SPACES.findall if name == "whitespace" else list, True)
     if ":" in name:
         return Words(name, _imported(name))
     raise one_of("the segmenter", name, [*NAMES, "package.module:function"])
@@ -68,9 +73,9 @@ def segmenter(name_or_function: str | Callable[[str], Iterable[str]] = "auto") -
 
 def _jieba_words() -> Words:
     if importlib.util.find_spec("rjieba") is not None:
-        return Words("jieba (rjieba)", _rjieba)
+        return Words("jieba (rjieba)", _rjieba, True)
     if importlib.util.find_spec("jieba") is not None:
-        return Words("jieba (jieba)", _jieba)
+        return Words("jieba (jieba)", _jieba, True)
     raise MissingExtra(
         "the segmenter jieba needs the package 'rjieba', which is not installed: pip install 'filbert[zh]'"
     )
@@ -78,8 +83,10 @@ def _jieba_words() -> Words:
 
 def _rjieba(text: str) -> list[str]:
     cut: Callable[[str], list[str]] = needed("rjieba", "zh").cut
-    if not _LONE.search(text):
+    try:
         return cut(text)
+    except UnicodeEncodeError:
+        pass
     # Rust strings hold no lone surrogates; the words keep their places, so they are cut from a mended copy.
     places = [0]
     for word in cut(_LONE.sub("\ufffd", text)):
@@ -124,3 +131,44 @@ def word_spans(text: str, segmenter: Segmenter) -> list[tuple[int, int]]:
             spans.append((start, start + len(inner)))
         place += len(word)
     return spans
+
+
+def word_numbers(lines: Sequence[str], segmenter: Segmenter) -> npt.NDArray[np.int32]:
+    """For every character of "\\n".join(lines), and its end, the number of its word; white space has numbers too.
+
+    The words are those that the segmenter gives for each line by itself: a line must hold no line end and neither
+    begin nor end with white space, as sentences do.
+    """
+    lengths: list[npt.NDArray[np.int32]] = []
+    for words in _words_of_lines(lines, segmenter):
+        lengths += [np.fromiter(map(len, words), dtype=np.int32, count=len(words)), np.ones(1, dtype=np.int32)]
+    begins = np.cumsum(np.concatenate([np.zeros(1, dtype=np.int32), *lengths]))
+    size = sum(map(len, lines)) + len(lines)
+    if begins[-1] != size:
+        raise InputError(f"the segmenter {getattr(segmenter, 'name', segmenter)} lost or added characters.")
+    numbers = np.zeros(size + 1, dtype=np.int32)
+    numbers[begins[1:]] = 1
+    return np.cumsum(numbers, dtype=np.int32)
+
+
+def _words_of_lines(lines: Sequence[str], segmenter: Segmenter) -> Iterator[list[str]]:
+    """The words of the lines in order, several lines at once with "\\n" between where the segmenter allows it."""
+    if not (isinstance(segmenter, Words) and segmenter.by_line):
+        yield from (list(segmenter(line)) for line in lines)
+        return
+    if segmenter.function is not _auto:
+        yield from (list(segmenter.function("\n".join(run))) for run in _runs(lines))
+        return
+    for has_han, alike in itertools.groupby(lines, lambda line: _ANY_HAN.search(line) is not None):
+        yield from (_rjieba("\n".join(run)) if has_han else _pieces("\n".join(run)) for run in _runs(list(alike)))
+
+
+def _runs(lines: Sequence[str]) -> Iterator[Sequence[str]]:
+    start = size = 0
+    for index, line in enumerate(lines):
+        size += len(line)
+        if size >= _RUN_CHARS:
+            yield lines[start : index + 1]
+            start, size = index + 1, 0
+    if start < len(lines):
+        yield lines[start:]

@@ -1,23 +1,36 @@
 """The one loop: a model and a task in, a trained model and its log out.
 
-Order, masks and batches are functions of (seed, epoch, example); dropout alone uses torch's generator.
+Order, masks and batches are functions of (seed, epoch, example), dropout of (seed, step, rank): a run that was killed
+and resumed at the same number of ranks takes the very same steps as one that was not.
 """
 
 from __future__ import annotations
 
+import contextlib
+import math
+import signal
+import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any, Protocol
 
 import torch
 from torch import nn
 
-from filbert.core.errors import FilbertError, InputError
-from filbert.core.protocols import Batch, Item, Task
-from filbert.core.random import permutation
-from filbert.data.packing import collate
-from filbert.nn.attention import tensors
-from filbert.train.optim import adamw, rate
+from filbert.core.errors import FilbertError, InputError, one_of
+from filbert.core.protocols import Task
+from filbert.train import machine as machines
+from filbert.train import optim
+from filbert.train.checkpoint import Checkpoint, Store
+from filbert.train.distributed import Ranks
+from filbert.train.feed import Fed, Feed
+from filbert.train.machine import Machine
+from filbert.train.step import OutOfMemoryError, Stepper, on_device
+
+READ_EVERY = 20  # steps between two looks at what a GPU did: a look makes the host wait
+MOST_SKIPPED = 3  # steps in a row without a finite gradient
+SHOWN = 8  # examples named where a batch is
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,73 +40,422 @@ class Config:
     steps: int = 1_000
     batch_tokens: int = 4_096
     learning_rate: float = 1e-3
+    schedule: str = "linear"
     warmup: float = 0.1
+    optimiser: str = "adamw"
     weight_decay: float = 0.01
     clip: float = 1.0
     seed: int = 0
+    checkpoint_every: int = 1_000
+    evaluate_every: int = 1_000
+    patience: int = 0  # evaluations without a better one before the run stops early; 0 never stops
 
     def __post_init__(self) -> None:
-        for name in ("steps", "batch_tokens"):
+        for name in ("steps", "batch_tokens", "checkpoint_every", "evaluate_every"):
             if type(getattr(self, name)) is not int or getattr(self, name) < 1:
                 raise InputError(f"train.{name} is {getattr(self, name)!r}, but must be a whole number of 1 or more.")
-        if not 0 < self.learning_rate < 1:
-            raise InputError(f"train.learning_rate is {self.learning_rate!r}, but must be above 0 and below 1.")
+        for name, least, most in (("learning_rate", 0, 1), ("clip", 0, math.inf)):
+            if not least < getattr(self, name) < most:
+                raise InputError(f"train.{name} is {getattr(self, name)!r}, but must be above {least} and below {most}.")
+        for name, most in (("warmup", 1), ("weight_decay", 1)):
+            if not 0 <= getattr(self, name) < most:
+                raise InputError(f"train.{name} is {getattr(self, name)!r}, but must be from 0 up to {most}.")
+        if type(self.patience) is not int or self.patience < 0:
+            raise InputError(f"train.patience is {self.patience!r}, but must be a whole number of 0 or more.")
+        if self.schedule not in optim.SCHEDULES:
+            raise one_of("train.schedule", self.schedule, optim.SCHEDULES)
+        if self.optimiser not in optim.OPTIMISERS:
+            raise one_of("train.optimiser", self.optimiser, optim.OPTIMISERS)
+
+
+class Told(Protocol):
+    """Hears what happens: a journal, or whoever else wants to know."""
+
+    def step(self, entry: Mapping[str, Any]) -> None:
+        """A step was done."""
+        ...
+
+    def evaluation(self, entry: Mapping[str, Any]) -> None:
+        """The held-out items were asked."""
+        ...
+
+    def event(self, kind: str, message: str, **more: Any) -> None:
+        """Something out of the ordinary."""
+        ...
+
+
+class Deaf:
+    """Hears nothing."""
+
+    def step(self, entry: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+    def evaluation(self, entry: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+    def event(self, kind: str, message: str, **more: Any) -> None:
+        """Nothing."""
+
+
+class Clock(Protocol):
+    """A run's time: how far it has come by the clock instead of by steps."""
+
+    def progress(self) -> float:
+        """From 0 at the start to 1 when the run should end."""
+        ...
+
+
+class StoppedError(FilbertError):
+    """A signal ended the run after its work was saved."""
+
+    def __init__(self, number: int, step: int, saved: bool) -> None:
+        name = signal.Signals(number).name
+        where = f"step {step:,} is saved; go on with --resume" if saved else "nothing was saved"
+        super().__init__(f"stopped by {name}: {where}.")
+        self.exit_code = 128 + number
+
+
+@dataclass(slots=True)
+class State:
+    """Where a run is; all of it stands in every checkpoint."""
+
+    step: int = 0
+    epoch: int = 0
+    batch: int = 0  # the next one
+    parts: int = 1
+    tokens: int = 0
+    skipped: int = 0
+    in_a_row: int = 0
+    best: float | None = None
+    since_best: int = 0
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """What one step did."""
+class Outcome:
+    """How a run ended."""
 
-    step: int  # from 1
-    epoch: int
-    loss: float
-    numbers: Mapping[str, float]  # the task's own
-    num_tokens: int
+    state: State
+    held: Mapping[str, float]  # the last evaluation
+    stopped_early: bool
 
 
-def fit(model: nn.Module, task: Task, config: Config, told: Callable[[Step], bool | None], device: str = "cpu") -> None:
-    """Trains until `steps` are done or `told`, which hears of every step, answers False."""
-    optimiser = adamw(model, config.learning_rate, config.weight_decay)
-    model.train().to(device)
-    for done, (epoch, items) in enumerate(batches(task, config)):
-        for group in optimiser.param_groups:
-            group["lr"] = config.learning_rate * rate(done, config.steps, config.warmup)
-        batch = on_device(collate(items), device)
-        loss, numbers = task.loss(model, batch)
-        if not torch.isfinite(loss):
+@dataclass(kw_only=True)
+class Course:
+    """Everything around the model and the task that a run may have."""
+
+    held: Task | None = None  # asked now and then, never learnt from
+    watched: str = "loss"  # the number of an evaluation that says which is best; accuracies are best high, losses low
+    machine: machines.Config = field(default_factory=machines.Config)
+    ranks: Ranks = field(default_factory=Ranks)
+    store: Store | None = None
+    resume: bool = False
+    identity: Mapping[str, str] = field(default_factory=dict)  # what must be the same for a run to go on
+    told: Told = field(default_factory=Deaf)
+    clock: Clock | None = None
+
+
+def fit(
+    model: nn.Module, task: Task, config: Config, told: Callable[[Mapping[str, Any]], None] | None = None, **course: Any
+) -> Outcome:
+    """Trains; `told` hears of every step ({"step", "loss", …}). `course` are the fields of Course."""
+    given = Course(**course)
+    if told is not None:
+        given.told = _Function(told)
+    return Training(model, task, config, given).run()
+
+
+class _Function(Deaf):
+    def __init__(self, told: Callable[[Mapping[str, Any]], None]) -> None:
+        self.step = told  # type: ignore[method-assign]
+
+
+class Training:
+    """A run: what it has, and the steps it takes."""
+
+    def __init__(self, model: nn.Module, task: Task, config: Config, course: Course) -> None:
+        self.task, self.config, self.course = task, config, course
+        self.ranks, self.told = course.ranks, course.told
+        self.machine: Machine = machines.found(course.machine, self.ranks.local, self.ranks.local_world)
+        self.state = State(parts=self.machine.parts)
+        learning = (config.optimiser, config.learning_rate, config.weight_decay)
+        self.stepper = Stepper(model, task, learning, self.machine, self.ranks, config.seed)
+        self.pending: list[tuple[dict[str, Any], Any]] = []
+        self.last_held: dict[str, float] = {}
+        self.begun = time.perf_counter()
+
+    # The course of a run ----------------------------------------------------------------------------------------------
+
+    def run(self) -> Outcome:
+        """Trains to the end and leaves the model in eval mode."""
+        if self.course.store is not None and self.ranks.is_first:
+            self.course.store.check_writable()
+        if self.course.resume:
+            self._restore()
+        self.begun = time.perf_counter() - self.state.seconds
+        with _signals() as caught:
+            early = self._steps(caught)
+        self._read()
+        if self.config.evaluate_every <= self.state.step or self.course.clock is not None or early:
+            self._evaluate_unless_done()
+        self._save()
+        self.stepper.model.eval()
+        return Outcome(self.state, self.last_held, early)
+
+    def _steps(self, caught: list[int]) -> bool:
+        """True where it stopped early."""
+        while not self._is_over():
+            feed = iter(self._feed())
+            try:
+                for fed in feed:
+                    self._one(fed)
+                    if self._heard(caught):
+                        self._stop(caught)
+                    if self._is_over():
+                        return False
+                    if self._after(fed):
+                        return True
+            except OutOfMemoryError as error:
+                self._halve(error)
+            finally:
+                feed.close()  # type: ignore[attr-defined]
+        return False
+
+    def _feed(self) -> Feed:
+        place = (self.state.epoch, self.state.batch)
+        c = self.config
+        return Feed(self.task, c.seed, c.batch_tokens, self.machine, self.ranks, place, self.state.parts)
+
+    def _is_over(self) -> bool:
+        if self.course.clock is not None and self.state.step:
+            return self._agreed(self.course.clock.progress() >= 1)
+        return self.state.step >= self.config.steps
+
+    def _agreed(self, flag: bool) -> bool:
+        """One rank's yes is everybody's: clocks and signals are not the same everywhere."""
+        return self.ranks.totals({"flag": float(flag)})["flag"] > 0
+
+    def _rate(self) -> float:
+        c = self.config
+        if self.course.clock is not None:
+            progress = self.ranks.totals({"progress": self.course.clock.progress()})["progress"] / self.ranks.world
+            return c.learning_rate * optim.share_at(c.schedule, min(1.0, progress), c.warmup)
+        return c.learning_rate * optim.share(c.schedule, self.state.step, c.steps, c.warmup)
+
+    def _one(self, fed: Fed) -> None:
+        if not fed.parts:
+            shared = f"{self.ranks.world} ranks × {self.state.parts} parts"
+            raise FilbertError(f"a batch of {len(fed.examples)} items cannot be shared by {shared}; raise batch_tokens.")
+        own: dict[str, float] = {"tokens": 0.0}
+        for part in fed.parts:
+            own["tokens"] += int(part.packed.boundaries[len(part.starts)])
+            for name, count in self.task.counts(part).items():
+                own[name] = own.get(name, 0.0) + count
+        counts = self.ranks.totals(own)
+        rate = self._rate()
+        outcome = self.stepper.step(fed.parts, counts, self.state.step, rate, self.config.clip)
+        state = self.state
+        state.step += 1
+        state.tokens += int(counts["tokens"])
+        state.epoch, state.batch = (fed.epoch + 1, 0) if fed.last else (fed.epoch, fed.batch + 1)
+        entry = {
+            "step": state.step, "epoch": fed.epoch, "batch": fed.batch, "rate": rate, "tokens": int(counts["tokens"]),
+            "examples": fed.examples[:SHOWN],
+        }  # fmt: skip
+        self.pending.append((entry, outcome))
+        if not self.machine.is_cuda or len(self.pending) >= READ_EVERY:
+            self._read()
+
+    def _after(self, fed: Fed) -> bool:
+        """What is due between steps; True where nothing better has come for long enough."""
+        state, c = self.state, self.config
+        if self.course.held is not None and state.step % c.evaluate_every == 0:
+            self._read()
+            self._evaluate()
+            if c.patience and state.since_best >= c.patience:
+                self.told.event("early", f"stopped early: no better evaluation in the last {c.patience}.")
+                return True
+        if state.step % c.checkpoint_every == 0:
+            self._save()
+        return False
+
+    # What the steps saw -----------------------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        """Reads what the device did since the last look, and tells it."""
+        if not self.pending:
+            return
+        columns = torch.stack([outcome.numbers.double() for _, outcome in self.pending]).cpu().tolist()
+        elapsed = time.perf_counter() - self.begun
+        before, count = self.state.seconds, len(self.pending)
+        self.state.seconds = elapsed
+        waiting, self.pending = self.pending, []
+        for at, ((entry, outcome), numbers) in enumerate(zip(waiting, columns, strict=True)):
+            *values, norm, skipped = numbers
+            means = {
+                name: total / number if number else 0.0
+                for name, total, number in zip(outcome.names, values[::2], values[1::2], strict=True)
+            }
+            examples = entry.pop("examples")
+            entry["loss"] = sum(value for name, value in means.items() if name.endswith("_loss"))
+            entry["seconds"] = before + (elapsed - before) * (at + 1) / count
+            self.told.step({**entry, **means, "norm": norm})
+            if skipped:
+                self._count_skip(entry, norm, examples)
+            else:
+                self.state.in_a_row = 0
+
+    def _count_skip(self, entry: Mapping[str, Any], norm: float, examples: Any) -> None:
+        state = self.state
+        state.skipped += 1
+        state.in_a_row += 1
+        named = ", ".join(str(int(example)) for example in examples)
+        where = f"step {entry['step']} (epoch {entry['epoch']}, batch {entry['batch']}: examples {named}, …)"
+        what = f"the loss is {entry['loss']:.4g} and the gradient's norm {norm:.4g}"
+        self.told.event("skipped", f"{where} was skipped: {what}.", step=entry["step"])
+        if state.in_a_row >= MOST_SKIPPED:
             raise FilbertError(
-                f"the loss is {float(loss.detach())} at step {done + 1}; try a smaller train.learning_rate."
+                f"{MOST_SKIPPED} steps in a row had no finite gradient, the last at {where}; the weights are as they "
+                "were before. Try a smaller train.learning_rate, or look at those examples."
             )
-        optimiser.zero_grad(set_to_none=True)
-        loss.backward()
-        nn.utils.clip_grad_norm_(model.parameters(), config.clip)
-        optimiser.step()
-        heard = told(Step(done + 1, epoch, float(loss.detach()), numbers, batch.packed.num_tokens))
-        if heard is False or done + 1 == config.steps:
-            break
+
+    def _evaluate_unless_done(self) -> None:
+        if self.course.held is not None and self.last_held.get("step") != self.state.step:
+            self._evaluate()
+
+    def _evaluate(self) -> None:
+        """Asks the held-out items; the best state so far is saved at once."""
+        assert self.course.held is not None
+        held = evaluate(self.stepper.twin, self.course.held, self.config, self.machine, self.ranks)
+        self.last_held = {**held, "step": self.state.step}
+        self.told.evaluation({"step": self.state.step, "held": held})
+        number = held[self.course.watched] * (1 if self.course.watched.endswith("loss") else -1)
+        is_better = self.state.best is None or number < self.state.best
+        self.state.since_best = 0 if is_better else self.state.since_best + 1
+        if is_better:
+            self.state.best = number
+            self._save(best=True)
+
+    # What is kept -----------------------------------------------------------------------------------------------------
+
+    def _save(self, best: bool = False) -> None:
+        self._read()
+        if self.course.store is not None and self.ranks.is_first:
+            weights = {f"model/{name}": value for name, value in self.stepper.model.state_dict().items()}
+            moments = {f"optimiser/{n}": value for n, value in optim.tensors(self.stepper.optimiser).items()}
+            about = {"state": _fields(self.state), "world": self.ranks.world, "identity": dict(self.course.identity),
+                     "threads": torch.get_num_threads(), "held": self.last_held}  # fmt: skip
+            self.course.store.save(self.state.step, {**weights, **moments}, about, best=best)
+        self.ranks.wait()
+
+    def _restore(self) -> None:
+        assert self.course.store is not None
+        if self.ranks.is_first:
+            found = self.course.store.newest()  # sets damaged ones aside
+            for note in self.course.store.notes:
+                self.told.event("damaged", note)
+        self.ranks.wait()
+        found = self.course.store.newest()
+        if found is None:
+            return
+        self._check_identity(found)
+        tensors = found.tensors()
+        of = {kind: {n.removeprefix(kind): t for n, t in tensors.items() if n.startswith(kind)} for kind in
+              ("model/", "optimiser/")}  # fmt: skip
+        self.stepper.model.load_state_dict(of["model/"])
+        optim.restore(self.stepper.optimiser, of["optimiser/"], self.stepper.model)
+        self.stepper.restored()
+        self.state = State(**found.state["state"])
+        self.last_held = dict(found.state["held"])
+        self.told.event("resumed", f"goes on after step {self.state.step:,}.", step=self.state.step)
+        for what, now in (("world", self.ranks.world), ("threads", torch.get_num_threads())):
+            if found.state[what] != now:
+                self.told.event(
+                    "changed",
+                    f"{what} is {now} and was {found.state[what]}: the order of examples is the same, but roundings are "
+                    "not, so the weights will not be bit for bit those of an uninterrupted run.",
+                )
+
+    def _check_identity(self, found: Checkpoint) -> None:
+        before = found.state["identity"]
+        changed = [name for name, value in self.course.identity.items() if before.get(name) != value]
+        if changed:
+            raise InputError(
+                f"{found.path}: was made with another {' and another '.join(changed)}; resume with what it was made "
+                "with, choose another --out, or take --force to go on regardless."
+            )
+
+    # What goes wrong --------------------------------------------------------------------------------------------------
+
+    def _heard(self, caught: list[int]) -> bool:
+        return self._agreed(bool(caught)) if self.ranks.world > 1 else bool(caught)
+
+    def _stop(self, caught: list[int]) -> None:
+        self._save()
+        raise StoppedError(caught[0] if caught else signal.SIGTERM, self.state.step, self.course.store is not None)
+
+    def _halve(self, error: OutOfMemoryError) -> None:
+        """Twice the parts, each half as large; the same step is then taken again."""
+        state = self.state
+        tokens, longest = self.config.batch_tokens // (state.parts * self.ranks.world), _longest(self.task)
+        if self.ranks.world > 1 or tokens // 2 < max(longest, 1):
+            raise FilbertError(
+                f"out of memory at step {state.step + 1} with {tokens:,} tokens at a time and texts of up to "
+                f"{longest} tokens ({error}); give a smaller train.batch_tokens or task.max_length, or a smaller model."
+            )
+        state.parts *= 2
+        self.told.event(
+            "memory", f"out of memory: a step's {self.config.batch_tokens:,} tokens now go in {state.parts} parts."
+        )
+
+
+def evaluate(model: nn.Module, task: Task, config: Config, machine: Machine, ranks: Ranks) -> dict[str, float]:
+    """The means of all terms over one pass of the task, the same questions every time; `loss` is the sum of losses."""
+    whole = Feed(task, config.seed, config.batch_tokens, machines.plain(machine), ranks, (0, 0), 1)
+    sums: dict[str, float] = {}
+    was_training = model.training
     model.eval()
+    with torch.inference_mode():
+        for fed in iter(whole):
+            for part in fed.parts:
+                for name, term in task.loss(model, on_device(part, machine.device)).items():
+                    sums[name] = sums.get(name, 0.0) + float(term.total)
+                    sums[f"{name}#"] = sums.get(f"{name}#", 0.0) + float(term.count)
+            if fed.last:
+                break
+    model.train(was_training)
+    sums = ranks.totals(dict(sorted(sums.items())))
+    means = {name: total / max(1.0, sums[f"{name}#"]) for name, total in sums.items() if not name.endswith("#")}
+    means["loss"] = sum(value for name, value in means.items() if name.endswith("_loss"))
+    return means
 
 
-def batches(task: Task, config: Config) -> Iterator[tuple[int, list[Item]]]:
-    """(epoch, items) without end: each epoch in its own order, a batch filled to at most `batch_tokens`."""
-    epoch, waiting, size = 0, list[Item](), 0
-    while True:
-        for index in permutation(len(task), config.seed, epoch):
-            item = task.item(int(index), epoch)
-            length = sum(len(s) for s in item.sequences)
-            if waiting and size + length > config.batch_tokens:
-                yield epoch, waiting
-                waiting, size = [], 0
-            waiting.append(item)
-            size += length
-        epoch += 1
+def _longest(task: Task) -> int:
+    return int(getattr(getattr(task, "config", None), "max_length", 1))
 
 
-def on_device(batch: Batch, device: str) -> Batch:
-    """The batch as tensors on that device."""
+def _fields(state: State) -> dict[str, Any]:
+    return {name: getattr(state, name) for name in State.__dataclass_fields__}
 
-    def moved(array: Any) -> torch.Tensor:
-        return torch.as_tensor(array).to(device)
 
-    targets = {name: moved(value) for name, value in batch.targets.items()}
-    return Batch(tensors(batch.packed, device), moved(batch.starts), moved(batch.owners), targets)
+@contextlib.contextmanager
+def _signals() -> Iterator[list[int]]:
+    """SIGINT and SIGTERM are noted, to be obeyed between steps; a second one ends the process at once."""
+    caught: list[int] = []
+
+    def note(number: int, frame: FrameType | None) -> None:
+        if caught:
+            raise KeyboardInterrupt
+        caught.append(number)
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    try:
+        before = {number: signal.signal(number, note) for number in numbers}
+    except ValueError:  # not the main thread: whoever runs us has the signals
+        yield caught
+        return
+    try:
+        yield caught
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

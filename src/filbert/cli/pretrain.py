@@ -1,0 +1,130 @@
+"""`filbert pretrain`: raw text in, a pretrained BERT of one's own out, by the clock or by steps."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from filbert.cli.shared import corpus_options, json_option, result, say
+
+if TYPE_CHECKING:
+    from filbert.run import Corpus, Recipe
+
+BUDGET = "25m"
+
+
+@click.command("pretrain")
+@click.argument("sources", metavar="CORPUS...", nargs=-1, required=True)
+@click.option("-o", "--out", required=True, help="Run folder to write.")
+@click.option("--budget", help=f"Time for the whole run, e.g. 90s, 25m, 2h.  [default: {BUDGET} unless train.steps is set]")
+@click.option("--preset", help="Size: tiny, small, base, modern, large.  [default: what the budget allows, else small]")
+@click.option("--objective", type=click.Choice(["mlm+nsp", "mlm+sop", "mlm"]), help="What is asked.  [default: mlm+nsp]")
+@click.option(
+    "--masking", type=click.Choice(["whole-word", "token", "span", "both"]), help="What is masked as one.  [default: whole-word]"
+)
+@click.option("--vocab", help="Folder or vocab.txt to use.  [default: one is trained on the corpus]")
+@click.option("--vocab-size", type=click.IntRange(min=6), default=12_000, show_default=True, help="Of a trained one.")
+@click.option("--model", "start", help="Folder of a model to train further, with its own vocabulary.")
+@click.option("--without", multiple=True, help="Data whose text must not be learnt; may be given again.")
+@click.option("--shards", help="Folder of the prepared corpus, to share between runs.  [default: OUT/shards]")
+@click.option("--set", "settings", multiple=True, help="Any field of the recipe, e.g. train.steps=500.")
+@click.option("--seed", type=int, help="Of everything random.  [default: 0]")
+@click.option("--resume", is_flag=True, help="Go on from the last checkpoint in OUT.")
+@click.option("--force", is_flag=True, help="Resume even if the recipe, corpus or vocabulary changed.")
+@corpus_options
+@json_option
+def command(sources: tuple[str, ...], out: str, as_json: bool, **options: Any) -> None:
+    """Pretrain a BERT on raw text.
+
+    Beside one process: torchrun --nproc-per-node N -m filbert pretrain …
+    """
+    from filbert.train import budget as budgets
+
+    begun = time.monotonic()
+    steps_set = any(word.split("=")[0].strip() == "train.steps" for word in options["settings"])
+    if options["budget"] and steps_set:
+        raise click.UsageError("--budget and --set train.steps both say when to end; give one.")
+    seconds = None if steps_set else budgets.seconds(options["budget"] or BUDGET)
+    from filbert import run
+
+    corpus, tokenizer, start = _inputs(sources, Path(out), options)
+    shards = run.prepared(corpus, tokenizer, Path(out))
+    if run.is_first():
+        for note in shards.report.remarks():
+            say(f"note: {note}")
+    recipe, clock, facts = _recipe(tokenizer, shards, start, options, (seconds, begun))
+    finished = run.pretrain(
+        shards, tokenizer, recipe, out, start=start, resume=options["resume"], force=options["force"],
+        clock=clock, facts=facts, quiet=False,
+    )  # fmt: skip
+    if run.is_first():
+        _told(finished, clock, as_json, begun)
+
+
+def _inputs(sources: tuple[str, ...], out: Path, options: dict[str, Any]) -> tuple[Corpus, Any, Any]:
+    """The corpus, the tokenizer and the model to start from, if any."""
+    from filbert import run
+    from filbert.data.shards import Options
+    from filbert.text.tokenizer import Tokenizer
+
+    words = (options["masking"] or "whole-word") != "token"
+    reading = Options(words=words, **{name: options[name] for name in ("field", "encoding", "errors", "unit")})
+    folder = Path(options["shards"]) if options["shards"] else None
+    corpus = run.Corpus(sources=sources, reading=reading, without=options["without"], folder=folder)
+    if options["start"]:
+        loaded = run.loaded(options["start"])
+        return corpus, Tokenizer.load(loaded.folder), loaded.model
+    if options["vocab"]:
+        return corpus, Tokenizer.load(options["vocab"]), None
+    return corpus, run.vocabulary(corpus, options["vocab_size"], out), None
+
+
+def _recipe(
+    tokenizer: Any, shards: Any, start: Any, options: dict[str, Any], clock: tuple[float | None, float]
+) -> tuple[Recipe, Any, dict[str, str]]:
+    """The recipe that the options ask for, by the clock where there is one."""
+    from filbert.core.settings import changed, parsed
+    from filbert.models import bert
+    from filbert.run import Recipe
+    from filbert.tasks import mlm_nsp
+    from filbert.train import budget as budgets
+    from filbert.train import loop, machine
+
+    sections = {"model": bert.Config, "task": mlm_nsp.Config, "train": loop.Config, "machine": machine.Config}
+    given = parsed(options["settings"], sections)
+    for name in ("objective", "masking"):
+        if options[name]:
+            given.setdefault("task", {})[name] = options[name]
+    if options["seed"] is not None:
+        for section in ("task", "train"):
+            given.setdefault(section, {}).setdefault("seed", options["seed"])
+    if start is not None and "model" in given:
+        raise click.UsageError("--model fixes the model's shape; leave --set model.… out.")
+    preset = options["preset"]
+    recipe = Recipe(model=start.config if start is not None else bert.preset(preset or "small", tokenizer.vocab_size))
+    seconds, begun = clock
+    chosen = None
+    if seconds is not None:
+        limits = {"preset": preset, "shape": start.config if start is not None else None, "given": given}
+        chosen = budgets.choose(seconds - (time.monotonic() - begun), shards, tokenizer, limits)
+        recipe = chosen.recipe_of(recipe)
+    recipe = Recipe(**{name: changed(getattr(recipe, name), given.get(name, {})) for name in sections})
+    if chosen is None:
+        return recipe, None, {}
+    return recipe, budgets.Clock(begun, seconds), chosen.facts
+
+
+def _told(finished: Any, clock: Any, as_json: bool, begun: float) -> None:
+    """What came out."""
+    state, held = finished.outcome.state, finished.outcome.held
+    took = time.monotonic() - begun
+    if as_json:
+        numbers = {name: value for name, value in held.items() if name != "step"}
+        result({"out": str(finished.folder), "steps": state.step, "tokens": state.tokens, "skipped": state.skipped,
+                "seconds": round(took, 1), "held": numbers})  # fmt: skip
+        return
+    numbers = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in held.items() if name != "step")
+    click.echo(f"{finished.folder}/model: {state.step:,} steps, {state.tokens:,} tokens in {took:.0f} s. {numbers}")

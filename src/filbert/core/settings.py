@@ -1,0 +1,62 @@
+"""Settings from words: `section.field=value` in, configs with those fields changed out."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+import typing
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from filbert.core.errors import InputError, did_you_mean
+
+Config = TypeVar("Config")
+BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
+
+
+def parsed(words: Iterable[str], sections: Mapping[str, type]) -> dict[str, dict[str, Any]]:
+    """{"train": {"steps": 500}} from ["train.steps=500"]; an unknown section or field is refused with a guess."""
+    found: dict[str, dict[str, Any]] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        section, dot, field = name.strip().partition(".")
+        if not equals or not dot:
+            raise InputError(f"--set {word}: must be section.field=value, e.g. train.steps=500.")
+        if section not in sections:
+            allowed = ", ".join(sections)
+            raise InputError(
+                f"--set {word}: there is no section {section!r}; there are: {allowed}.{did_you_mean(section, sections)}"
+            )
+        kinds = typing.get_type_hints(sections[section])
+        fields = [field.name for field in dataclasses.fields(sections[section])]
+        if field not in fields:
+            raise InputError(
+                f"--set {word}: {section} has no field {field!r}; it has: {', '.join(fields)}.{did_you_mean(field, fields)}"
+            )
+        found.setdefault(section, {})[field] = _value(word, value.strip(), kinds[field])
+    return found
+
+
+def changed(config: Config, fields: Mapping[str, Any]) -> Config:
+    """The config with these fields, checked as a new one is."""
+    return dataclasses.replace(config, **fields)  # type: ignore[type-var]
+
+
+def _value(word: str, text: str, kind: Any) -> Any:
+    """The text as the field's own type."""
+    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    if types.NoneType in kinds and text.lower() in ("none", ""):
+        return None
+    for one in kinds:
+        if one is bool and text.lower() in BOOLS:
+            return BOOLS[text.lower()]
+        if one in (int, float):
+            try:
+                return one(text.replace("_", ""))
+            except ValueError:
+                continue
+        if one is str:
+            return text
+    names = {int: "a whole number", float: "a number", bool: "true or false"}
+    wanted = " or ".join(names[one] for one in kinds if one in names)
+    raise InputError(f"--set {word}: {text!r} is not {wanted or 'allowed here'}.")

@@ -1,0 +1,153 @@
+"""Documents as token arrays in, an epoch's stretches or pairs of stretches out: where each begins and ends.
+
+A round is what is planned at once: some shards of a corpus. All documents are cut in step, so a plan of a million
+stretches takes a second. Every token of a round is in exactly one stretch; cuts fall between sentences wherever a
+sentence fits, and differ from epoch to epoch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from filbert.core.random import Keys, keys, uniforms
+
+Places = npt.NDArray[np.int64]
+OBJECTIVES = ("mlm+nsp", "mlm+sop", "mlm")
+FOLLOWS, RANDOM, NOTHING = 0, 1, -100  # the published labels of a pair: 0 is "follows", 1 is "random" (or swapped)
+LEAST = 4  # tokens that a deliberately short stretch has at least
+
+
+class Text(Protocol):
+    """A shard: token ids, where words begin, and the token places where documents and sentences begin and the end."""
+
+    ids: Any
+    words: Any
+    documents: Any
+    sentences: Any
+    num_tokens: int
+
+
+class Round:
+    """Shards seen as one row of tokens; places count through all of them."""
+
+    def __init__(self, shards: Sequence[Text]) -> None:
+        self.shards = list(shards)
+        self.bases = np.cumsum([0, *(shard.num_tokens for shard in shards)])
+        self.documents = self._edges("documents")
+        self.sentences = self._edges("sentences")
+
+    def _edges(self, name: str) -> Places:
+        parts = [np.asarray(getattr(s, name))[:-1] + base for s, base in zip(self.shards, self.bases, strict=False)]
+        return np.concatenate([*parts, self.bases[-1:]]).astype(np.int64)
+
+    def gathered(self, name: str, places: Places) -> npt.NDArray[Any]:
+        """`ids` or `words` at these places."""
+        if len(self.shards) == 1:
+            return np.asarray(getattr(self.shards[0], name)[places])
+        which = np.searchsorted(self.bases, places, side="right") - 1
+        found = np.empty(len(places), dtype=getattr(self.shards[0], name).dtype)
+        for shard in np.unique(which):
+            here = which == shard
+            found[here] = getattr(self.shards[shard], name)[places[here] - self.bases[shard]]
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Stretches:
+    """An epoch: each item's first part, its second (empty where there is none), their relation and own number."""
+
+    first: Places  # [N]
+    first_end: Places
+    second: Places
+    second_end: Places
+    labels: Places  # FOLLOWS, RANDOM or NOTHING
+    examples: Places  # [N] what randomness is keyed by
+    specials: int  # [CLS] and [SEP] of each item
+
+    @property
+    def lengths(self) -> Places:
+        """Tokens of each item, special ones included."""
+        return self.first_end - self.first + self.second_end - self.second + self.specials
+
+    def orders(self, indices: Places) -> Stretches:
+        """These items alone."""
+        parts = (self.first, self.first_end, self.second, self.second_end, self.labels, self.examples)
+        return Stretches(*(part[indices] for part in parts), self.specials)
+
+
+def stretches(text: Round, objective: str, max_length: int, short_prob: float, seed: int, epoch: int) -> Stretches:
+    """The epoch's plan."""
+    specials = 2 if objective == "mlm" else 3
+    at, ends = text.documents[:-1].copy(), text.documents[1:]
+    active = np.flatnonzero(at < ends)
+    own = keys(seed, "stretches", epoch, np.arange(len(at)))
+    room = np.full(len(at), max_length - specials, dtype=np.int64)
+    # The first stretch of a long document has less room by chance, so that cuts fall elsewhere in every epoch.
+    first_room = LEAST + ((room - LEAST + 1) * uniforms(own, 0)).astype(np.int64)
+    first_room = np.where(ends - at <= room, room, first_room)
+    found: list[tuple[Places, ...]] = []
+    turn = 0
+    while len(active):
+        key, here, end = own[active], at[active], ends[active]
+        wide = np.where(turn == 0, first_room[active], room[active])
+        short = uniforms(key, 8 * turn + 1) < short_prob
+        wide = np.where(short, LEAST + ((wide - LEAST + 1) * uniforms(key, 8 * turn + 2)).astype(np.int64), wide)
+        stop = _between_sentences(text.sentences, here, np.minimum(here + wide, end))
+        if objective == "mlm":
+            found.append((here, stop, stop, stop, np.full(len(here), NOTHING)))
+            at[active] = stop
+        else:
+            pair = _pairs(text, objective, (key, active, turn), (here, stop, wide))
+            found.append(pair)
+            # What a random second part displaced is read in the next stretch: nothing is passed over.
+            at[active] = np.where(pair[4] == RANDOM, pair[1], stop) if objective == "mlm+nsp" else stop
+        active = active[at[active] < end]
+        turn += 1
+    columns = [np.concatenate(column) for column in zip(*found, strict=True)] if found else [np.zeros(0, np.int64)] * 5
+    examples = np.arange(len(columns[0]))
+    return Stretches(*columns, examples, specials)
+
+
+def _between_sentences(sentences: Places, start: Places, limit: Places) -> Places:
+    """The last sentence edge up to `limit`, or `limit` itself where one sentence fills all the room."""
+    edge = sentences[np.searchsorted(sentences, limit, side="right") - 1]
+    return np.where(edge > start, edge, limit)
+
+
+def _pairs(
+    text: Round, objective: str, who: tuple[Keys, Places, int], where: tuple[Places, Places, Places]
+) -> tuple[Places, ...]:
+    """Each stretch as two parts and their relation."""
+    (key, documents, turn), (start, stop, room) = who, where
+    draw = [uniforms(key, 8 * turn + place) for place in range(3, 8)]
+    low = np.searchsorted(text.sentences, start, side="right")
+    high = np.searchsorted(text.sentences, stop, side="left")
+    has_edge = high > low
+    edge = text.sentences[np.minimum(low + (draw[0] * (high - low)).astype(np.int64), np.maximum(high - 1, 0))]
+    if objective == "mlm+sop":
+        cut, swapped = np.where(has_edge, edge, stop), has_edge & (draw[1] < 0.5)
+        label = np.where(has_edge, np.where(swapped, RANDOM, FOLLOWS), NOTHING)
+        first, first_end = np.where(swapped, cut, start), np.where(swapped, stop, cut)
+        second, second_end = np.where(swapped, start, cut), np.where(swapped, cut, stop)
+        return first, first_end, second, second_end, label
+    # A lone sentence is cut inside, so that half of its pairs are true ones too.
+    size = stop - start
+    cut = np.where(has_edge, edge, start + 1 + (draw[0] * (size - 1)).astype(np.int64))
+    follows = (size > 1) & (draw[1] < 0.5)
+    # With a part from elsewhere, a lone sentence stays whole but for what the second needs.
+    alone = np.minimum(stop, start + np.maximum(room - 2, 1))
+    first_end = np.where(follows | has_edge, cut, alone)
+    other = (draw[2] * (len(text.documents) - 2)).astype(np.int64)
+    other += other >= documents  # never the same document
+    low = np.searchsorted(text.sentences, text.documents[other], side="left")
+    high = np.searchsorted(text.sentences, text.documents[other + 1], side="left")
+    begin = text.sentences[low + (draw[3] * (high - low)).astype(np.int64)]
+    limit = np.minimum(begin + room - (first_end - start), text.documents[other + 1])
+    second_end = _between_sentences(text.sentences, begin, limit)
+    label = np.where(follows, FOLLOWS, RANDOM)
+    return start, first_end, np.where(follows, cut, begin), np.where(follows, stop, second_end), label

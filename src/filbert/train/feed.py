@@ -1,0 +1,122 @@
+"""Batches for a run: a task and a place in its epochs in, this rank's parts of every step from there on out.
+
+Worker processes build what the plan says; which of them built a batch, and how many there are, changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch.utils.data
+
+from filbert.core.errors import FilbertError
+from filbert.core.protocols import Batch, Task
+from filbert.data.batches import Places, built, epochs, part, part_budget
+from filbert.train.distributed import Ranks
+from filbert.train.machine import Machine
+
+PREFETCH = 4  # batches ahead, for each worker
+
+
+@dataclass(frozen=True, slots=True)
+class Fed:
+    """One step's worth."""
+
+    epoch: int
+    batch: int  # its place in the epoch
+    last: bool  # of the epoch
+    examples: Places  # the items of all ranks together
+    parts: list[Batch]  # this rank's
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    epoch: int
+    batch: int
+    last: bool
+    examples: Places
+    parts: list[Any]  # orders of this rank's parts
+
+
+class _Builder(torch.utils.data.Dataset[Fed]):
+    def __init__(self, task: Task, budget: int | None) -> None:
+        self.task, self.budget = task, budget
+
+    def __getitem__(self, order: _Order) -> Fed:
+        parts = [built(self.task, orders, self.budget) for orders in order.parts]
+        return Fed(order.epoch, order.batch, order.last, order.examples, parts)
+
+
+class Feed:
+    """An endless run of steps, from (epoch, batch) on."""
+
+    def __init__(
+        self, task: Task, seed: int, batch_tokens: int, machine: Machine, ranks: Ranks, place: tuple[int, int], parts: int
+    ) -> None:
+        self.task, self.seed, self.batch_tokens = task, seed, batch_tokens
+        self.machine, self.ranks, self.place, self.parts = machine, ranks, place, parts
+        self.told: _Order | None = None
+
+    def _orders(self) -> Iterator[_Order]:
+        epoch, begin = self.place
+        num_parts = self.ranks.world * self.parts
+        for number, plan, steps in epochs(self.task, self.seed, self.batch_tokens, epoch):
+            lengths = np.asarray(plan.lengths)
+            if not steps:
+                raise FilbertError("the task has no items, so there is nothing to train on.")
+            for at in range(begin if number == epoch else 0, len(steps)):
+                mine = range(self.ranks.rank * self.parts, (self.ranks.rank + 1) * self.parts)
+                dealt = [part(steps[at], lengths, which, num_parts) for which in mine]
+                orders = [plan.orders(indices) for indices in dealt if len(indices)]
+                yield _Order(number, at, at + 1 == len(steps), steps[at], orders)
+
+    def _budget(self) -> int | None:
+        """On a GPU every part has the same size, so that one compiled graph serves them all."""
+        if not self.machine.compiled:
+            return None
+        longest = int(getattr(getattr(self.task, "config", None), "max_length", 0)) or self.batch_tokens
+        return part_budget(self.batch_tokens, longest, self.ranks.world * self.parts)
+
+    def __iter__(self) -> Iterator[Fed]:
+        builder, workers = _Builder(self.task, self._budget()), self.machine.workers
+        if not workers:
+            for order in self._orders():
+                self.told = order
+                yield builder[order]
+            return
+        loader = torch.utils.data.DataLoader(
+            builder,
+            batch_size=None,
+            sampler=self._orders(),
+            num_workers=workers,
+            prefetch_factor=PREFETCH,
+            timeout=self.machine.timeout_s,
+            multiprocessing_context="fork",
+        )
+        batches, count = iter(loader), 0
+        while True:
+            try:
+                fed = next(batches)
+            except RuntimeError as error:
+                raise FilbertError(self._failed(error, count)) from error
+            count += 1
+            yield fed
+
+    def _failed(self, error: RuntimeError, count: int) -> str:
+        which = f"loader worker {count % self.machine.workers + 1} of {self.machine.workers}"
+        about = f"batch {count} from epoch {self.place[0]}, batch {self.place[1]} on"
+        if "timed out" in str(error):
+            return (
+                f"{which} gave nothing for {self.machine.timeout_s} s while it built {about}; look for a disk or a "
+                "machine that stands still, or raise machine.timeout_s."
+            )
+        if "exited unexpectedly" in str(error) or "killed by signal" in str(error):
+            return f"a loader worker died while {about} was waited for ({_first_line(error)}); resume the run."
+        return f"{which} failed while it built {about}: {_first_line(error)}"
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n", 1)[0]

@@ -1,0 +1,103 @@
+"""Where and how a run computes: wishes in, what this machine can do out. None of it changes what is learnt.
+
+Precision, the number of parts and of threads change roundings, and so the last bits; workers and timeouts change nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+
+import torch
+
+from filbert.core.errors import InputError, one_of
+
+PRECISIONS = ("auto", "float32", "bfloat16")
+SHARDINGS = ("copy", "shard")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """What to compute on; 0 and "auto" leave it to the machine."""
+
+    device: str = "auto"
+    precision: str = "auto"  # bfloat16 on CUDA with float32 kept for the weights' own sum; float32 elsewhere
+    compiled: str = "auto"  # on, off; auto is on for CUDA
+    threads: int = 0
+    workers: int = -1  # processes that build batches; -1 asks the machine
+    parts: int = 1  # micro-batches of a step, on each rank
+    sharding: str = "copy"  # several ranks: each has a copy of the weights (DDP), or a share (FSDP2)
+    timeout_s: int = 120  # without a batch from a worker
+    keep: int = 2  # checkpoints
+
+    def __post_init__(self) -> None:
+        for name, allowed in (("precision", PRECISIONS), ("sharding", SHARDINGS), ("compiled", ("auto", "on", "off"))):
+            if getattr(self, name) not in allowed:
+                raise one_of(f"machine.{name}", getattr(self, name), allowed)
+        for name, least in (("threads", 0), ("workers", -1), ("parts", 1), ("timeout_s", 1), ("keep", 2)):
+            if type(getattr(self, name)) is not int or getattr(self, name) < least:
+                raise InputError(f"machine.{name} is {getattr(self, name)!r}, but must be a whole number from {least}.")
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What was chosen."""
+
+    device: torch.device
+    half: bool
+    compiled: bool
+    workers: int
+    parts: int
+    sharding: str
+    timeout_s: int
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether it is an NVIDIA GPU."""
+        return self.device.type == "cuda"
+
+    @property
+    def name(self) -> str:
+        """The chip, as its maker names it."""
+        return torch.cuda.get_device_name(self.device) if self.is_cuda else "cpu"
+
+
+def found(config: Config, local_rank: int = 0, local_world: int = 1) -> Machine:
+    """The machine that serves these wishes; sets torch's threads, since the default is wrong for several ranks."""
+    wished = config.device
+    if wished == "auto":
+        wished = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(wished)
+    except RuntimeError:
+        raise one_of("machine.device", wished, ("auto", "cpu", "cuda")) from None
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise InputError("machine.device is cuda, but no NVIDIA GPU can be used here; take cpu.")
+        device = torch.device("cuda", device.index if device.index is not None else local_rank)
+        torch.cuda.set_device(device)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    own = max(1, cores // local_world)
+    threads = config.threads or _environment_threads() or own
+    torch.set_num_threads(threads)
+    is_cuda = device.type == "cuda"
+    workers = config.workers if config.workers >= 0 else (min(8, max(1, own - 1)) if is_cuda else 0)
+    return Machine(
+        device=device,
+        half=is_cuda if config.precision == "auto" else config.precision == "bfloat16",
+        compiled=is_cuda if config.compiled == "auto" else config.compiled == "on",
+        workers=workers,
+        parts=config.parts,
+        sharding=config.sharding,
+        timeout_s=config.timeout_s,
+    )
+
+
+def _environment_threads() -> int:
+    said = os.environ.get("OMP_NUM_THREADS", "")
+    return int(said) if said.isdigit() else 0
+
+
+def plain(machine: Machine) -> Machine:
+    """The same machine with batches built and run one by one, as an evaluation does."""
+    return replace(machine, compiled=False, workers=0, parts=1)
