@@ -1,6 +1,6 @@
 """Which documents of a corpus hold text of labelled data sets: folders of data and corpora in, a table and lists out.
 
-    .venv/bin/python benchmarks/overlap.py                              the shared data sets against the shared Wikipedia
+    .venv/bin/python benchmarks/overlap.py                           the shared data sets against the shared Wikipedia
     .venv/bin/python benchmarks/overlap.py --data DIR --corpus FILE --out DIR --filtered
 
 Writes report.json, and for each corpus excluded-NAME.txt: the places of the documents to drop, counted from 0 in the
@@ -102,7 +102,8 @@ def table(report: dict[str, Any]) -> str:
     for name, corpus in corpora.items():
         lines.append(
             f"{name}: {corpus['dropped']:,} of {corpus['documents']:,} documents ({corpus['dropped_share']:.2%}, "
-            f"{corpus['dropped_bytes_share']:.2%} of the bytes; {corpus['dropped_for_long_runs']:,} for long runs), {corpus['megabytes_per_second']} MB/s"
+            f"{corpus['dropped_bytes_share']:.2%} of the bytes; {corpus['dropped_for_long_runs']:,} for long runs), "
+            f"{corpus['megabytes_per_second']} MB/s"
         )
     return "\n".join(lines)
 
@@ -111,7 +112,9 @@ def main() -> None:
     """Reads the command line, prints the table."""
     parser = argparse.ArgumentParser(description="Which documents hold text of labelled data sets.")
     parser.add_argument("--data", type=Path, default=SHARED, help="a folder with one folder for each data set")
-    parser.add_argument("--corpus", type=Path, nargs="+", default=[SHARED / "wiki" / f"{name}.txt.xz" for name in CORPORA])
+    parser.add_argument(
+        "--corpus", type=Path, nargs="+", default=[SHARED / "wiki" / f"{name}.txt.xz" for name in CORPORA]
+    )
     parser.add_argument("--out", type=Path, default=Path("scratch/overlap"))
     parser.add_argument("--filtered", action="store_true", help="also write the corpora without the documents hit")
     given = parser.parse_args()

@@ -68,7 +68,6 @@ def ours(corpus: Path, vocab: Path, folder: Path, words: bool) -> dict[str, floa
 def rust(corpus: Path, vocab: Path) -> dict[str, float]:
     """One pass of encode_batch over the documents, and its seconds."""
     import tokenizer as race
-
     from filbert.text.corpus import documents
 
     os.environ["TOKENIZERS_PARALLELISM"] = "true"  # the other benchmark turns it off
@@ -116,7 +115,6 @@ def _resident_kb(process: str) -> int:
 def compared(corpus: Path, vocab: Path, folder: Path) -> tuple[int, int]:
     """Documents whose ids in the shards are Rust's, and all: the shards lie in the corpus's order, held ones aside."""
     import tokenizer as race
-
     from filbert.data import shards
     from filbert.text.corpus import documents
 

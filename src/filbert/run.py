@@ -14,22 +14,32 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from filbert.artefact.folder import Loaded, load, save
+from filbert.artefact.weights import inside, small_json
 from filbert.core.errors import InputError
 from filbert.core.files import json_text, write_text
+from filbert.core.records import Example, Floats
 from filbert.core.registry import member
+from filbert.core.settings import parsed
 from filbert.core.version import VERSION
 from filbert.data import shards as sharding
+from filbert.data.batches import batches
+from filbert.data.datasets import examples, label_table
 from filbert.data.overlap import Fingerprints
+from filbert.data.packing import bins
+from filbert.decode.labels import probabilities
+from filbert.metrics import labels as label_metrics
 from filbert.models import bert
-from filbert.tasks import mlm_nsp
+from filbert.tasks import classify, mlm_nsp
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import train as train_vocabulary
-from filbert.train import journal, loop, machine, report
+from filbert.train import budget, journal, loop, machine, report
 from filbert.train.checkpoint import Store, locked
-from filbert.train.distributed import Ranks, is_restarted, joined
+from filbert.train.distributed import Ranks, ends_with_parent, is_restarted, joined
+from filbert.train.step import on_device
 
 MODEL, CHECKPOINTS, SHARDS, VOCAB, RECIPE, LOG = "model", "checkpoints", "shards", "vocab", "recipe.json", "log.jsonl"
 
@@ -79,9 +89,11 @@ def loaded(path: Path | str) -> Loaded:
 
 def prepared(corpus: Corpus, tokenizer: Tokenizer, out: Path) -> sharding.Shards:
     """The corpus as shards: those that are there, or new ones. Of several ranks one prepares and the others wait."""
+    ends_with_parent()
     folder = corpus.folder or out / SHARDS
     exclude = Fingerprints.read(corpus.without) if corpus.without else None
-    with _turn(folder):
+    # Locked by now: a second run, of another corpus, would make other shards under the first.
+    with locked(out) if is_first() else contextlib.nullcontext(), _turn(folder):
         return sharding.build(
             corpus.sources, tokenizer, folder, corpus.reading, workers=corpus.workers, exclude=exclude
         )
@@ -89,13 +101,13 @@ def prepared(corpus: Corpus, tokenizer: Tokenizer, out: Path) -> sharding.Shards
 
 def vocabulary(corpus: Corpus, size: int, out: Path) -> Tokenizer:
     """A vocabulary trained on the corpus, or the one that was trained before for this run."""
-    from filbert.text.corpus import documents
+    from filbert.text.corpus import CorpusReport, files
 
-    folder, reading = out / VOCAB, corpus.reading
+    folder = out / VOCAB
     with _turn(folder):
         if not (folder / "vocab.txt").exists():
-            how = {name: getattr(reading, name) for name in ("field", "encoding", "errors", "unit")}
-            texts = (document.text for document in documents(list(corpus.sources), **how))
+            report = CorpusReport()
+            texts = sharding.texts(files(list(corpus.sources), report), corpus.reading, report)
             folder.mkdir(parents=True, exist_ok=True)
             Tokenizer(train_vocabulary(texts, size).tokens).save(folder)
         return Tokenizer.load(folder)
@@ -146,25 +158,35 @@ def _pretrained(
     resume, force, ranks = how
     module = member("tasks", recipe.task_name)
     task = module.Task(shards.train.shards, tokenizer, recipe.task)
-    held = module.Task(shards.held.shards, tokenizer, recipe.task) if _has_held(shards, recipe.task) else None
+    clock: budget.Clock | None = more.get("clock")
+    kept_back = shards.held.shards if clock is None else budget.sample(shards.held.shards, clock.choice.held_tokens)
+    held = module.Task(kept_back, tokenizer, recipe.task) if _has_held(shards, recipe.task) else None
     torch.manual_seed(recipe.train.seed)
     model = start if start is not None else member("models", recipe.model_name).Model(recipe.model, task.parts)
     _check_fit(model, task, recipe)
     store = Store(out / CHECKPOINTS, recipe.machine.keep)
-    resumed = _resumed(store, out, resume) if ranks.is_first else 0
-    told = more.get("told") or _journal(out, recipe, model, ranks, resumed, more)
-    identity = {} if force else _identity(recipe, tokenizer, shards)
+    if clock is not None:
+        store = budget.TimedStore(out / CHECKPOINTS, recipe.machine.keep, clock.acts)
+    identity = _identity(recipe, tokenizer, shards)
     ranks.agree("the corpus, the vocabulary or the recipe", json.dumps(identity))
+    resumed = _resumed(store, out, resume, {} if force else identity) if ranks.is_first else 0
+    told = more.get("told") or _journal(out, recipe, model, ranks, resumed, more)
     if ranks.is_first:
         write_text(out / RECIPE, json_text({**dataclasses.asdict(recipe), "filbert": VERSION}))
     course = loop.Course(
-        held=held, machine=recipe.machine, ranks=ranks, store=store, resume=resume, identity=identity,
-        told=told, clock=more.get("clock"),
+        held=held, machine=recipe.machine, ranks=ranks, store=store, resume=resume, identity=identity, force=force,
+        told=told if clock is None else budget.Ear(told, clock), clock=clock,
     )  # fmt: skip
-    begun = time.time()
+    begun, facts = time.time(), dict(more.get("facts", {}))
     try:
+        if clock is not None:
+            told.event("chosen", clock.choice.line)
+            told.event("forecast", f"{clock.choice.forecast}.", **dataclasses.asdict(clock.choice.forecast))
         training = loop.Training(model, task, recipe.train, course)
         outcome = training.run()
+        if clock is not None:
+            facts["came to"] = clock.choice.forecast.verdict(outcome.held.get("mlm_loss"))
+            told.event("outcome", facts["came to"])
         if ranks.is_first:
             model = training.stepper.model.cpu()  # type: ignore[assignment]
             save(out / MODEL, model, tokenizer, card=_card(recipe, shards, outcome))
@@ -172,7 +194,7 @@ def _pretrained(
     finally:
         if ranks.is_first and isinstance(told, journal.Journal):
             told.close()
-            facts = {"seconds": f"{time.time() - begun:.0f}", **more.get("facts", {})}
+            facts = {"seconds": f"{time.time() - begun:.0f}", **facts}
             log = journal.entries(out / LOG)
             report.write(out, f"{out.name}: pretraining", dataclasses.asdict(recipe), log, facts, shards.report.remarks())
     return Finished(out, model, tokenizer, outcome)
@@ -192,13 +214,15 @@ def _check_fit(model: Any, task: Any, recipe: Recipe) -> None:
         )
 
 
-def _resumed(store: Store, out: Path, resume: bool) -> int:
-    """The step to go on from; a folder that holds a run already is not begun again by accident."""
+def _resumed(store: Store, out: Path, resume: bool, identity: Mapping[str, str] | None = None) -> int:
+    """The step to go on from; a folder that holds a run already is not begun again by accident, nor changed."""
     found = store.newest() if (out / CHECKPOINTS).exists() else None
     if found is not None and not resume:
         raise InputError(
             f"{out}: holds a run that came to step {found.step:,}; go on with --resume, or choose another --out."
         )
+    if found is not None:
+        loop.check_identity(found, identity or {})
     return found.step if found is not None else 0
 
 
@@ -208,15 +232,13 @@ def _identity(recipe: Recipe, tokenizer: Tokenizer, shards: sharding.Shards) -> 
     def digest(value: Any) -> str:
         return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()[:16]
 
-    train = dataclasses.asdict(recipe.train)
+    sections = ((name, dataclasses.asdict(getattr(recipe, name))) for name in ("model", "task", "train"))
+    fields = {f"{section}.{name}": json.dumps(value) for section, values in sections for name, value in values.items()}
     for name in ("checkpoint_every", "evaluate_every", "patience"):
-        train.pop(name)
-    return {
-        "model": digest(dataclasses.asdict(recipe.model)),
-        "task": digest(dataclasses.asdict(recipe.task)),
-        "train": digest(train),
+        fields.pop(f"train.{name}")
+    return fields | {
         "vocabulary": digest(list(tokenizer.vocabulary)),
-        "corpus": digest([shards.num_tokens, shards.num_documents, shards.meta.get("identity")]),
+        "corpus": digest([entry["sha256"] for entry in shards.meta["shards"]]),  # wherever its files lie
     }
 
 
@@ -263,3 +285,282 @@ def measure(
     here = machine.found(machine.Config(**wishes))
     task = mlm_nsp.Task(shards, tokenizer, config)
     return loop.evaluate(model.to(here.device), task, loop.Config(), here, Ranks())
+
+
+# Fine-tuning ----------------------------------------------------------------------------------------------------------
+
+TASK = "task.json"  # in a model folder: how texts are read and pooled before the head
+RATES = ((512, 3e-4), (768, 1e-4))  # peak rates of models narrower than that; small ones need, and bear, larger steps
+WIDE_RATE = 5e-5
+Source = str | Path | Sequence[Example]  # a file of labelled data, or its examples
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineRecipe:
+    """Everything that fixes a fine-tuning run but its data."""
+
+    start: str  # the folder whose weights it begins with; "" where they are random
+    model: bert.Config
+    task: classify.Config
+    train: loop.Config
+    machine: machine.Config
+    epochs: float = 3.0  # passes over the data; train.steps follows from it unless it is set
+    model_name: str = "bert"
+    task_name: str = "classify"
+
+
+@dataclass(frozen=True, slots=True)
+class Finetuned(Finished):
+    """A fine-tuned model, its labels, and what the best evaluation said (empty without dev data)."""
+
+    labels: tuple[str, ...]
+    best: Mapping[str, float]
+
+
+def finetune(
+    task: str,
+    train: Source,
+    model: Path | str,
+    out: Path | str,
+    *,
+    dev: Source | None = None,
+    settings: Sequence[str] = (),
+    resume: bool = False,
+    **more: Any,
+) -> Finetuned:
+    """Trains a model folder's encoder and a fresh head for a task on labelled data, and leaves a run folder.
+
+    The best state by dev accuracy is what is kept; without dev data, the last. more: `epochs`, `seed`, `columns`,
+    `encoding`, `scratch` (random weights of the same shape), `force`, `quiet`, and `told` instead of the journal.
+    """
+    out, started = Path(out), _start(model)
+    tokenizer = Tokenizer.load(started.folder)
+    learnt = _read(task, train, more)
+    labels = _label_names(train, learnt)
+    recipe, items = _fine_recipe(task, (learnt, labels, tokenizer), started, settings, more)
+    held = type(items)(_read(task, dev, more), labels, tokenizer, recipe.task) if dev is not None else None
+    if held is not None and (held.gold == classify.NOTHING).any():
+        raise InputError(f"{dev}: has no labels, so it cannot say which state is the best.")
+    with joined(recipe.machine.device) as ranks, contextlib.ExitStack() as stack:
+        if ranks.is_first:
+            stack.enter_context(locked(out))
+        ranks.wait()
+        return _Fine(recipe, started, tokenizer, (items, held), out, ranks).run(resume or is_restarted(), more)
+
+
+class _Fine:
+    """A fine-tuning run, from its first weights to the saved folder."""
+
+    def __init__(
+        self, recipe: FineRecipe, started: Loaded, tokenizer: Tokenizer, tasks: tuple[Any, Any], out: Path, ranks: Ranks
+    ) -> None:
+        self.recipe, self.tokenizer, self.out, self.ranks = recipe, tokenizer, out, ranks
+        self.task, self.held = tasks
+        self.store = Store(out / CHECKPOINTS, recipe.machine.keep)
+        torch.manual_seed(recipe.train.seed)
+        self.model = bert.Bert(recipe.model, self.task.parts, len(self.task.labels))
+        if recipe.start:
+            own = self.model.state_dict()
+            kept = {name: value for name, value in started.model.state_dict().items()
+                    if name in own and not name.startswith("heads.")}  # fmt: skip
+            self.model.load_state_dict(kept, strict=False)
+
+    def run(self, resume: bool, more: Mapping[str, Any]) -> Finetuned:
+        recipe, out, ranks = self.recipe, self.out, self.ranks
+        resumed = _resumed(self.store, out, resume) if ranks.is_first else 0
+        identity = {} if more.get("force") else self._identity()
+        ranks.agree("the data, the vocabulary or the recipe", json.dumps(identity))
+        told = more.get("told") or self._journal(resumed, bool(more.get("quiet")))
+        if ranks.is_first:
+            write_text(out / RECIPE, json_text({**dataclasses.asdict(recipe), "filbert": VERSION}))
+        course = loop.Course(
+            held=self.held, watched="accuracy", machine=recipe.machine, ranks=ranks, store=self.store, resume=resume,
+            identity=identity, told=told,
+        )  # fmt: skip
+        best: dict[str, float] = {}
+        try:
+            training = loop.Training(self.model, self.task, recipe.train, course)
+            outcome = training.run()
+            if ranks.is_first:
+                self.model = training.stepper.model.cpu()  # type: ignore[assignment]
+                best = self._best_restored(outcome)
+                self._save(outcome, best)
+            ranks.wait()
+        finally:
+            if ranks.is_first and isinstance(told, journal.Journal):
+                told.close()
+                self._report(best)
+        return Finetuned(out, self.model, self.tokenizer, outcome, self.task.labels, best)
+
+    def _best_restored(self, outcome: loop.Outcome) -> dict[str, float]:
+        """Puts the best weights into the model; what their evaluation said."""
+        if self.held is None:
+            return {}
+        found = self.store.best()
+        if found is None:
+            return dict(outcome.held)
+        weights = {n.removeprefix("model/"): t for n, t in found.tensors().items() if n.startswith("model/")}
+        self.model.load_state_dict(weights)
+        return dict(found.state["held"])
+
+    def _save(self, outcome: loop.Outcome, best: Mapping[str, float]) -> None:
+        task, recipe = self.recipe.task, self.recipe
+        about = {"task": recipe.task_name, **{name: getattr(task, name) for name in ("pool", "max_length", "overlap")}}
+        came = f"`{Path(recipe.start).resolve().name}`" if recipe.start else "random weights"
+        card = (
+            f"A classifier of {len(self.task.labels)} labels, fine-tuned by filbert from {came} on {len(self.task):,} "
+            f"texts for {outcome.state.step:,} steps (seed {recipe.train.seed})."
+        )
+        if best:
+            card += f" On {len(self.held):,} other texts: accuracy {best['accuracy']:.4f}."
+        save(
+            self.out / MODEL, self.model, self.tokenizer, labels=self.task.labels, card=card,
+            files={TASK: json_text(about)},
+        )  # fmt: skip
+
+    def _identity(self) -> dict[str, str]:
+        recipe, task = self.recipe, self.task
+        train = dataclasses.asdict(recipe.train)
+        for name in ("checkpoint_every", "evaluate_every", "patience"):
+            train.pop(name)
+        first = [value.contiguous().view(torch.uint8).numpy().data for value in self.model.state_dict().values()]
+        return {
+            "model": _digest(dataclasses.asdict(recipe.model), *first),
+            "task": _digest([recipe.task_name, dataclasses.asdict(recipe.task)]),
+            "train": _digest(train),
+            "vocabulary": _digest(list(self.tokenizer.vocabulary)),
+            "data": _digest(list(task.labels), task.ids.data, task.gold.data, task.cuts.edges.data),
+        }
+
+    def _journal(self, resumed: int, quiet: bool) -> journal.Journal | loop.Deaf:
+        if not self.ranks.is_first:
+            return loop.Deaf()
+        return journal.Journal(self.out, steps=self.recipe.train.steps, resumed=resumed, quiet=quiet)
+
+    def _report(self, best: Mapping[str, float]) -> None:
+        recipe = self.recipe
+        facts = {"texts": f"{len(self.task):,}", "labels": ", ".join(self.task.labels[:20])}
+        if best:
+            facts |= {"best step": f"{best['step']:,}", "best accuracy": f"{best['accuracy']:.4f}"}
+        title = f"{self.out.name}: {recipe.task_name}"
+        report.write(self.out, title, dataclasses.asdict(recipe), journal.entries(self.out / LOG), facts, [])
+
+
+def _start(model: Path | str) -> Loaded:
+    if str(model) == "builtin" and not Path(model).exists():
+        raise InputError("this version ships no pretrained model; give a folder, e.g. one of `filbert pretrain`.")
+    return loaded(model)
+
+
+def _read(task: str, source: Source, more: Mapping[str, Any]) -> list[Example]:
+    if not isinstance(source, str | Path):
+        return list(source)
+    return list(examples(source, task, more.get("columns"), more.get("encoding") or "utf-8"))
+
+
+def _label_names(source: Source, data: Sequence[Example]) -> tuple[str, ...]:
+    """The labels to learn, in a fixed order."""
+    name = source if isinstance(source, str | Path) else "the training data"
+    if not data:
+        raise InputError(f"{name}: has no examples, so there is nothing to learn.")
+    if any(example.gold is None for example in data):
+        raise InputError(f"{name}: has no labels; give a file with a text and a label in each row.")
+    labels = label_table(data).check().labels
+    if len(labels) < 2:
+        raise InputError(f"{name}: has only the label {labels[0]!r}, but two or more are needed.")
+    return labels
+
+
+def _fine_recipe(
+    task: str, data: tuple[Any, Any, Tokenizer], started: Loaded, settings: Sequence[str], more: Mapping[str, Any]
+) -> tuple[FineRecipe, Any]:
+    """The recipe, and the training data as its task: how long an epoch is hangs on how texts are read."""
+    module = member("tasks", task)
+    sections = {"model": bert.Config, "task": module.Config, "train": loop.Config, "machine": machine.Config}
+    given: dict[str, dict[str, Any]] = {name: {} for name in sections} | parsed(settings, sections)
+    fixed = [name for name in given["model"] if name != "dropout"]
+    if fixed:
+        raise InputError(f"model.{fixed[0]} is fixed by the folder that the run begins with; only dropout can be set.")
+    shape = dataclasses.replace(started.config, **given["model"])
+    config = module.Config(**{"max_length": min(module.Config().max_length, shape.max_length), **given["task"]})
+    if config.max_length > shape.max_length:
+        raise InputError(
+            f"task.max_length is {config.max_length}, but the model reads at most {shape.max_length} tokens."
+        )
+    items = module.Task(*data, config)
+    rate = next((rate for width, rate in RATES if shape.width < width), WIDE_RATE)
+    train = {"learning_rate": rate, "seed": more.get("seed") or 0, **given["train"]}
+    first = loop.Config(**train)
+    per_epoch = len(batches(items.lengths(0), first.seed, 0, first.batch_tokens))
+    epochs = float(more.get("epochs") or 3.0)
+    if not 0 < epochs <= 10_000:
+        raise InputError(f"epochs is {epochs:g}, but must be above 0 and at most 10,000.")
+    train = {"steps": max(1, round(epochs * per_epoch)), "evaluate_every": per_epoch, **train}
+    return FineRecipe(
+        start="" if more.get("scratch") else str(started.folder), model=shape, task=config, train=loop.Config(**train),
+        machine=machine.Config(**{"compiled": "off", **given["machine"]}), epochs=epochs, task_name=task,
+    ), items  # fmt: skip
+
+
+def _digest(value: Any, *more: Any) -> str:
+    made = hashlib.sha256(json.dumps(value, sort_keys=True).encode())
+    for raw in more:
+        made.update(raw)
+    return made.hexdigest()[:16]
+
+
+# Evaluation -----------------------------------------------------------------------------------------------------------
+
+
+def evaluate(model: Path | str, data: Source, **more: Any) -> dict[str, Any]:
+    """How right a fine-tuned folder is on labelled data: metrics at the top, "intervals", "labels", "confusion".
+
+    more: `columns`, `encoding`, `batch_tokens`, and the fields of machine.Config.
+    """
+    found = _start(model)
+    reading = _reading(found)
+    task = classify.Task(_read("classify", data, more), found.labels, Tokenizer.load(found.folder), reading)
+    if not len(task) or (task.gold == classify.NOTHING).any():
+        raise InputError(f"{data}: has no labels, so there is nothing to compare with.")
+    wishes = {name: value for name, value in more.items() if name in machine.Config.__dataclass_fields__}
+    scores = scored(found.model, task, more.get("batch_tokens") or 16_384, **wishes)
+    chances = probabilities(scores)
+    table = label_metrics.confusion(task.gold, scores.argmax(-1), len(found.labels))
+    loss = -np.log(np.maximum(chances[np.arange(len(task)), task.gold], 1e-300)).mean()
+    told = label_metrics.summary(table, found.labels)
+    return {"accuracy": told.pop("accuracy"), "f1": told.pop("f1"), "loss": float(loss), **told}
+
+
+def scored(model: Any, task: Any, batch_tokens: int, **wishes: Any) -> Floats:
+    """[N, L] the head's scores for every text of a task, in order, computed as training computes them."""
+    here = machine.found(machine.Config(**wishes))
+    model = model.to(here.device, torch.bfloat16 if here.half else torch.float32).eval()
+    result = np.empty((len(task), len(task.labels)), dtype=np.float32)
+    with torch.inference_mode():
+        for texts in bins(task.lengths(0).tolist(), batch_tokens):
+            batch = on_device(task.batch((0, np.asarray(texts))), here.device)
+            result[texts] = task.scores(model, batch).cpu().numpy()
+    return result
+
+
+def _reading(found: Loaded) -> classify.Config:
+    """How the folder reads texts: as its task.json says, or as published folders do."""
+    if "labels" not in found.model.parts:
+        raise InputError(f"{found.folder}: has no label head; make one: filbert finetune classify --model …")
+    path = found.folder / TASK
+    if not path.exists():
+        pool = "cls" if "pooler" in found.model.parts else "mean"
+        return classify.Config(pool=pool, max_length=found.config.max_length)
+    said = small_json(inside(found.folder, TASK))
+    if said.pop("task", None) != "classify":
+        raise InputError(f"{path}: task must be classify; nothing else can be evaluated yet.")
+    known = classify.Config.__dataclass_fields__
+    if not all(name in known and type(value) in (int, str) for name, value in said.items()):
+        raise InputError(f"{path}: has fields other than {', '.join(known)}; fetch the folder again.")
+    try:
+        config = classify.Config(**said)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    if config.max_length > found.config.max_length or (config.pool == "cls") != ("pooler" in found.model.parts):
+        raise InputError(f"{path}: does not fit the model beside it; fetch the folder again.")
+    return config

@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 import torch
 
+from filbert.core.errors import InputError
 from filbert.core.records import Encoding, Packed
 from filbert.data.packing import pack
-from filbert.nn.attention import attend, attend_first, runs, tensors
+from filbert.nn import attention, short_attention
+from filbert.nn.attention import attend, attend_first, attend_joined, runs, tensors, use
 
 
 def sequences(lengths: list[int], vocab: int = 100, seed: int = 0) -> list[Encoding]:
@@ -92,14 +94,67 @@ def test_runs_tile_the_row() -> None:
     assert list(runs((2, 2, 5, 0, 1))) == [(0, 2, 2), (4, 1, 5), (9, 1, 1)]
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("reach", [0, 4])
+def test_side_by_side_is_the_same(reach: int) -> None:
+    torch.manual_seed(3)
+    packed = packed_of([9, 1, 30, 9])
+    qkv = torch.randn(packed.num_tokens, 3, 2, 8)
+    assert torch.equal(attend_joined(qkv, packed, reach=reach), attend(*qkv.unbind(1), packed, reach=reach))
+
+
+def test_an_unknown_kernel_is_refused() -> None:
+    with pytest.raises(InputError, match="Did you mean 'flash'"):
+        use("flsh")
+
+
+@pytest.mark.skipif(short_attention.triton is not None, reason="Triton is here")
+def test_without_triton_its_kernel_is_refused() -> None:
+    with pytest.raises(InputError, match="take flash"):
+        use("triton")
+    assert attention.CHOSEN["half"] == "flash"
+
+
+def test_short_attention_is_one_node_with_a_gradient() -> None:
+    """What a compiled graph believes of the kernel, without running it."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        qkv = torch.empty(40, 3, 2, 16, requires_grad=True)
+        edges = torch.empty(4, dtype=torch.int32)
+        for out in (
+            short_attention.attend_joined(qkv, edges, 20),
+            short_attention.attend(*qkv.unbind(1), edges, 20),
+        ):
+            assert out.shape == (40, 2, 16)
+            qkv.grad = None
+            out.sum().backward()
+            assert qkv.grad is not None
+            assert qkv.grad.shape == qkv.shape
+
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+@needs_cuda
+@pytest.mark.parametrize("kernel", sorted(attention.KERNELS))
 @pytest.mark.parametrize("reach", [0, 64])
-def test_flash_is_the_definition_on_cuda(reach: int) -> None:
-    packed = tensors(pack(sequences([128, 2, 129, 300, 300, 17]))[0], "cuda")
-    q, k, v = (torch.randn(packed.num_tokens, 4, 64, device="cuda", dtype=torch.bfloat16) for _ in range(3))
-    got = attend(q, k, v, packed, reach=reach).double().cpu()
-    wanted = plainly(q.cpu(), k.cpu(), v.cpu(), packed, reach)
-    assert (got - wanted).norm() / wanted.norm() < 1e-2
+def test_every_kernel_is_the_definition_on_cuda(kernel: str, reach: int) -> None:
+    packed = tensors(pack(sequences([128, 2, 129, 300, 300, 17, 1, 64]))[0], "cuda")
+    torch.manual_seed(4)
+    qkv = torch.randn(packed.num_tokens, 3, 4, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
+    weight = torch.randn(packed.num_tokens, 4, 64, device="cuda", dtype=torch.bfloat16)
+    plain = qkv.detach().double().cpu().requires_grad_()
+    wanted = plainly(*plain.unbind(1), tensors(packed, "cpu"), reach)
+    (wanted * weight.double().cpu()).sum().backward()
+    assert plain.grad is not None
+    use(kernel)
+    try:
+        for out in (attend_joined(qkv, packed, reach=reach), attend(*qkv.unbind(1), packed, reach=reach)):
+            (gradient,) = torch.autograd.grad(out, qkv, weight)
+            for got, right in ((out, wanted), (gradient, plain.grad)):
+                assert (got.detach().double().cpu() - right).norm() / right.norm() < 1e-2
+    finally:
+        use("flash")
 
 
 def test_a_pack_compiles_to_one_graph_without_breaks() -> None:

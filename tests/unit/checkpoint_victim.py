@@ -110,7 +110,7 @@ def each_kill(folder: Path, before: Callable[[Store], object], action: Callable[
 
 
 def kills(folder: Path) -> dict[str, int]:
-    checkpoint.CHUNK_BYTES = 64  # several writes for each file
+    checkpoint.CHUNK_BYTES = 128  # several writes for each file
     os.fsync = nothing
     seen: dict[str, list[Any]] = {}
 

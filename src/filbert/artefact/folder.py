@@ -23,6 +23,7 @@ from torch.overrides import TorchFunctionMode
 
 from filbert.artefact import config as configs
 from filbert.artefact import foreign, weights
+from filbert.builtin import model as builtin
 from filbert.core.errors import InputError, one_of
 from filbert.core.files import json_text, sha256, write_text
 from filbert.core.version import VERSION
@@ -98,8 +99,10 @@ def read(path: Path | str, *, verify: bool = False) -> foreign.Source:
 
 
 def model_folder(path: Path | str) -> Path:
-    """The folder itself, or a run's `model` inside it."""
+    """The folder itself, a run's `model` inside it, or the built-in model's."""
     folder = Path(path)
+    if str(path) == builtin.NAME and not folder.exists():
+        return builtin.folder()
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "there is no such folder"
         raise InputError(f"{folder}: {what}; give the folder that holds {configs.NAME} and {weights.WEIGHTS}.")

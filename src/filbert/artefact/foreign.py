@@ -31,7 +31,10 @@ TIED = {  # copies that some folders carry along, and what they must be equal to
 }
 PASSED_OVER = ("position_ids", "embeddings.token_type_ids")  # counters that old folders stored as if they were learnt
 EVIDENCE: dict[str, dict[str, str | tuple[str, ...]]] = {  # a tensor whose name begins so shows that the head is there
-    "bert": {"pooler": "pooler.", "mlm": "cls.predictions.", "nsp": "cls.seq_relationship.", "span": "qa_outputs."},
+    "bert": {
+        "pooler": "pooler.", "mlm": "cls.predictions.", "nsp": "cls.seq_relationship.", "span": "qa_outputs.",
+        "labels": "filbert.heads.labels.",
+    },
     "modernbert": {
         "mlm": ("head.", "decoder."), "pooler": "filbert.pooler.", "nsp": "filbert.nsp.",
         "labels": "filbert.heads.labels.", "tokens": "filbert.heads.tokens.", "span": "filbert.heads.span.",

@@ -11,11 +11,13 @@ from filbert.cli.shared import json_option, result, say, table
 
 @click.command("fill")
 @click.argument("text")
-@click.option("--model", required=True, help="Model folder, run folder, or a transformers BERT folder.")
+@click.option(
+    "--model", default="builtin", show_default=True, help="Model folder, run folder, or a transformers BERT folder."
+)
 @click.option("--top", default=5, show_default=True, type=click.IntRange(1), help="How many candidates to show.")
 @json_option
 def command(text: str, model: str, top: int, as_json: bool) -> None:
-    """Fill in the blanks: filbert fill "今天[MASK]气很好" --model filbert-demo"""
+    """Fill in the blanks: filbert fill "今天[MASK]气很好"."""
     from filbert import load
     from filbert.decode.blanks import filled
 

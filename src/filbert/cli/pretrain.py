@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Callable
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,18 +15,26 @@ from filbert.cli.shared import corpus_options, json_option, result, say
 
 if TYPE_CHECKING:
     from filbert.run import Corpus, Recipe
+    from filbert.train.budget import Choice, Clock, Plan
 
 BUDGET = "25m"
+OLDEST_S = 60.0  # a process that is older began for something else
 
 
 @click.command("pretrain")
 @click.argument("sources", metavar="CORPUS...", nargs=-1, required=True)
 @click.option("-o", "--out", required=True, help="Run folder to write.")
-@click.option("--budget", help=f"Time for the whole run, e.g. 90s, 25m, 2h.  [default: {BUDGET} unless train.steps is set]")
-@click.option("--preset", help="Size: tiny, small, base, modern, large.  [default: what the budget allows, else small]")
-@click.option("--objective", type=click.Choice(["mlm+nsp", "mlm+sop", "mlm"]), help="What is asked.  [default: mlm+nsp]")
 @click.option(
-    "--masking", type=click.Choice(["whole-word", "token", "span", "both"]), help="What is masked as one.  [default: whole-word]"
+    "--budget", help=f"Time for the whole run, e.g. 90s, 25m, 2h.  [default: {BUDGET} unless train.steps is set]"
+)
+@click.option("--preset", help="Size, tiny to large, or modern.  [default: what the budget allows, else small]")
+@click.option(
+    "--objective", type=click.Choice(["mlm+nsp", "mlm+sop", "mlm"]), help="What is asked.  [default: mlm+nsp]"
+)
+@click.option(
+    "--masking",
+    type=click.Choice(["whole-word", "token", "span", "both"]),
+    help="What is masked as one.  [default: whole-word]",
 )
 @click.option("--vocab", help="Folder or vocab.txt to use.  [default: one is trained on the corpus]")
 @click.option("--vocab-size", type=click.IntRange(min=6), default=12_000, show_default=True, help="Of a trained one.")
@@ -41,21 +52,20 @@ def command(sources: tuple[str, ...], out: str, as_json: bool, **options: Any) -
 
     Beside one process: torchrun --nproc-per-node N -m filbert pretrain …
     """
-    from filbert.train import budget as budgets
-
-    begun = time.monotonic()
+    begun, options["out"] = process_start(), out
     steps_set = any(word.split("=")[0].strip() == "train.steps" for word in options["settings"])
     if options["budget"] and steps_set:
         raise click.UsageError("--budget and --set train.steps both say when to end; give one.")
-    seconds = None if steps_set else budgets.seconds(options["budget"] or BUDGET)
+    plan = None if steps_set else _plan(Path(out), options)
     from filbert import run
 
-    corpus, tokenizer, start = _inputs(sources, Path(out), options)
+    imported = time.monotonic()
+    corpus, tokenizer, start = _inputs(sources, Path(out), options, plan.most_bytes if plan else 0)
     shards = run.prepared(corpus, tokenizer, Path(out))
     if run.is_first():
         for note in shards.report.remarks():
             say(f"note: {note}")
-    recipe, clock, facts = _recipe(tokenizer, shards, start, options, (seconds, begun))
+    recipe, clock, facts = _recipe(tokenizer, shards, start, options, (plan, begun, imported))
     finished = run.pretrain(
         shards, tokenizer, recipe, out, start=start, resume=options["resume"], force=options["force"],
         clock=clock, facts=facts, quiet=False,
@@ -64,14 +74,46 @@ def command(sources: tuple[str, ...], out: str, as_json: bool, **options: Any) -
         _told(finished, clock, as_json, begun)
 
 
-def _inputs(sources: tuple[str, ...], out: Path, options: dict[str, Any]) -> tuple[Corpus, Any, Any]:
+def process_start() -> float:
+    """When this process began, by time.monotonic: a budget is for the whole command, and importing torch takes seconds.
+
+    Where the system does not tell, or the process is older than a command can be, it begins now.
+    """
+    now = time.monotonic()
+    try:
+        ticks = int(Path("/proc/self/stat").read_text().rsplit(")", 1)[1].split()[19])
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, AttributeError):
+        return now
+    return now - age if 0 <= age < OLDEST_S else now
+
+
+def _plan(out: Path, options: dict[str, Any]) -> Plan:
+    """The time for the run, and how much of the corpus it will read; a run that goes on keeps its own."""
+    import torch
+
+    from filbert.train import budget as budgets
+    from filbert.train.distributed import is_restarted
+
+    before = budgets.Plan.read(out) if options["resume"] or is_restarted() else None
+    said = options["budget"]
+    if before is not None and before.choice is not None:
+        return replace(before, seconds=budgets.seconds(said) if said else before.seconds)
+    seconds = budgets.seconds(said or BUDGET)
+    on_gpu = torch.cuda.is_available() and "machine.device=cpu" not in options["settings"]
+    most = 0 if options["shards"] else budgets.most_bytes(seconds, on_gpu)
+    return budgets.Plan(seconds=seconds, most_bytes=most)
+
+
+def _inputs(sources: tuple[str, ...], out: Path, options: dict[str, Any], most_bytes: int) -> tuple[Corpus, Any, Any]:
     """The corpus, the tokenizer and the model to start from, if any."""
     from filbert import run
     from filbert.data.shards import Options
     from filbert.text.tokenizer import Tokenizer
 
     words = (options["masking"] or "whole-word") != "token"
-    reading = Options(words=words, **{name: options[name] for name in ("field", "encoding", "errors", "unit")})
+    how = {name: options[name] for name in ("field", "encoding", "errors", "unit")}
+    reading = Options(words=words, most_bytes=most_bytes, **how)
     folder = Path(options["shards"]) if options["shards"] else None
     corpus = run.Corpus(sources=sources, reading=reading, without=options["without"], folder=folder)
     if options["start"]:
@@ -83,7 +125,7 @@ def _inputs(sources: tuple[str, ...], out: Path, options: dict[str, Any]) -> tup
 
 
 def _recipe(
-    tokenizer: Any, shards: Any, start: Any, options: dict[str, Any], clock: tuple[float | None, float]
+    tokenizer: Any, shards: Any, start: Any, options: dict[str, Any], timing: tuple[Plan | None, float, float]
 ) -> tuple[Recipe, Any, dict[str, str]]:
     """The recipe that the options ask for, by the clock where there is one."""
     from filbert.core.settings import changed, parsed
@@ -105,16 +147,33 @@ def _recipe(
         raise click.UsageError("--model fixes the model's shape; leave --set model.… out.")
     preset = options["preset"]
     recipe = Recipe(model=start.config if start is not None else bert.preset(preset or "small", tokenizer.vocab_size))
-    seconds, begun = clock
-    chosen = None
-    if seconds is not None:
+    plan, begun, imported = timing
+    clock = None
+    if plan is not None:
         limits = {"preset": preset, "shape": start.config if start is not None else None, "given": given}
-        chosen = budgets.choose(seconds - (time.monotonic() - begun), shards, tokenizer, limits)
-        recipe = chosen.recipe_of(recipe)
+        clock = _clock(plan, begun, Path(options["out"]), lambda left: budgets.choose(left, shards, tokenizer, limits))
+        clock.acts.exit_s = budgets.EXIT * (imported - begun)
+        recipe = clock.choice.recipe_of(recipe)
     recipe = Recipe(**{name: changed(getattr(recipe, name), given.get(name, {})) for name in sections})
-    if chosen is None:
-        return recipe, None, {}
-    return recipe, budgets.Clock(begun, seconds), chosen.facts
+    return recipe, clock, dict(clock.choice.facts) if clock else {}
+
+
+def _clock(plan: Plan, begun: float, out: Path, chosen: Callable[[float], Choice]) -> Clock:
+    """The clock of a new run, for which one rank chooses, or of one that goes on in the time that it has left."""
+    from filbert import run
+    from filbert.train import budget as budgets
+
+    if plan.choice is not None:
+        return budgets.resumed(plan, begun, out / run.CHECKPOINTS)
+    if not run.is_first():
+        plan = budgets.awaited(out)
+        assert plan.choice is not None
+        return budgets.Clock(begun, plan.seconds, plan.choice)
+    choice = chosen(plan.seconds - (time.monotonic() - begun))
+    plan = replace(plan, choice=choice, before_s=time.monotonic() - begun, launch=budgets.launch())
+    if not budgets.trained_s(out / run.CHECKPOINTS):  # else there is a run, which this one may not begin anew
+        plan.write(out)
+    return budgets.Clock(begun, plan.seconds, choice)
 
 
 def _told(finished: Any, clock: Any, as_json: bool, begun: float) -> None:
@@ -122,9 +181,10 @@ def _told(finished: Any, clock: Any, as_json: bool, begun: float) -> None:
     state, held = finished.outcome.state, finished.outcome.held
     took = time.monotonic() - begun
     if as_json:
-        numbers = {name: value for name, value in held.items() if name != "step"}
+        measured = {name: value for name, value in held.items() if name != "step"}
+        forecast = {"forecast": asdict(clock.choice.forecast)} if clock else {}
         result({"out": str(finished.folder), "steps": state.step, "tokens": state.tokens, "skipped": state.skipped,
-                "seconds": round(took, 1), "held": numbers})  # fmt: skip
+                "seconds": round(took, 1), "held": measured, **forecast})  # fmt: skip
         return
     numbers = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in held.items() if name != "step")
     click.echo(f"{finished.folder}/model: {state.step:,} steps, {state.tokens:,} tokens in {took:.0f} s. {numbers}")

@@ -60,7 +60,10 @@ class Backbone(Protocol):
 class Plan(Protocol):
     """What an epoch holds, before anything is built: lengths to fill batches by, and orders to build a batch from."""
 
-    lengths: Any  # [N] tokens of each item
+    @property
+    def lengths(self) -> Any:
+        """[N] tokens of each item."""
+        ...
 
     def orders(self, indices: Any) -> Any:
         """What `Task.batch` needs to build these items, in any process."""

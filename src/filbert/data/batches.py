@@ -62,19 +62,21 @@ def batches(lengths: Places, seed: int, epoch: int, budget: int) -> list[Places]
         return []
     ends = np.cumsum(lengths[order])
     full = _filled(ends, budget)
-    # As many batches again, but even: the last would otherwise be a small and noisy step.
-    even = int(ends[-1] / len(full) + lengths.max() / 2)
-    if even < budget and len(again := _filled(ends, even)) == len(full):
-        full = again
+    # As many batches again, or hardly more, but even: the last would otherwise be a small and noisy step.
+    for more in (0, 1, len(full) // 64, len(full) // 32, len(full) // 16):
+        num_batches = len(full) + more
+        if len(even := _filled(ends, budget, num_batches)) == num_batches:
+            return np.split(order, even[:-1])
     return np.split(order, full[:-1])
 
 
-def _filled(ends: Places, budget: int) -> list[int]:
-    """Where each batch stops."""
+def _filled(ends: Places, budget: int, num_batches: int = 0) -> list[int]:
+    """Where each batch stops: when it is full, or when its share of all tokens is reached."""
     stops: list[int] = []
-    at, used = 0, 0
+    at, used, total = 0, 0, int(ends[-1])
     while at < len(ends):
-        at = max(at + 1, int(np.searchsorted(ends, used + budget, side="right")))
+        share = total * (len(stops) + 1) // num_batches if len(stops) < num_batches else total
+        at = max(at + 1, int(np.searchsorted(ends, min(used + budget, share), side="right")))
         used = int(ends[at - 1])
         stops.append(at)
     return stops
@@ -92,7 +94,7 @@ def part(indices: Places, lengths: Places, which: int, num_parts: int) -> Places
 
 def part_budget(batch_tokens: int, longest: int, num_parts: int) -> int:
     """Tokens that a part has at most."""
-    return batch_tokens if num_parts == 1 else -(-batch_tokens // num_parts) + longest
+    return max(batch_tokens, longest) if num_parts == 1 else -(-batch_tokens // num_parts) + longest
 
 
 def epochs(task: Task, seed: int, budget: int, epoch: int = 0) -> Iterator[tuple[int, Plan, list[Places]]]:

@@ -70,7 +70,9 @@ def _folded(char: str) -> int:
     """The letter without case, width and accents; 0 for what is neither letter nor digit."""
     if unicodedata.category(char)[0] not in "LN":
         return 0
-    plain = "".join(part for part in unicodedata.normalize("NFKD", char.lower()) if unicodedata.category(part)[0] in "LN")
+    plain = "".join(
+        part for part in unicodedata.normalize("NFKD", char.lower()) if unicodedata.category(part)[0] in "LN"
+    )
     return ord(plain) if len(plain) == 1 else ord(char)
 
 
@@ -201,9 +203,11 @@ class _Sieve:
 
     def passed(self, hashes: Hashes) -> Places:
         """The places of those that may be in the set: all that are, and a few that are not."""
-        places = hashes >> np.uint64(64 - self.num_bits)
-        bits = self.table[places >> np.uint64(3)] >> (places & np.uint64(7)).astype(np.uint8)
-        return np.flatnonzero(bits & np.uint8(1))
+        places = (hashes >> np.uint64(64 - self.num_bits)).view(np.int64)
+        bits = np.uint8(1) << (places & 7).astype(np.uint8)
+        places >>= 3
+        bits &= self.table[places]
+        return np.flatnonzero(bits)
 
 
 class Fingerprints:
@@ -229,6 +233,7 @@ class Fingerprints:
         )
         self.anchors = _Sieve(forbidden.anchors)
         self.longs = _Sieve(self.long)
+        self.shorts = _Sieve(self.short_anchors)
         digest = hashlib.sha256(f"filbert overlap 1, {size}, {len(self.long)}".encode())
         for array in (self.long, self.short_anchors, self.short_hashes, self.short_lengths):
             digest.update(array.tobytes())
@@ -240,9 +245,9 @@ class Fingerprints:
         return cls(runs(texts, size), size)
 
     @classmethod
-    def read(cls, sources: Source | Iterable[Source], reading: Reading | None = None) -> Fingerprints:
+    def read(cls, sources: Source | Iterable[Source], reading: Reading | None = None, size: int = SIZE) -> Fingerprints:
         """Those of every string in data files of any columns; see `strings`."""
-        return cls.of(strings(sources, reading))
+        return cls.of(strings(sources, reading), size)
 
     def __len__(self) -> int:
         return len(self.long) + len(self.short_hashes)
@@ -281,6 +286,8 @@ class Fingerprints:
         return starts[likely], ends[likely], hashes[likely]
 
     def _shorts(self, block: _Block, starts: Places, anchors: Hashes) -> tuple[Places, Places, Hashes]:
+        likely = self.shorts.passed(anchors)
+        starts, anchors = starts[likely], anchors[likely]
         low = np.searchsorted(self.short_anchors, anchors, side="left")
         num = np.searchsorted(self.short_anchors, anchors, side="right") - low
         starts = np.repeat(starts, num)
@@ -426,5 +433,6 @@ def _sentences(lines: Iterable[str], column: int) -> Iterator[str]:
 
 
 def _is_tagged(head: list[str]) -> bool:
+    """Whether nearly every word is written as word/tag; a handful of words is too few to tell."""
     words = [word for line in head for word in line.split()]
-    return bool(words) and sum(bool(_WORD_AND_TAG.fullmatch(word)) for word in words) >= 0.95 * len(words)
+    return len(words) >= 8 and sum(bool(_WORD_AND_TAG.fullmatch(word)) for word in words) >= 0.95 * len(words)

@@ -76,7 +76,7 @@ class Cutter:
     def __init__(self, tokenizer: Tokenizer, segmenter: Segmenter | None, exclude: Exclude | None) -> None:
         self.tokenizer, self.segmenter, self.exclude = tokenizer, segmenter, exclude
         self.dtype = id_type(tokenizer.vocab_size)
-        self.continues = tokenizer.continues
+        self.begins = (~tokenizer.continues).astype(np.uint8)  # [V] 0 for ## pieces
 
     def __call__(self, texts: list[str]) -> Cut:
         """Every document's sentences, tokens and words."""
@@ -107,13 +107,15 @@ class Cutter:
         self, lines: list[str], ids: npt.NDArray[np.int32], starts: npt.NDArray[np.int32], sizes: Longs
     ) -> npt.NDArray[np.uint8]:
         """[T] 1 where a token's first character is in another word than that of the token before; 0 for ## pieces."""
-        whole = ~self.continues[ids]
-        marks = whole.astype(np.uint8)
+        marks = self.begins.take(ids)
         if self.segmenter is not None and len(ids):
-            begins = np.cumsum([0, *(len(line) + 1 for line in lines[:-1])], dtype=np.int64)
-            numbers = word_numbers(lines, self.segmenter)[starts + np.repeat(begins, sizes)]
-            numbers = np.maximum.accumulate(numbers)[whole]
-            marks[whole] = np.diff(numbers, prepend=-1) > 0
+            line_begins = np.cumsum([0, *(len(line) + 1 for line in lines[:-1])], dtype=np.int64)
+            whole = np.flatnonzero(marks)
+            places = np.repeat(line_begins, sizes)
+            places += starts
+            numbers = word_numbers(lines, self.segmenter).take(places.take(whole))
+            # Canonical order may have moved a mark to before the token that it follows.
+            marks[whole] = np.diff(np.maximum.accumulate(numbers), prepend=-1) > 0
         # Only an added token that is spelt with ## can be the first of a sentence and not begin a word.
         edges = np.cumsum(sizes) - sizes
         marks[edges[sizes > 0]] = 1

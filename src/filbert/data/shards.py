@@ -31,7 +31,8 @@ from filbert.core.errors import InputError
 from filbert.core.files import json_object, json_text, regular_file, write_text
 from filbert.data import shard_writer as writer
 from filbert.data.shard_writer import Exclude
-from filbert.text.corpus import CorpusReport, Source, documents, files
+from filbert.text.corpus import CorpusReport, Source, documents, file_documents, files
+from filbert.text.streams import Reading
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.words import Words, segmenter
 
@@ -59,6 +60,7 @@ class Options:
     encoding: str = "utf-8"
     errors: str = "strict"
     unit: str = "blank"
+    most_bytes: int = 0  # of the corpus that are read, shared out over its files by their sizes; 0 reads everything
 
     def __post_init__(self) -> None:
         if not 0 <= self.held < 1:
@@ -127,11 +129,12 @@ class Progress:
 class Shard:
     """The tokens of some documents; its arrays are mapped when they are first asked for."""
 
-    def __init__(self, path: Path, num_tokens: int, num_documents: int, places: list[tuple[str, int, int]]) -> None:
-        self.path, self.num_tokens, self.num_documents, self._places = path, num_tokens, num_documents, places
+    def __init__(self, path: Path, num_bytes: int, part: dict[str, int], places: list[tuple[str, int, int]]) -> None:
+        self.path, self.num_bytes, self._part, self._places = path, num_bytes, part, places
+        self.num_tokens, self.num_documents = part["tokens"], part["documents"]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Shard, (self.path, self.num_tokens, self.num_documents, self._places)
+        return Shard, (self.path, self.num_bytes, self._part, self._places)
 
     @cached_property
     def _arrays(self) -> list[npt.NDArray[Any]]:
@@ -139,11 +142,12 @@ class Shard:
             mapped = np.memmap(self.path, dtype=np.uint8, mode="r")
         except (OSError, ValueError) as error:
             raise InputError(f"{self.path}: cannot be mapped ({error}); build the shards again.") from None
-        ends = [place + np.dtype(kind).itemsize * length for kind, place, length in self._places]
-        if len(mapped) < max(ends):
-            raise InputError(f"{self.path}: is cut short at {len(mapped):,} bytes; build the shards again.")
+        if len(mapped) != self.num_bytes:  # or a look beyond its end would kill the process
+            told = f"has {len(mapped):,} bytes where {self.num_bytes:,} were written"
+            raise InputError(f"{self.path}: {told}; build the shards again.")
         # Plain views: slices of a memmap object are slower, and it is kept alive by them anyway.
         raw = mapped.view(np.ndarray)
+        ends = [place + np.dtype(kind).itemsize * length for kind, place, length in self._places]
         return [raw[place:end].view(kind) for (kind, place, _), end in zip(self._places, ends, strict=True)]
 
     @property
@@ -233,7 +237,7 @@ class Shards:
             part = entry[name]
             if part["documents"]:
                 places, _ = writer.array_places(entry, entry["begin"])
-                shards.append(Shard(self.folder / entry["file"], part["tokens"], part["documents"], places[name]))
+                shards.append(Shard(self.folder / entry["file"], entry["bytes"], part, places[name]))
         return Split(shards)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -333,6 +337,29 @@ def build(
         return making.finished(workers or _num_cores(), report, told)
 
 
+def texts(found: list[str], options: Options, report: CorpusReport) -> Iterator[str]:
+    """The texts of these files, read as the options say; where a file is not read to its end, the report says so."""
+    if not options.most_bytes:
+        how = (options.field, options.encoding, options.errors, options.unit)
+        yield from (document.text for document in documents(found, *how, report))
+        return
+    reading = Reading(options.encoding, options.errors, report)
+    sizes = [regular_file(name).stat().st_size if name != "-" else 0 for name in found]
+    for name, size in zip(found, sizes, strict=True):
+        left = options.most_bytes * size / max(1, sum(sizes)) if size else options.most_bytes
+        before = report.num_documents
+        for document in file_documents(name, options.field, options.unit, reading):
+            if left <= 0:
+                report.others[f"files were read only in part: {options.most_bytes / 1e6:,.0f} MB in all"] += 1
+                break
+            left -= len(document.text.encode())
+            report.num_documents += 1
+            yield document.text
+        report.num_files += 1
+        if report.num_documents == before:
+            report.empty_files.append(name)
+
+
 def _identity(
     found: list[str], tokenizer: Tokenizer, options: Options, segment: Any, exclude: Exclude | None
 ) -> dict[str, Any]:
@@ -430,12 +457,8 @@ class _Making:
         told: Callable[[Progress], None] | None,
     ) -> None:
         kept = self.options
-        texts = (
-            document.text
-            for document in documents(self.found, kept.field, kept.encoding, kept.errors, kept.unit, report)
-        )
         gathered = writer.Gathered(kept.held)
-        for chunk, cut in writer.cuts(dealing.chunks(texts), self.cutter, workers):
+        for chunk, cut in writer.cuts(dealing.chunks(texts(self.found, kept, report)), self.cutter, workers):
             gathered.add(chunk, cut)
             self.num_tokens += len(cut.ids)
             if chunk.is_last:

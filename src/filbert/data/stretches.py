@@ -2,7 +2,7 @@
 
 A round is what is planned at once: some shards of a corpus. All documents are cut in step, so a plan of a million
 stretches takes a second. Every token of a round is in exactly one stretch; cuts fall between sentences wherever a
-sentence fits, and differ from epoch to epoch.
+sentence fits, else between words wherever a word fits, and differ from epoch to epoch.
 """
 
 from __future__ import annotations
@@ -25,11 +25,30 @@ LEAST = 4  # tokens that a deliberately short stretch has at least
 class Text(Protocol):
     """A shard: token ids, where words begin, and the token places where documents and sentences begin and the end."""
 
-    ids: Any
-    words: Any
-    documents: Any
-    sentences: Any
-    num_tokens: int
+    @property
+    def ids(self) -> Any:
+        """[T]."""
+        ...
+
+    @property
+    def words(self) -> Any:
+        """[T]."""
+        ...
+
+    @property
+    def documents(self) -> Any:
+        """[documents + 1]."""
+        ...
+
+    @property
+    def sentences(self) -> Any:
+        """[sentences + 1]."""
+        ...
+
+    @property
+    def num_tokens(self) -> int:
+        """T."""
+        ...
 
 
 class Round:
@@ -54,6 +73,18 @@ class Round:
         for shard in np.unique(which):
             here = which == shard
             found[here] = getattr(self.shards[shard], name)[places[here] - self.bases[shard]]
+        return found
+
+    def word_edges(self, lowest: Places, places: Places, highest: Places) -> Places:
+        """Where a word begins: the nearest down to `lowest`, else the nearest up to `highest`, else -1."""
+        found = np.full(len(places), -1)
+        for step, last in ((-1, lowest), (1, highest)):
+            at, looking = places.copy(), np.flatnonzero(found < 0)
+            while len(looking):
+                begins = self.gathered("words", at[looking]) > 0
+                found[looking[begins]] = at[looking[begins]]
+                looking = looking[~begins & (at[looking] != last[looking])]
+                at[looking] += step
         return found
 
 
@@ -97,7 +128,11 @@ def stretches(text: Round, objective: str, max_length: int, short_prob: float, s
         wide = np.where(turn == 0, first_room[active], room[active])
         short = uniforms(key, 8 * turn + 1) < short_prob
         wide = np.where(short, LEAST + ((wide - LEAST + 1) * uniforms(key, 8 * turn + 2)).astype(np.int64), wide)
-        stop = _between_sentences(text.sentences, here, np.minimum(here + wide, end))
+        # A stretch that is short by chance still holds its first sentence whole, and some room beside it.
+        first = text.sentences[np.searchsorted(text.sentences, here, side="right")] - here
+        whole = np.minimum(first + LEAST, room[active])
+        wide = np.where(first <= room[active], np.maximum(wide, whole), wide)
+        stop = _between_sentences(text, here, np.minimum(here + wide, end))
         if objective == "mlm":
             found.append((here, stop, stop, stop, np.full(len(here), NOTHING)))
             at[active] = stop
@@ -113,10 +148,13 @@ def stretches(text: Round, objective: str, max_length: int, short_prob: float, s
     return Stretches(*columns, examples, specials)
 
 
-def _between_sentences(sentences: Places, start: Places, limit: Places) -> Places:
-    """The last sentence edge up to `limit`, or `limit` itself where one sentence fills all the room."""
-    edge = sentences[np.searchsorted(sentences, limit, side="right") - 1]
-    return np.where(edge > start, edge, limit)
+def _between_sentences(text: Round, start: Places, limit: Places) -> Places:
+    """The last sentence edge up to `limit`; where one sentence fills all the room, the last word edge; else `limit`."""
+    stop = text.sentences[np.searchsorted(text.sentences, limit, side="right") - 1]
+    lone = np.flatnonzero(stop <= start)
+    edge = text.word_edges(start[lone] + 1, limit[lone], limit[lone])
+    stop[lone] = np.where(edge < 0, limit[lone], edge)
+    return stop
 
 
 def _pairs(
@@ -135,12 +173,14 @@ def _pairs(
         first, first_end = np.where(swapped, cut, start), np.where(swapped, stop, cut)
         second, second_end = np.where(swapped, start, cut), np.where(swapped, cut, stop)
         return first, first_end, second, second_end, label
-    # A lone sentence is cut inside, so that half of its pairs are true ones too.
-    size = stop - start
-    cut = np.where(has_edge, edge, start + 1 + (draw[0] * (size - 1)).astype(np.int64))
-    follows = (size > 1) & (draw[1] < 0.5)
+    # A lone sentence is cut between two words, so that half of its pairs are true ones too.
+    cut, size = np.where(has_edge, edge, -1), stop - start
+    lone = np.flatnonzero(~has_edge & (size > 1))
+    low, high, inside = start[lone] + 1, stop[lone] - 1, (draw[0] * (size - 1)).astype(np.int64)[lone]
+    cut[lone] = text.word_edges(low, low + inside, high)
+    follows = (cut >= 0) & (draw[1] < 0.5)
     # With a part from elsewhere, a lone sentence stays whole but for what the second needs.
-    alone = np.minimum(stop, start + np.maximum(room - 2, 1))
+    alone = _between_sentences(text, start, np.minimum(stop, start + np.maximum(room - 2, 1)))
     first_end = np.where(follows | has_edge, cut, alone)
     other = (draw[2] * (len(text.documents) - 2)).astype(np.int64)
     other += other >= documents  # never the same document
@@ -148,6 +188,6 @@ def _pairs(
     high = np.searchsorted(text.sentences, text.documents[other + 1], side="left")
     begin = text.sentences[low + (draw[3] * (high - low)).astype(np.int64)]
     limit = np.minimum(begin + room - (first_end - start), text.documents[other + 1])
-    second_end = _between_sentences(text.sentences, begin, limit)
+    second_end = _between_sentences(text, begin, limit)
     label = np.where(follows, FOLLOWS, RANDOM)
     return start, first_end, np.where(follows, cut, begin), np.where(follows, stop, second_end), label

@@ -23,9 +23,7 @@ OVERLAP = 128
 
 
 def load(path: Path | str, *, device: str | None = None, dtype: str = "float32") -> Model:
-    """The model of a folder: ours, a run's, or a transformers BERT folder."""
-    if str(path) == "builtin" and not Path(path).exists():
-        raise InputError("this version ships no pretrained model; give a folder, e.g. the one `filbert demo` makes.")
+    """The model of a folder: ours, a run's, or a transformers BERT folder; "builtin" is the one that ships."""
     with collector_paused():
         found = folders.load(path, dtype=dtype)
         tokenizer = Tokenizer.load(found.folder)

@@ -74,7 +74,10 @@ class Config:
 
 PRESETS = {
     "tiny": Config(width=128, layers=2, heads=2, inner=512),
+    "mini": Config(width=256, layers=4, heads=4, inner=1_024),
     "small": Config(width=512, layers=4, heads=8, inner=2_048),
+    "fill": Config(width=384, layers=8, heads=6, inner=1_536),
+    "medium": Config(width=512, layers=8, heads=8, inner=2_048),
     "base": Config(),
     "large": Config(width=1_024, layers=24, heads=16, inner=4_096),
     "modern": Config(
@@ -231,8 +234,11 @@ def classic_names(config: Config, parts: tuple[str, ...]) -> Iterator[tuple[str,
         "nsp": [("nsp", "cls.seq_relationship")],
         "span": [("heads.span", "qa_outputs")],
     }
+    # transformers' classifiers read the pooler; a head that does not must not be taken for one (it passes over it).
+    own = {"labels"} if "pooler" not in parts else set()
     for part in parts:
-        pairs += [(ours, (theirs,)) for ours, theirs in heads.get(part, [(f"heads.{part}", "classifier")])]
+        theirs = f"filbert.heads.{part}" if part in own else "classifier"
+        pairs += [(ours, (name,)) for ours, name in heads.get(part, [(f"heads.{part}", theirs)])]
     for ours, several in pairs:
         for kind in ("weight", "bias"):
             yield f"{ours}.{kind}", tuple(f"{name}.{kind}" for name in several)

@@ -2,20 +2,24 @@
 
 Legend: T tokens in the pack, B sequences, H heads, K head width, L length of a sequence, N sequences of one length.
 
-No mask of padding exists. On CUDA the flash kernel reads the boundaries; elsewhere runs of equal lengths are viewed
-as [N, H, L, K] without a copy and go through PyTorch's fused kernel. Packs are laid out by length (data.packing), so
-a run is as long as it can be. `attend` chooses, and tests/contract/test_attention.py proves the choices equal.
+No mask of padding exists. On CUDA a kernel reads the boundaries (KERNELS; `use` chooses); elsewhere runs of equal
+lengths are viewed as [N, H, L, K] without a copy and go through PyTorch's fused kernel. Packs are laid out by length
+(data.packing), so a run is as long as it can be. tests/contract/test_attention.py proves all choices equal.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from filbert.core.errors import one_of
 from filbert.core.records import Packed
+
+Kernel = Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]  # q, k, v, boundaries, longest; no window
+Joined = Callable[[Tensor, Tensor, int], Tensor]  # the same from q, k and v that lie side by side, [T, 3, H, K]
 
 
 def tensors(packed: Packed, device: torch.device | str = "cpu") -> Packed:
@@ -54,6 +58,15 @@ def attend(q_THK: Tensor, k_THK: Tensor, v_THK: Tensor, packed: Packed, *, reach
     return _by_length(q_THK, k_THK, v_THK, packed, reach)
 
 
+def attend_joined(qkv_T3HK: Tensor, packed: Packed, *, reach: int = 0) -> Tensor:
+    """The same from queries, keys and values that lie side by side, as one projection leaves them."""
+    half, kernel = qkv_T3HK.is_cuda and qkv_T3HK.dtype in (torch.bfloat16, torch.float16), CHOSEN["half"]
+    if half and not reach and kernel in JOINED and _is_short(qkv_T3HK.shape[3], packed.max_len):
+        return JOINED[kernel](qkv_T3HK, packed.boundaries, packed.max_len)
+    q_THK, k_THK, v_THK = qkv_T3HK.unbind(1)
+    return attend(q_THK, k_THK, v_THK, packed, reach=reach)
+
+
 def attend_first(q_BHK: Tensor, k_THK: Tensor, v_THK: Tensor, packed: Packed, *, reach: int = 0) -> Tensor:
     """The same for each sequence's first token alone, [B, H, K]: all that a pooled answer needs of a last layer."""
     assert 0 not in packed.lengths, "an empty sequence has no first token"
@@ -85,13 +98,61 @@ def attend_first_folded(q_BHD: Tensor, x_TD: Tensor, packed: Packed) -> Tensor:
 
 
 def _flash(q: Tensor, k: Tensor, v: Tensor, packed: Packed, reach: int) -> Tensor:
+    edges, longest = packed.boundaries, packed.max_len
+    if reach:
+        return _varlen(q, k, v, edges, longest, reach)
+    kernel = CHOSEN["half"]
+    if kernel == "triton" and not _is_short(q.shape[2], longest):
+        kernel = "flash"
+    return KERNELS[kernel](q, k, v, edges, longest)
+
+
+def _varlen(q: Tensor, k: Tensor, v: Tensor, edges: Tensor, longest: int, reach: int = 0) -> Tensor:
     from torch.nn.attention.varlen import varlen_attn
 
-    edges, longest = packed.boundaries, packed.max_len
     near = {"window_size": (reach, reach)} if reach else {}
     out = varlen_attn(q, k, v, edges, edges, longest, longest, **near)  # type: ignore[arg-type]
     assert isinstance(out, Tensor)
     return out
+
+
+def _triton(q: Tensor, k: Tensor, v: Tensor, edges: Tensor, longest: int) -> Tensor:
+    from filbert.nn import short_attention
+
+    return short_attention.attend(q, k, v, edges, longest)
+
+
+def _triton_joined(qkv: Tensor, edges: Tensor, longest: int) -> Tensor:
+    from filbert.nn import short_attention
+
+    return short_attention.attend_joined(qkv, edges, longest)
+
+
+def _is_short(width: int, longest: int) -> bool:
+    """Whether the kernel for short sequences takes them; the flash kernel takes the rest."""
+    from filbert.nn import short_attention
+
+    return width in short_attention.WIDTHS and longest <= short_attention.MOST
+
+
+KERNELS: dict[str, Kernel] = {"flash": _varlen, "triton": _triton}
+JOINED: dict[str, Joined] = {"triton": _triton_joined}
+CHOSEN = {"half": "flash"}
+
+
+def use(kernel: str) -> None:
+    """Takes this kernel of KERNELS for half precision on CUDA from now on; windows always take flash.
+
+    flash: PyTorch's. triton: ours for short sequences (nn.short_attention), whose gradients are the same bits each
+    time.
+    """
+    if kernel not in KERNELS:
+        raise one_of("the attention kernel", kernel, KERNELS)
+    if kernel == "triton":
+        from filbert.nn import short_attention
+
+        short_attention.check()
+    CHOSEN["half"] = kernel
 
 
 def _heads_first(x_THK: Tensor, n: int, length: int) -> Tensor:

@@ -84,7 +84,7 @@ class Task:
 
     def __init__(self, shards: Sequence[Text], tokenizer: Tokenizer, config: Config) -> None:
         self.tokenizer, self.config = tokenizer, config
-        self.rounds = list(_rounds([shard for shard in shards if shard.num_tokens]))
+        self.rounds = _rounds([shard for shard in shards if shard.num_tokens])
         self.parts = ("mlm",) if config.objective == "mlm" else ("pooler", "mlm", "nsp")
         num_documents = sum(len(shard.documents) - 1 for shard in shards)
         least = 2 if config.objective == "mlm+nsp" else 1
@@ -216,10 +216,14 @@ def _answers(name: str, scores: torch.Tensor, gold: torch.Tensor) -> list[tuple[
     return [(f"{name}_loss", Term(loss, count)), (f"{name}_accuracy", Term(right, count))]
 
 
-def _rounds(shards: list[Text]) -> Sequence[list[Text]]:
-    """Shards dealt into as few rounds as keep a plan small."""
+def _rounds(shards: list[Text]) -> list[list[Text]]:
+    """Shards dealt into as few rounds as keep a plan small, but into none with a single document: it has no other."""
     num_rounds = max(1, -(-sum(shard.num_tokens for shard in shards) // ROUND_TOKENS))
-    return [shards[at::num_rounds] for at in range(num_rounds)]
+    while True:
+        rounds = [shards[at::num_rounds] for at in range(num_rounds)]
+        if num_rounds == 1 or all(sum(len(shard.documents) - 1 for shard in dealt) > 1 for dealt in rounds):
+            return rounds
+        num_rounds -= 1
 
 
 def _padded(ids: Any, places: Any, segments: Any, sizes: list[int], budget: int, longest: int) -> tuple[Any, Any, Any]:

@@ -17,7 +17,7 @@ from typing import Any
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Document
 from filbert.text import tables
-from filbert.text.streams import PIECE_CHARS, CorpusReport, Line, Reading, clean, lines, stem_and_suffix
+from filbert.text.streams import PIECE_CHARS, CorpusReport, Line, Reading, clean, lines, stem_and_suffix, whole_lines
 
 __all__ = ["CorpusReport", "documents", "file_documents", "files"]
 
@@ -109,9 +109,14 @@ def file_documents(source: str, field: str | None, unit: str, reading: Reading) 
     """The documents of one file, or of standard input, which is JSON lines if a field is named and else plain text."""
     kind = "json" if source == "-" and field else tables.kind(source)
     if kind == "text":
-        if field is not None:
-            raise InputError(f"{source}: is plain text and has no field {field!r}; leave --field out for it.")
-        return _text_documents(source, unit, reading)
+        if field is None:
+            return _text_documents(source, unit, reading)
+        if not field.isdecimal() or not int(field):
+            raise InputError(
+                f"{source}: is plain text and has no field {field!r}; leave --field out for it, or give the number of "
+                "the column if its lines have tabs, e.g. --field 1."
+            )
+        return _column_documents(source, int(field), reading)
     return _row_documents(source, field, reading)
 
 
@@ -130,6 +135,24 @@ def _text_documents(source: str, unit: str, reading: Reading) -> Iterator[Docume
         if unit == "line" and ends:
             yield from gathered.finished(counts_blank=True)
     yield from gathered.finished(counts_blank=unit == "file")
+
+
+def _column_documents(source: str, column: int, reading: Reading) -> Iterator[Document]:
+    """One column of a tab-separated file without a header: each line is a document."""
+    for number, line in whole_lines(source, reading):
+        cells = line.split("\t")
+        if not line or line.isspace():
+            reading.report.num_blank += 1
+            continue
+        if len(cells) < column:
+            reading.fault(source, number, f"has {len(cells)} columns, so there is no column {column}.")
+            continue
+        text = cells[column - 1]
+        if not text or text.isspace():
+            reading.report.num_blank += 1
+            continue
+        for piece in pieces(text, reading.report):
+            yield Document(piece, source, number)
 
 
 class _Gathered:

@@ -86,8 +86,14 @@ def sentences(text: str) -> Spans:
             run_end = _run_end(text, at)
             end = scan.end_after(at, run_end)
         if end is not None:
-            _append_trimmed(spans, text, scan.start, end)
-            scan.start = end
+            start, scan.start = scan.start, end
+            first = start + (text[start] == "\n")
+            if first >= end:
+                continue
+            if text[first].isspace() or text[end - 1].isspace():
+                _append_trimmed(spans, text, first, end)
+            else:
+                spans.append((first, end))
     _append_trimmed(spans, text, scan.start, size)
     return spans
 
@@ -99,9 +105,6 @@ def _run_end(text: str, place: int) -> int:
 
 
 def _append_trimmed(spans: Spans, text: str, start: int, end: int) -> None:
-    if start < end and not (text[start].isspace() or text[end - 1].isspace()):
-        spans.append((start, end))
-        return
     piece = text[start:end]
     inner = piece.strip()
     if inner:

@@ -142,13 +142,13 @@ def word_numbers(lines: Sequence[str], segmenter: Segmenter) -> npt.NDArray[np.i
     lengths: list[npt.NDArray[np.int32]] = []
     for words in _words_of_lines(lines, segmenter):
         lengths += [np.fromiter(map(len, words), dtype=np.int32, count=len(words)), np.ones(1, dtype=np.int32)]
-    begins = np.cumsum(np.concatenate([np.zeros(1, dtype=np.int32), *lengths]))
+    begins = np.cumsum(np.concatenate([np.zeros(1, dtype=np.int32), *lengths]), dtype=np.intp)
     size = sum(map(len, lines)) + len(lines)
     if begins[-1] != size:
         raise InputError(f"the segmenter {getattr(segmenter, 'name', segmenter)} lost or added characters.")
-    numbers = np.zeros(size + 1, dtype=np.int32)
-    numbers[begins[1:]] = 1
-    return np.cumsum(numbers, dtype=np.int32)
+    is_begin = np.zeros(size + 1, dtype=np.uint8)
+    is_begin[begins[1:]] = 1
+    return np.cumsum(is_begin, dtype=np.int32)
 
 
 def _words_of_lines(lines: Sequence[str], segmenter: Segmenter) -> Iterator[list[str]]:
@@ -159,8 +159,12 @@ def _words_of_lines(lines: Sequence[str], segmenter: Segmenter) -> Iterator[list
     if segmenter.function is not _auto:
         yield from (list(segmenter.function("\n".join(run))) for run in _runs(lines))
         return
-    for has_han, alike in itertools.groupby(lines, lambda line: _ANY_HAN.search(line) is not None):
+    for has_han, alike in itertools.groupby(lines, _has_han):
         yield from (_rjieba("\n".join(run)) if has_han else _pieces("\n".join(run)) for run in _runs(list(alike)))
+
+
+def _has_han(line: str) -> bool:
+    return "\u4e00" <= line[:1] <= "\u9fff" or _ANY_HAN.search(line) is not None
 
 
 def _runs(lines: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -102,10 +102,10 @@ def is_restarted() -> bool:
 @contextlib.contextmanager
 def joined(device: str = "auto") -> Iterator[Ranks]:
     """The ranks of this run, until the block ends."""
+    ends_with_parent()
     if not is_launched():
         yield Ranks()
         return
-    ends_with_parent()
     on_gpu = device != "cpu" and torch.cuda.is_available()
     local, local_world = (int(os.environ.get(name, default)) for name, default in
                           (("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")))  # fmt: skip
@@ -115,15 +115,27 @@ def joined(device: str = "auto") -> Iterator[Ranks]:
     _GROUPS.clear()
     try:
         yield Ranks(dist.get_rank(), dist.get_world_size(), local, local_world)
+    except RuntimeError as error:
+        if not _is_lost(error):
+            raise
+        raise FilbertError("another rank has ended or cannot be reached; the checkpoints are whole: resume.") from None
     finally:
         _GROUPS.clear()
         with contextlib.suppress(RuntimeError):
             dist.destroy_process_group()
 
 
+def _is_lost(error: BaseException) -> bool:
+    """Whether the network says that another rank is no longer there."""
+    words = str(error)
+    return isinstance(error, dist.DistBackendError | dist.DistNetworkError) or any(
+        word in words for word in ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "gloo/transport")
+    )
+
+
 def ends_with_parent() -> None:
-    """A killed launcher takes this process with it; otherwise its ranks would train on, unseen."""
-    if not sys.platform.startswith("linux"):
+    """A killed torchrun takes this process with it; otherwise its ranks would train on, unseen."""
+    if "TORCHELASTIC_RUN_ID" not in os.environ or not sys.platform.startswith("linux"):
         return
     parent = os.getppid()
     ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

@@ -30,6 +30,7 @@ class Fed:
     last: bool  # of the epoch
     examples: Places  # the items of all ranks together
     parts: list[Batch]  # this rank's
+    weight: float = 1.0  # 0 where nothing was left for this rank: it works on another's item, for company alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,7 @@ class _Order:
     last: bool
     examples: Places
     parts: list[Any]  # orders of this rank's parts
+    weight: float
 
 
 class _Builder(torch.utils.data.Dataset[Fed]):
@@ -47,7 +49,7 @@ class _Builder(torch.utils.data.Dataset[Fed]):
 
     def __getitem__(self, order: _Order) -> Fed:
         parts = [built(self.task, orders, self.budget) for orders in order.parts]
-        return Fed(order.epoch, order.batch, order.last, order.examples, parts)
+        return Fed(order.epoch, order.batch, order.last, order.examples, parts, order.weight)
 
 
 class Feed:
@@ -71,7 +73,10 @@ class Feed:
                 mine = range(self.ranks.rank * self.parts, (self.ranks.rank + 1) * self.parts)
                 dealt = [part(steps[at], lengths, which, num_parts) for which in mine]
                 orders = [plan.orders(indices) for indices in dealt if len(indices)]
-                yield _Order(number, at, at + 1 == len(steps), steps[at], orders)
+                weight = 1.0 if orders else 0.0
+                yield _Order(
+                    number, at, at + 1 == len(steps), steps[at], orders or [plan.orders(steps[at][:1])], weight
+                )
 
     def _budget(self) -> int | None:
         """On a GPU every part has the same size, so that one compiled graph serves them all."""
@@ -100,12 +105,14 @@ class Feed:
         while True:
             try:
                 fed = next(batches)
-            except RuntimeError as error:
-                raise FilbertError(self._failed(error, count)) from error
+            except MemoryError as error:
+                raise FilbertError(f"the batches took all memory ({first_line(error)}); take fewer workers.") from None
+            except (RuntimeError, FilbertError) as error:
+                raise FilbertError(self._failed(error, count)) from None
             count += 1
             yield fed
 
-    def _failed(self, error: RuntimeError, count: int) -> str:
+    def _failed(self, error: Exception, count: int) -> str:
         which = f"loader worker {count % self.machine.workers + 1} of {self.machine.workers}"
         about = f"batch {count} from epoch {self.place[0]}, batch {self.place[1]} on"
         if "timed out" in str(error):
@@ -113,10 +120,16 @@ class Feed:
                 f"{which} gave nothing for {self.machine.timeout_s} s while it built {about}; look for a disk or a "
                 "machine that stands still, or raise machine.timeout_s."
             )
-        if "exited unexpectedly" in str(error) or "killed by signal" in str(error):
-            return f"a loader worker died while {about} was waited for ({_first_line(error)}); resume the run."
-        return f"{which} failed while it built {about}: {_first_line(error)}"
+        if is_dead_worker(error):
+            return f"a loader worker died while {about} was waited for ({first_line(error)}); resume the run."
+        return f"{which} failed while it built {about}: {str(error).strip().splitlines()[-1]}"
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().split("\n", 1)[0]
+def is_dead_worker(error: BaseException) -> bool:
+    """Whether torch says that a loader worker has ended by itself."""
+    return "DataLoader worker" in str(error) and ("exited" in str(error) or "killed" in str(error))
+
+
+def first_line(error: BaseException) -> str:
+    """The sentence of an error that has more to say, without its full stop."""
+    return str(error).strip().split("\n", 1)[0].strip().removesuffix(".")

@@ -236,7 +236,7 @@ def _flat(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """The value as JSON has it. Nine digits hold a float32 exactly."""
+    """The value as JSON has it: a float with all its digits, so that two runs can be compared bit for bit."""
     if isinstance(value, Mapping):
         return {str(name): _plain(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
@@ -244,7 +244,7 @@ def _plain(value: Any) -> Any:
     if hasattr(value, "item"):  # a NumPy or torch scalar
         value = value.item()
     if isinstance(value, float):
-        return float(f"{value:.9g}") if math.isfinite(value) else None
+        return value if math.isfinite(value) else None
     return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 

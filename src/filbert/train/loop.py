@@ -24,7 +24,7 @@ from filbert.train import machine as machines
 from filbert.train import optim
 from filbert.train.checkpoint import Checkpoint, Store
 from filbert.train.distributed import Ranks
-from filbert.train.feed import Fed, Feed
+from filbert.train.feed import Fed, Feed, first_line, is_dead_worker
 from filbert.train.machine import Machine
 from filbert.train.step import OutOfMemoryError, Stepper, on_device
 
@@ -150,7 +150,8 @@ class Course:
     ranks: Ranks = field(default_factory=Ranks)
     store: Store | None = None
     resume: bool = False
-    identity: Mapping[str, str] = field(default_factory=dict)  # what must be the same for a run to go on
+    identity: Mapping[str, str] = field(default_factory=dict)  # what must be the same for a run to go on …
+    force: bool = False  # … unless this is set
     told: Told = field(default_factory=Deaf)
     clock: Clock | None = None
 
@@ -204,22 +205,27 @@ class Training:
 
     def _steps(self, caught: list[int]) -> bool:
         """True where it stopped early."""
-        while not self._is_over():
+        while not self._is_over() and not self._is_late():
             feed = iter(self._feed())
             try:
                 for fed in feed:
                     self._one(fed)
-                    if self._heard(caught):
+                    over = self._is_over()
+                    if not over:
+                        self._after()
+                    if self._heard(caught):  # only now: what was due at this step is in what is saved
                         self._stop(caught)
-                    if self._is_over():
-                        return False
-                    if self._after(fed):
-                        return True
+                    if over or self._is_late():
+                        break
             except OutOfMemoryError as error:
                 self._halve(error)
+            except RuntimeError as error:  # torch tells of a dead worker wherever the program happens to be
+                if not is_dead_worker(error):
+                    raise
+                raise FilbertError(f"a loader worker died ({first_line(error)}); resume the run.") from None
             finally:
                 feed.close()  # type: ignore[attr-defined]
-        return False
+        return self._is_late()
 
     def _feed(self) -> Feed:
         place = (self.state.epoch, self.state.batch)
@@ -230,6 +236,10 @@ class Training:
         if self.course.clock is not None and self.state.step:
             return self._agreed(self.course.clock.progress() >= 1)
         return self.state.step >= self.config.steps
+
+    def _is_late(self) -> bool:
+        """Whether nothing better has come for long enough; a run that is resumed after that does not go on."""
+        return self.config.patience > 0 and self.state.since_best >= self.config.patience
 
     def _agreed(self, flag: bool) -> bool:
         """One rank's yes is everybody's: clocks and signals are not the same everywhere."""
@@ -243,41 +253,37 @@ class Training:
         return c.learning_rate * optim.share(c.schedule, self.state.step, c.steps, c.warmup)
 
     def _one(self, fed: Fed) -> None:
-        if not fed.parts:
-            shared = f"{self.ranks.world} ranks × {self.state.parts} parts"
-            raise FilbertError(f"a batch of {len(fed.examples)} items cannot be shared by {shared}; raise batch_tokens.")
         own: dict[str, float] = {"tokens": 0.0}
         for part in fed.parts:
-            own["tokens"] += int(part.packed.boundaries[len(part.starts)])
+            own["tokens"] += int(part.packed.boundaries[len(part.starts)]) * fed.weight
             for name, count in self.task.counts(part).items():
-                own[name] = own.get(name, 0.0) + count
+                own[name] = own.get(name, 0.0) + count * fed.weight
         counts = self.ranks.totals(own)
         rate = self._rate()
-        outcome = self.stepper.step(fed.parts, counts, self.state.step, rate, self.config.clip)
+        outcome = self.stepper.step(fed.parts, counts, self.state.step, rate, self.config.clip, fed.weight)
         state = self.state
         state.step += 1
         state.tokens += int(counts["tokens"])
         state.epoch, state.batch = (fed.epoch + 1, 0) if fed.last else (fed.epoch, fed.batch + 1)
         entry = {
             "step": state.step, "epoch": fed.epoch, "batch": fed.batch, "rate": rate, "tokens": int(counts["tokens"]),
-            "examples": fed.examples[:SHOWN],
+            "examples": fed.examples[: SHOWN + 1],
         }  # fmt: skip
         self.pending.append((entry, outcome))
         if not self.machine.is_cuda or len(self.pending) >= READ_EVERY:
             self._read()
 
-    def _after(self, fed: Fed) -> bool:
-        """What is due between steps; True where nothing better has come for long enough."""
+    def _after(self) -> None:
+        """What is due between steps."""
         state, c = self.state, self.config
         if self.course.held is not None and state.step % c.evaluate_every == 0:
             self._read()
             self._evaluate()
-            if c.patience and state.since_best >= c.patience:
+            if self._is_late():
                 self.told.event("early", f"stopped early: no better evaluation in the last {c.patience}.")
-                return True
+                return
         if state.step % c.checkpoint_every == 0:
             self._save()
-        return False
 
     # What the steps saw -----------------------------------------------------------------------------------------------
 
@@ -309,8 +315,8 @@ class Training:
         state = self.state
         state.skipped += 1
         state.in_a_row += 1
-        named = ", ".join(str(int(example)) for example in examples)
-        where = f"step {entry['step']} (epoch {entry['epoch']}, batch {entry['batch']}: examples {named}, …)"
+        named = ", ".join([*(str(int(example)) for example in examples[:SHOWN]), *(["…"] if len(examples) > SHOWN else [])])
+        where = f"step {entry['step']} (epoch {entry['epoch']}, batch {entry['batch']}: examples {named})"
         what = f"the loss is {entry['loss']:.4g} and the gradient's norm {norm:.4g}"
         self.told.event("skipped", f"{where} was skipped: {what}.", step=entry["step"])
         if state.in_a_row >= MOST_SKIPPED:
@@ -326,11 +332,12 @@ class Training:
     def _evaluate(self) -> None:
         """Asks the held-out items; the best state so far is saved at once."""
         assert self.course.held is not None
-        held = evaluate(self.stepper.twin, self.course.held, self.config, self.machine, self.ranks)
+        here = (self.machine, self.ranks)
+        held = evaluate(self.stepper.twin, self.course.held, self.config, *here, self.state.parts)
         self.last_held = {**held, "step": self.state.step}
         self.told.evaluation({"step": self.state.step, "held": held})
         number = held[self.course.watched] * (1 if self.course.watched.endswith("loss") else -1)
-        is_better = self.state.best is None or number < self.state.best
+        is_better = math.isfinite(number) and (self.state.best is None or number < self.state.best)
         self.state.since_best = 0 if is_better else self.state.since_best + 1
         if is_better:
             self.state.best = number
@@ -344,7 +351,7 @@ class Training:
             weights = {f"model/{name}": value for name, value in self.stepper.model.state_dict().items()}
             moments = {f"optimiser/{n}": value for n, value in optim.tensors(self.stepper.optimiser).items()}
             about = {"state": _fields(self.state), "world": self.ranks.world, "identity": dict(self.course.identity),
-                     "threads": torch.get_num_threads(), "held": self.last_held}  # fmt: skip
+                     "threads": torch.get_num_threads(), "held": _finite(self.last_held)}  # fmt: skip
             self.course.store.save(self.state.step, {**weights, **moments}, about, best=best)
         self.ranks.wait()
 
@@ -356,9 +363,13 @@ class Training:
                 self.told.event("damaged", note)
         self.ranks.wait()
         found = self.course.store.newest()
+        self.ranks.agree("the newest checkpoint", found.sha256 if found is not None else "")
         if found is None:
             return
-        self._check_identity(found)
+        if self.course.force and (changed := _changed(found, self.course.identity)):
+            self.told.event("changed", f"goes on by force with another {changed}.")
+        elif not self.course.force:
+            check_identity(found, self.course.identity)
         tensors = found.tensors()
         of = {kind: {n.removeprefix(kind): t for n, t in tensors.items() if n.startswith(kind)} for kind in
               ("model/", "optimiser/")}  # fmt: skip
@@ -376,14 +387,6 @@ class Training:
                     "not, so the weights will not be bit for bit those of an uninterrupted run.",
                 )
 
-    def _check_identity(self, found: Checkpoint) -> None:
-        before = found.state["identity"]
-        changed = [name for name, value in self.course.identity.items() if before.get(name) != value]
-        if changed:
-            raise InputError(
-                f"{found.path}: was made with another {' and another '.join(changed)}; resume with what it was made "
-                "with, choose another --out, or take --force to go on regardless."
-            )
 
     # What goes wrong --------------------------------------------------------------------------------------------------
 
@@ -409,9 +412,11 @@ class Training:
         )
 
 
-def evaluate(model: nn.Module, task: Task, config: Config, machine: Machine, ranks: Ranks) -> dict[str, float]:
+def evaluate(
+    model: nn.Module, task: Task, config: Config, machine: Machine, ranks: Ranks, parts: int = 1
+) -> dict[str, float]:
     """The means of all terms over one pass of the task, the same questions every time; `loss` is the sum of losses."""
-    whole = Feed(task, config.seed, config.batch_tokens, machines.plain(machine), ranks, (0, 0), 1)
+    whole = Feed(task, config.seed, config.batch_tokens, machines.plain(machine), ranks, (0, 0), parts)
     sums: dict[str, float] = {}
     was_training = model.training
     model.eval()
@@ -419,8 +424,8 @@ def evaluate(model: nn.Module, task: Task, config: Config, machine: Machine, ran
         for fed in iter(whole):
             for part in fed.parts:
                 for name, term in task.loss(model, on_device(part, machine.device)).items():
-                    sums[name] = sums.get(name, 0.0) + float(term.total)
-                    sums[f"{name}#"] = sums.get(f"{name}#", 0.0) + float(term.count)
+                    sums[name] = sums.get(name, 0.0) + float(term.total) * fed.weight
+                    sums[f"{name}#"] = sums.get(f"{name}#", 0.0) + float(term.count) * fed.weight
             if fed.last:
                 break
     model.train(was_training)
@@ -430,8 +435,30 @@ def evaluate(model: nn.Module, task: Task, config: Config, machine: Machine, ran
     return means
 
 
+def check_identity(found: Checkpoint, identity: Mapping[str, str]) -> None:
+    """Refuses to go on from a checkpoint with anything that would make it another run."""
+    if changed := _changed(found, identity):
+        raise InputError(
+            f"{found.path}: was made with another {changed}; resume with what it was made with, choose another --out, "
+            "or take --force to go on regardless."
+        )
+
+
+def _changed(found: Checkpoint, identity: Mapping[str, str]) -> str:
+    """What is not as it was, by its names."""
+    before: dict[str, str] = found.state["identity"]
+    names = [name for name, value in identity.items() if before.get(name) != value]
+    told = (f"{name} ({before.get(name)}, now {identity[name]})" if "." in name else name for name in names)
+    return " and another ".join(told)
+
+
 def _longest(task: Task) -> int:
     return int(getattr(getattr(task, "config", None), "max_length", 1))
+
+
+def _finite(numbers: Mapping[str, float]) -> dict[str, float]:
+    """Those that are numbers: JSON has no others."""
+    return {name: value for name, value in numbers.items() if math.isfinite(value)}
 
 
 def _fields(state: State) -> dict[str, Any]:

@@ -81,6 +81,8 @@ def found(config: Config, local_rank: int = 0, local_world: int = 1) -> Machine:
     threads = config.threads or _environment_threads() or own
     torch.set_num_threads(threads)
     is_cuda = device.type == "cuda"
+    if config.compiled == "on" and not is_cuda:
+        raise InputError("machine.compiled is on, but only CUDA has one graph for every batch; leave it out on the CPU.")
     workers = config.workers if config.workers >= 0 else (min(8, max(1, own - 1)) if is_cuda else 0)
     return Machine(
         device=device,

@@ -7,6 +7,7 @@ and an optimiser that is told so changes nothing (`found_inf`).
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import hashlib
 from collections.abc import Mapping, Sequence
@@ -64,17 +65,27 @@ class Stepper:
         self.working = [p for p in self.twin.parameters() if p.requires_grad]
         work: nn.Module = Work(self.twin, task)
         self.work = ranks.copied(work, machine.device)
+        self.settled = ranks.world == 1
         self.run = torch.compile(self.work, fullgraph=ranks.world == 1) if machine.compiled else self.work
 
-    def step(self, parts: Sequence[Batch], counts: Mapping[str, float], number: int, rate: float, clip: float) -> Outcome:
-        """One step of the optimiser over all parts; `counts` are those of all parts and ranks together."""
-        self._reseed(number)
+    def step(
+        self, parts: Sequence[Batch], counts: Mapping[str, float], number: int, rate: float, clip: float, weight: float = 1
+    ) -> Outcome:
+        """One step of the optimiser over all parts; `counts` are those of all parts and ranks together.
+
+        weight: 0 on a rank for which the batch had nothing left, and which only keeps the others company.
+        """
         for group in self.optimiser.param_groups:
             group["lr"] = rate
         seen: dict[str, list[tuple[Tensor, Tensor]]] = {}
         try:
+            if not self.settled:
+                self._settle(parts[0])
+            self._reseed(number)
             for at, part in enumerate(parts):
-                self._backward(part, counts, seen, last=at + 1 == len(parts))
+                alone = self.ranks.world == 1 or at + 1 == len(parts)
+                with contextlib.nullcontext() if alone else self.work.no_sync():  # type: ignore[operator]
+                    self._backward(part, counts, seen, weight)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
                 raise
@@ -82,27 +93,34 @@ class Stepper:
             raise OutOfMemoryError(str(error).split("\n", 1)[0]) from None
         return self._moved(seen, clip)
 
+    def _settle(self, part: Batch) -> None:
+        """One pass for nothing: after its first, DDP lays its buckets out anew, in the order in which gradients came.
+
+        Sums over three ranks or more are rounded by where a number lies in its bucket, so every step that counts must
+        have the lasting layout, the first after a resume too.
+        """
+        found = self.run(on_device(part, self.machine.device, self.machine.compiled))
+        sum(total for name, (total, _) in found.items() if name.endswith("_loss")).backward()
+        self._forget()
+        self.settled = True
+
     def _reseed(self, number: int) -> None:
         """Dropout is drawn from torch's generator, which every step sets anew: nothing of it needs to be saved."""
         words = hashlib.blake2b(f"{self.seed}|dropout|{number}|{self.ranks.rank}".encode(), digest_size=7).digest()
         torch.manual_seed(int.from_bytes(words, "little"))
 
-    def _backward(self, part: Batch, counts: Mapping[str, float], seen: dict[str, Any], last: bool) -> None:
+    def _backward(self, part: Batch, counts: Mapping[str, float], seen: dict[str, Any], weight: float) -> None:
         batch = on_device(part, self.machine.device, self.machine.compiled)
         found = self.run(batch)
         # DDP takes the mean over ranks; the loss is a sum over them.
-        scale = float(self.ranks.world)
+        scale = self.ranks.world * weight
         loss = sum(
             total * (scale / counts[name]) for name, (total, _) in found.items() if name.endswith("_loss") and counts[name]
         )
         if isinstance(loss, Tensor) and loss.requires_grad:
-            if last or self.ranks.world == 1:
-                loss.backward()
-            else:
-                with self.work.no_sync():  # type: ignore[operator]
-                    loss.backward()
+            loss.backward()
         for name, (total, count) in found.items():
-            seen.setdefault(name, []).append((total.detach().float(), count.float()))
+            seen.setdefault(name, []).append((total.detach().float() * weight, count.float() * weight))
 
     def _moved(self, seen: Mapping[str, list[tuple[Tensor, Tensor]]], clip: float) -> Outcome:
         device = self.machine.device

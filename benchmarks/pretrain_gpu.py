@@ -1,0 +1,613 @@
+"""One CUDA device in; how fast BERT-base pretrains there, ours beside `transformers` in the same run, out.
+
+    python benchmarks/pretrain_gpu.py [--out FILE.json] [--only flash-131k,loop,…] [--seconds 240] [--profile FILE] [--quick]
+
+Ours is the real thing: `train.step.Stepper` on the machine that `train.machine` finds, fed by the task's own batches over
+made-up documents. Theirs: `BertForPreTraining` in a compiled loop with padded batches of 128, and the Trainer with eight
+loader workers. Masked words (15 %) and next sentences, AdamW, clipping, bf16. Lengths: "mixed" is log-normal, mean about
+190, cap 512; "512" is full. Only real tokens count, never padding.
+
+MFU is against 990 TFLOP/s, counting 6 × matrix parameters × tokens + 12·L·D·Σlength² + the head on masked tokens; "done"
+counts only what our last layer really works for (the asked rows). Each contender is measured right after it is ready, and
+then again in rounds that take turns, while time lasts. A contender that fails is recorded and passed over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import inspect
+import json
+import math
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
+
+from filbert.core.protocols import Batch
+from filbert.data.stretches import Stretches
+from filbert.models import bert
+from filbert.nn import attention, layers
+from filbert.tasks import mlm_nsp
+from filbert.train import machine as machines
+from filbert.train.distributed import Ranks
+from filbert.train.feed import Feed
+from filbert.train.step import Stepper
+
+CUDA = torch.cuda.is_available()
+DEVICE = "cuda" if CUDA else "cpu"
+PEAK = 990e12
+VOCAB, BUILTIN_VOCAB = 21_128, 12_032
+ROWS = 128  # in a padded batch
+SPECIAL = (0, 1, 2, 3, 4)  # [PAD] [UNK] [CLS] [SEP] [MASK]
+
+
+# Data: made-up documents, the real task ---------------------------------------------------------------------------------
+
+
+def lengths(case: str, count: int, seed: int) -> np.ndarray:
+    """How long each sequence is, special tokens included."""
+    if case != "mixed":
+        return np.full(count, int(case))
+    drawn = np.exp(np.random.default_rng(seed).normal(5.0, 0.75, count))
+    return np.clip(drawn, 8, 512).astype(np.int64)
+
+
+def shard(num_tokens: int, vocab: int, document: float, seed: int = 0) -> Any:
+    """Random tokens cut into documents of about that many tokens and sentences of about 30."""
+    random = np.random.default_rng(seed)
+
+    def edges(mean: float) -> np.ndarray:
+        cuts = np.cumsum(np.maximum(4, random.lognormal(math.log(mean), 0.6, int(3 * num_tokens / mean))).astype(int))
+        return np.concatenate(([0], cuts[cuts < num_tokens - 4], [num_tokens]))
+
+    documents = edges(document)
+    return SimpleNamespace(
+        ids=random.integers(len(SPECIAL), vocab, num_tokens).astype(np.int32),
+        words=random.random(num_tokens) < 0.6,
+        documents=documents,
+        sentences=np.union1d(documents, edges(30)),
+        num_tokens=num_tokens,
+    )
+
+
+def tokenizer(vocab: int) -> Any:
+    """What a task asks of one."""
+    return SimpleNamespace(vocab_size=vocab, special_ids=SPECIAL, cls_id=2, sep_id=3, mask_id=4, pad_id=0)
+
+
+class Pairs(mlm_nsp.Task):
+    """The real task, but for its plan: pairs of exactly the wanted lengths."""
+
+    def __init__(self, case: str, num_items: int) -> None:
+        super().__init__(
+            [shard(1_000_000, VOCAB, 500)], tokenizer(VOCAB), mlm_nsp.Config(max_length=512, mask_prob=0.15)
+        )
+        self.case, self.num_items = case, num_items
+        self._made: tuple[int, Any] | None = None
+
+    def plan(self, epoch: int) -> Any:
+        """An epoch of such pairs."""
+        if self._made is None or self._made[0] != epoch:
+            random = np.random.default_rng(epoch)
+            rest = lengths(self.case, self.num_items, epoch) - 3
+            first = 1 + (random.random(len(rest)) * (rest - 1)).astype(np.int64)
+            begin, other = random.integers(0, 1_000_000 - 512, (2, len(rest)))
+            label, number = random.integers(0, 2, len(rest)), np.arange(len(rest))
+            items = Stretches(begin, begin + first, other, other + rest - first, label, number, 3)
+            self._made = epoch, mlm_nsp.EpochPlan(epoch, items)
+        return self._made[1]
+
+
+def builtin_task(num_tokens: int) -> mlm_nsp.Task:
+    """The built-in model's: masked words alone, the real plan over documents."""
+    config = mlm_nsp.Config(objective="mlm", mask_prob=0.2, max_length=256)
+    return mlm_nsp.Task([shard(num_tokens, BUILTIN_VOCAB, 500)], tokenizer(BUILTIN_VOCAB), config)
+
+
+# What the work is -------------------------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Done:
+    """Some steps' work."""
+
+    tokens: float = 0.0
+    flops: float = 0.0  # as the anchors count
+    worked: float = 0.0  # without what the last layer need not do
+
+    def __add__(self, other: Done) -> Done:
+        return Done(self.tokens + other.tokens, self.flops + other.flops, self.worked + other.worked)
+
+
+def work_of(shape: bert.Config, sizes: np.ndarray, num_masked: int, paired: bool) -> Done:
+    """Of one batch, forward and backward."""
+    width, tokens, squares = shape.width, float(sizes.sum()), float((sizes.astype(float) ** 2).sum())
+    layer = 4 * width**2 + 2 * width * shape.inner
+    asked = num_masked + (len(sizes) if paired else 0)
+    mixing = 12 * shape.layers * width * squares
+    head = 6 * num_masked * (width**2 + width * shape.vocab_size)
+    most = 6 * (shape.layers - 1) * layer * tokens
+    last = 6 * (3 * width**2 * tokens + (layer - 3 * width**2) * asked)
+    return Done(tokens, 6 * shape.layers * layer * tokens + mixing + head, most + last + mixing + head)
+
+
+def measured(work: Callable[[], Done]) -> dict[str, float]:
+    """Tokens per second and MFU of that work, by the device's own clock."""
+    if CUDA:
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize()
+        begin.record()
+        done = work()
+        end.record()
+        torch.cuda.synchronize()
+        seconds = begin.elapsed_time(end) / 1e3
+    else:
+        started = time.perf_counter()
+        done = work()
+        seconds = time.perf_counter() - started
+    return rates(done, seconds)
+
+
+def rates(done: Done, seconds: float) -> dict[str, float]:
+    """Per second."""
+    return {
+        "tokens_per_s": done.tokens / seconds,
+        "mfu": done.flops / seconds / PEAK,
+        "mfu_done": done.worked / seconds / PEAK,
+        "seconds": seconds,
+    }
+
+
+# Contenders -------------------------------------------------------------------------------------------------------------
+
+
+def joined_projection(self: Any, x_TD: Tensor, packed: Any, angles: Any = None, rows: Any = None) -> Tensor:
+    """SelfAttention.forward with queries, keys and values left side by side."""
+    if isinstance(rows, str) or angles is not None:
+        return PLAIN_FORWARD(self, x_TD, packed, angles, rows)
+    qkv = F.linear(x_TD, self.qkv.weight, self.qkv.bias).view(len(x_TD), 3, self.heads, -1)
+    mixed = attention.attend_joined(qkv, packed, reach=self.reach)
+    return self.out(layers.rows_of(mixed.flatten(1), packed, rows))
+
+
+PLAIN_FORWARD = layers.SelfAttention.forward
+if "attend_joined" not in inspect.getsource(layers):
+    layers.SelfAttention.forward = joined_projection  # until the layer does so itself
+
+
+class Filbert:
+    """Ours: one Stepper, batches of several cases ready on the host."""
+
+    def __init__(self, shape: bert.Config, kernel: str, budget: int, tasks: dict[str, mlm_nsp.Task]) -> None:
+        self.shape, self.kernel, self.budget, self.tasks, self.number = shape, kernel, budget, tasks, 0
+        self.machine = machines.found(machines.Config(**({} if CUDA else {"threads": 1})))
+        self.losses: list[Any] = []
+        self._choose()
+        torch.manual_seed(0)
+        task = next(iter(tasks.values()))
+        model = bert.Bert(shape, task.parts)
+        self.stepper = Stepper(model, task, ("adamw", 1e-4, 0.01), self.machine, Ranks(), 0)
+        self.ready = {case: self._batches(task, 4) for case, task in tasks.items()}
+
+    def _choose(self) -> None:
+        if CUDA:
+            attention.use(self.kernel)
+
+    def _batches(self, task: mlm_nsp.Task, count: int) -> list[Batch]:
+        alone = dataclasses.replace(self.machine, workers=0)
+        feed = iter(Feed(task, 0, self.budget, alone, Ranks(), (0, 0), 1))
+        return [next(feed).parts[0] for _ in range(count)]
+
+    def one(self, batch: Batch, task: mlm_nsp.Task) -> Done:
+        """One step."""
+        counts = task.counts(batch)
+        outcome = self.stepper.step([batch], counts, self.number, 1e-4, 1.0)
+        self.losses.append((outcome, counts))
+        self.losses = self.losses[:1] + self.losses[1:][-1:]
+        self.number += 1
+        sizes = np.diff(np.asarray(batch.packed.boundaries[: len(batch.starts) + 1]))
+        return work_of(self.shape, sizes, counts["mlm_loss"], "nsp_loss" in counts)
+
+    def steps(self, case: str, count: int) -> Done:
+        """Some steps on the ready batches, in turn."""
+        self._choose()
+        task, done = self.tasks[case], Done()
+        for at in range(count):
+            done += self.one(self.ready[case][at % 4], task)
+        return done
+
+    def checked(self) -> dict[str, Any]:
+        """Losses of the first and the last step; a step that was skipped or is not finite is an error."""
+        found = []
+        for outcome, _ in self.losses:
+            numbers = outcome.numbers.double().cpu().tolist()
+            at = 2 * outcome.names.index("mlm_loss")
+            found.append(numbers[at] / max(1.0, numbers[at + 1]))
+            if not math.isfinite(found[-1]) or numbers[-1]:
+                raise AssertionError(
+                    f"step skipped or not finite: {dict(zip(outcome.names, numbers[::2], strict=False))}"
+                )
+        return {"loss_first": found[0], "loss_last": found[-1]}
+
+    def fed(self, case: str, count: int, workers: int) -> dict[str, Any]:
+        """The real feed and the step, by the clock on the wall; then the same number of steps on one batch."""
+        self._choose()
+        task = self.tasks[case]
+        busy = dataclasses.replace(self.machine, workers=workers)
+        feed = iter(Feed(task, 1, self.budget, busy, Ranks(), (0, 0), 1))
+        warm = 8 if CUDA else 1
+        done, started = Done(), 0.0
+        try:
+            for at, fed in enumerate(feed):
+                if at == warm:
+                    sync()
+                    done, started = Done(), time.perf_counter()
+                done += self.one(fed.parts[0], task)
+                if at + 1 == warm + count:
+                    break
+            sync()
+            with_feed = rates(done, time.perf_counter() - started)
+        finally:
+            feed.close()
+        sync()
+        done, started = Done(), time.perf_counter()
+        for _ in range(count):
+            done += self.one(self.ready[case][0], task)
+        sync()
+        alone = rates(done, time.perf_counter() - started)
+        lost = 1 - with_feed["tokens_per_s"] / alone["tokens_per_s"]
+        return {"with_feed": with_feed, "one_batch": alone, "lost": lost, "within_3_percent": lost <= 0.03}
+
+
+def sync() -> None:
+    """Waits for the device."""
+    if CUDA:
+        torch.cuda.synchronize()
+
+
+def their_model(shape: bert.Config) -> Any:
+    """transformers' own, of the same shape."""
+    from transformers import BertConfig, BertForPreTraining
+
+    torch.manual_seed(0)
+    return BertForPreTraining(
+        BertConfig(
+            vocab_size=shape.vocab_size, hidden_size=shape.width, num_hidden_layers=shape.layers,
+            num_attention_heads=shape.heads, intermediate_size=shape.inner, hidden_dropout_prob=shape.dropout,
+            attention_probs_dropout_prob=shape.dropout, attn_implementation="sdpa",
+        )
+    )  # fmt: skip
+
+
+class Loop:
+    """transformers in a loop of one's own: padded batches of 128, autocast, AdamW fused, clipping."""
+
+    def __init__(self, shape: bert.Config, compiled: bool, masked: bool = True) -> None:
+        self.shape, self.masked = shape, masked
+        self.model = their_model(shape).to(DEVICE).train()
+        self.optimiser = torch.optim.AdamW(self.model.parameters(), 1e-4, fused=True)
+        self.forward: Callable[..., Tensor] = self._loss
+        if compiled:
+            self.forward = torch.compile(self._loss, backend="inductor" if CUDA else "eager")
+        self.last: Tensor | None = None
+        self.ready = {case: [self._batch(case, seed) for seed in range(4)] for case in ("mixed", "512")}
+
+    def _loss(self, ids: Tensor, mask: Tensor | None, segments: Tensor, labels: Tensor, pairs: Tensor) -> Tensor:
+        with torch.autocast(DEVICE, torch.bfloat16):
+            return self.model(
+                input_ids=ids, attention_mask=mask, token_type_ids=segments, labels=labels, next_sentence_label=pairs
+            ).loss
+
+    def _batch(self, case: str, seed: int) -> tuple[Any, Done]:
+        rows = ROWS if CUDA else 4
+        sizes, random = lengths(case, rows, seed), np.random.default_rng(seed)
+        there = np.arange(512)[None, :] < sizes[:, None]
+        ids = np.where(there, random.integers(5, self.shape.vocab_size, there.shape), 0)
+        labels = np.where(there & (random.random(there.shape) < 0.15), ids, -100)
+        segments = (np.arange(512)[None, :] > sizes[:, None] // 2) & there
+        arrays = (np.where(labels >= 0, 4, ids), there, segments, labels, random.integers(0, 2, rows))
+        tensors = [torch.as_tensor(array.astype(np.int64)).to(DEVICE) for array in arrays]
+        if not self.masked:
+            tensors[1] = None  # type: ignore[call-overload]
+        return tensors, work_of(self.shape, sizes, int((labels >= 0).sum()), True)
+
+    def steps(self, case: str, count: int) -> Done:
+        """Some steps."""
+        done = Done()
+        for at in range(count):
+            tensors, work = self.ready[case][at % 4]
+            self.last = self.forward(*tensors)
+            self.optimiser.zero_grad(set_to_none=True)
+            self.last.backward()
+            torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+            self.optimiser.step()
+            done += work
+        return done
+
+    def checked(self) -> dict[str, Any]:
+        """The last loss."""
+        value = float(self.last.detach()) if self.last is not None else math.nan
+        if not math.isfinite(value):
+            raise AssertionError(f"the loss is {value}")
+        return {"loss_last": value}
+
+
+def trainer(shape: bert.Config, steps: int, workers: int, rows: int) -> dict[str, Any]:
+    """transformers' Trainer as a user calls it: its own masking collator, bf16, loader workers; by the clock on the wall."""
+    from tokenizers import Tokenizer, models
+    from transformers import (
+        DataCollatorForLanguageModeling,
+        PreTrainedTokenizerFast,
+        Trainer,
+        TrainerCallback,
+        TrainingArguments,
+    )
+
+    words = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
+    words |= {f"w{number}": number for number in range(5, shape.vocab_size)}
+    names = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
+    fast = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="[UNK]")), **names)
+    sizes, random = lengths("mixed", steps * rows, 5), np.random.default_rng(5)
+    items = []
+    for size in sizes:
+        ids = random.integers(5, shape.vocab_size, size)
+        ids[0], ids[-1] = 2, 3
+        items.append(
+            {
+                "input_ids": ids.tolist(), "token_type_ids": [0] * (size // 2) + [1] * (size - size // 2),
+                "attention_mask": [1] * int(size), "next_sentence_label": int(random.integers(0, 2)),
+            }
+        )  # fmt: skip
+    warm, clock = max(1, steps // 4), {}
+
+    class Watch(TrainerCallback):
+        """Notes when the warm steps and all steps are over."""
+
+        def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
+            """Called by the Trainer."""
+            if state.global_step in (warm, steps):
+                sync()
+                clock[state.global_step] = time.perf_counter()
+
+    with tempfile.TemporaryDirectory() as folder:
+        wished = {
+            "output_dir": folder, "per_device_train_batch_size": rows, "max_steps": steps, "bf16": CUDA,
+            "dataloader_num_workers": workers, "report_to": [], "save_strategy": "no", "logging_strategy": "no",
+            "learning_rate": 1e-4, "max_grad_norm": 1.0, "disable_tqdm": True, "use_cpu": not CUDA, "seed": 0,
+        }  # fmt: skip
+        known = inspect.signature(TrainingArguments.__init__).parameters
+        Trainer(
+            model=their_model(shape),
+            args=TrainingArguments(**{name: value for name, value in wished.items() if name in known}),
+            train_dataset=items,
+            data_collator=DataCollatorForLanguageModeling(fast, mlm=True, mlm_probability=0.15),
+            callbacks=[Watch()],
+        ).train()
+    counted, seconds = (steps - warm) * rows, clock[steps] - clock[warm]
+    chosen = sizes[: counted if counted < len(sizes) else None]
+    done = work_of(shape, chosen, int(0.15 * chosen.sum()), True)
+    part = float(sizes.mean() * counted / done.tokens)  # which rows came is the sampler's: take the mean
+    return rates(Done(done.tokens * part, done.flops * part, done.worked * part), seconds)
+
+
+# The run ----------------------------------------------------------------------------------------------------------------
+
+
+class Run:
+    """Everything that is measured, and where it is told."""
+
+    def __init__(self, given: argparse.Namespace) -> None:
+        self.given, self.begun = given, time.perf_counter()
+        self.small = given.quick or not CUDA
+        self.found: dict[str, Any] = {
+            "device": torch.cuda.get_device_name() if CUDA else "cpu",
+            "torch": torch.__version__,
+            "jobs": {},
+        }
+        self.ready: dict[str, Any] = {}
+        shape = bert.PRESETS["tiny" if self.small else "base"]
+        self.shape = dataclasses.replace(shape, vocab_size=VOCAB, dropout=0.1)
+        big = 2_048 if self.small else 131_072
+        self.budgets = {"65k": 1_024 if self.small else 65_536, "131k": big}
+        self.tasks = {case: Pairs(case, 80 * big // mean) for case, mean in (("mixed", 185), ("512", 512))}
+
+    def tell(self, name: str, value: Any) -> None:
+        """Keeps it at once."""
+        self.found["jobs"][name] = value
+        self.found["took_s"] = time.perf_counter() - self.begun
+        if self.given.out:
+            self.given.out.write_text(json.dumps(self.found, indent=1, default=str))
+
+    @property
+    def left(self) -> float:
+        """Seconds."""
+        return self.given.seconds - (time.perf_counter() - self.begun)
+
+    def best(self) -> str:
+        """The kernel that was faster so far, of those that are right."""
+        seen = {
+            kernel: self.found["jobs"].get(f"{kernel}-131k", {}).get("mixed", {}).get("tokens_per_s", 0.0)
+            for kernel in ("flash", "triton")
+        }
+        return max(seen, key=seen.__getitem__)
+
+    def prepared(self, name: str, make: Callable[[], Any], cases: tuple[str, ...]) -> None:
+        """Makes a contender, warms it up and measures it once."""
+        started, graphs = time.perf_counter(), num_graphs()
+        contender = make()
+        for case in cases:
+            contender.steps(case, 2)
+        sync()
+        entry: dict[str, Any] = {"warm_s": time.perf_counter() - started, "graphs": num_graphs() - graphs}
+        for case in cases:
+            entry[case] = measured(lambda case=case: contender.steps(case, 2 if self.small else 6))
+        entry |= contender.checked()
+        if CUDA:
+            entry["peak_gb"] = torch.cuda.max_memory_allocated() / 1e9
+            torch.cuda.reset_peak_memory_stats()
+        self.ready[name] = contender, cases, {case: [] for case in cases}
+        self.tell(name, entry)
+
+    def job(self, name: str) -> None:
+        """One job by its name."""
+        words = name.split("-")
+        if words[0] in ("flash", "triton"):
+            shape = dataclasses.replace(self.shape, dropout=0.0 if "d0" in words else 0.1)
+            budget = self.budgets[words[1]]
+            self.prepared(name, lambda: Filbert(shape, words[0], budget, self.tasks), ("mixed", "512"))
+        elif words[0] == "loop":
+            make = lambda: Loop(self.shape, "eager" not in words, "nomask" not in words)  # noqa: E731
+            self.prepared(name, make, ("512",) if "nomask" in words else ("mixed", "512"))
+        elif name == "trainer":
+            self.tell(name, {"mixed": trainer(self.shape, *((4, 1, 4) if self.small else (40, 8, ROWS)))})
+        elif name == "feed":
+            kernel = f"{self.best()}-131k"
+            if kernel not in self.ready:
+                self.job(kernel)
+            count, workers = (3, 1) if self.small else (60, 8)
+            self.tell(name, {"kernel": kernel, **self.ready[kernel][0].fed("mixed", count, workers)})
+        elif words[0] == "builtin":
+            self.prepared(name, lambda: self.builtin(float(words[1])), ("plan",))
+        else:
+            raise ValueError(f"no such job: {name}")
+
+    def builtin(self, dropout: float) -> Filbert:
+        """The built-in model's shape."""
+        shape = bert.Config(
+            vocab_size=BUILTIN_VOCAB, width=384, layers=8, heads=6, inner=1_536, max_length=256, dropout=dropout
+        )
+        if self.small:
+            shape = dataclasses.replace(shape, width=64, layers=2, heads=1, inner=128)
+        budget = self.budgets["131k"]
+        return Filbert(shape, self.best(), budget, {"plan": builtin_task(8 * budget)})
+
+    def rounds(self) -> None:
+        """All that are ready, in turn, while time lasts."""
+        turn = 0
+        while turn < (1 if self.small else 6) and self.ready:
+            for name, (contender, cases, samples) in self.ready.items():
+                for case in cases:
+                    if self.left < 0:
+                        self.found["rounds"] = turn
+                        return
+                    samples[case].append(measured(lambda c=contender, case=case: c.steps(case, 1 if self.small else 3)))
+                    self.found["jobs"][name][f"{case} in rounds"] = {
+                        key: round(statistics.median(s[key] for s in samples[case]), 4)
+                        for key in ("tokens_per_s", "mfu", "mfu_done")
+                    } | {"all": [round(s["tokens_per_s"]) for s in samples[case]]}
+            turn += 1
+            self.found["rounds"] = turn
+            self.tell("rounds", turn)
+
+    def profile(self, path: Path) -> None:
+        """The 25 dearest kernels of our step, mixed and full, as text."""
+        from torch.profiler import ProfilerActivity, profile
+
+        name = next((n for n in (f"{self.best()}-131k", *self.ready) if n in self.ready), None)
+        if name is None:
+            return
+        contender, cases, _ = self.ready[name]
+        texts = []
+        for case in cases:
+            kinds = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if CUDA else [])]
+            with profile(activities=kinds) as seen:
+                contender.steps(case, 2)
+                sync()
+            order = "self_cuda_time_total" if CUDA else "self_cpu_time_total"
+            texts.append(
+                f"{name}, {case}, two steps\n{seen.key_averages().table(sort_by=order, row_limit=25, max_name_column_width=90)}"
+            )
+        path.write_text("\n\n".join(texts))
+
+
+def num_graphs() -> int:
+    """Graphs that were compiled so far."""
+    return int(torch._dynamo.utils.counters["stats"].get("unique_graphs", 0))
+
+
+JOBS = (
+    "flash-131k", "triton-131k", "loop", "trainer", "feed", "builtin-0.1", "triton-131k-d0", "builtin-0.0",
+    "triton-65k", "loop-eager", "flash-65k", "flash-131k-d0", "triton-65k-d0", "flash-65k-d0", "loop-nomask",
+)  # fmt: skip
+
+
+def table(found: dict[str, Any]) -> None:
+    """What was found, in lines."""
+    print(f"{found['device']}, torch {found['torch']}, {found.get('took_s', 0):.0f} s, rounds {found.get('rounds', 0)}")
+    for name, entry in found["jobs"].items():
+        if isinstance(entry, dict) and name != "feed":
+            for case, got in entry.items():
+                if isinstance(got, dict) and "mfu" in got:
+                    more = " ".join(
+                        f"{key} {entry[key]:.3g}" for key in ("warm_s", "graphs", "peak_gb") if key in entry
+                    )
+                    print(
+                        f"{name:16} {case:16} {got['tokens_per_s'] / 1e3:9.1f}k tok/s  MFU {got['mfu']:6.1%}  "
+                        f"done {got['mfu_done']:6.1%}  {'' if 'rounds' in case else more}"
+                    )
+        elif name == "feed" and "lost" in entry:
+            print(
+                f"feed             {entry['with_feed']['tokens_per_s'] / 1e3:.1f}k with workers, "
+                f"{entry['one_batch']['tokens_per_s'] / 1e3:.1f}k on one batch: {entry['lost']:.1%} lost"
+            )
+        elif name != "rounds":
+            print(f"{name:16} {entry if isinstance(entry, str) else json.dumps(entry, default=str)[:300]}")
+
+
+def main() -> None:
+    """Every job in order of importance, then rounds."""
+    words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    words.add_argument("--out", type=Path)
+    words.add_argument("--only", default=",".join(JOBS), help="jobs, with commas, in the order to do them")
+    words.add_argument("--seconds", type=float, default=240.0, help="after which no new job begins")
+    words.add_argument("--profile", type=Path, help="writes a table of kernels there")
+    words.add_argument("--quick", action="store_true", help="tiny sizes, to try the script")
+    given = words.parse_args()
+    if unknown := set(given.only.split(",")) - set(JOBS):
+        words.error(f"no such job: {', '.join(sorted(unknown))}; there are {', '.join(JOBS)}")
+    warnings.filterwarnings("ignore")
+    if not CUDA:
+        torch.set_num_threads(1)
+    torch._dynamo.config.recompile_limit = 64  # all contenders share one forward's code
+    torch._dynamo.config.accumulated_recompile_limit = 256
+    run = Run(given)
+    for name in given.only.split(","):
+        # The last quarter is for the rounds, unless there is but one job.
+        if run.left < (0.25 * given.seconds if run.ready else 0):
+            run.tell(name, "skipped: out of time")
+            continue
+        try:
+            run.job(name)
+        except Exception as error:
+            run.tell(name, f"{type(error).__name__}: {str(error)[:600]}")
+            if CUDA:
+                torch.cuda.empty_cache()
+        print(f"[{time.perf_counter() - run.begun:.0f} s] {name}", file=sys.stderr, flush=True)
+    if given.profile:
+        try:
+            run.profile(given.profile)
+        except Exception as error:
+            run.tell("profile", f"{type(error).__name__}: {str(error)[:300]}")
+    try:
+        run.rounds()
+    except Exception as error:
+        run.tell("rounds", f"{type(error).__name__}: {str(error)[:600]}")
+    run.tell("end", {"seconds": time.perf_counter() - run.begun})
+    table(run.found)
+
+
+if __name__ == "__main__":
+    main()

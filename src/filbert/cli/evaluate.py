@@ -1,0 +1,43 @@
+"""filbert evaluate: a fine-tuned model folder and labelled data in, its metrics with intervals and a baseline out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from filbert.cli.doctor import _roles
+from filbert.cli.shared import encoding_option, json_option, result, table
+
+SHOWN = 30  # labels in the table for people; --json has all
+
+
+@click.command("evaluate")
+@click.argument("model")
+@click.option("--data", "-d", required=True, help="Labelled file: CSV, TSV, JSONL, Parquet; .gz .xz .zst.")
+@click.option("--columns", metavar="ROLE=NAME,…", help="Which column is what, e.g. text=review,label=2.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
+@encoding_option
+@json_option
+def command(model: str, data: str, columns: str | None, device: str, encoding: str, as_json: bool) -> None:
+    """Measure a fine-tuned model on labelled data; MODEL is a model folder or a run."""
+    from filbert import run
+
+    told = run.evaluate(model, data, columns=_roles(columns), encoding=encoding, device=device)
+    if as_json:
+        result(told)
+        return
+    for name in ("accuracy", "f1"):
+        low, high = told["intervals"][name]
+        click.echo(f"{name:<8} {told[name]:.4f}  (95 %: {low:.4f} to {high:.4f})")
+    click.echo(f"{'majority':<8} {told['majority_accuracy']:.4f}  (always the most frequent label)")
+    click.echo(_labels(told))
+
+
+def _labels(told: dict[str, Any]) -> str:
+    rows = [("label", "precision", "recall", "f1", "texts")]
+    for label, own in list(told["labels"].items())[:SHOWN]:
+        numbers = [f"{own[name]:.3f}" for name in ("precision", "recall", "f1")]
+        rows.append((label, *numbers, f"{int(own['support']):,}"))
+    more = len(told["labels"]) - SHOWN
+    return table(rows) + (f"\n… and {more} more labels" if more > 0 else "")

@@ -1,0 +1,49 @@
+"""filbert finetune: a pretrained model folder and labelled data in, a run folder with a model for the task out."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import click
+
+from filbert.cli.doctor import _roles
+from filbert.cli.shared import encoding_option, json_option, result
+
+TASKS = ("classify",)
+
+
+@click.command("finetune")
+@click.argument("task", type=click.Choice(TASKS))
+@click.option("--train", required=True, help="Labelled file to learn from: CSV, TSV, JSONL, Parquet; .gz .xz .zst.")
+@click.option("--dev", help="Labelled file that says after each epoch how good the model is; the best state is kept.")
+@click.option("--model", required=True, help="Folder or run whose weights and vocabulary it begins with.")
+@click.option("-o", "--out", required=True, help="Run folder to write.")
+@click.option("--epochs", type=click.FloatRange(0, min_open=True), help="Passes over the data.  [default: 3]")
+@click.option("--columns", metavar="ROLE=NAME,…", help="Which column is what, e.g. text=review,label=2.")
+@click.option("--set", "settings", multiple=True, help="Any field of the recipe, e.g. train.learning_rate=1e-4.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of everything random.")
+@click.option("--resume", is_flag=True, help="Go on from the last checkpoint in OUT.")
+@click.option("--force", is_flag=True, help="Resume even if the recipe or the data changed.")
+@encoding_option
+@json_option
+def command(task: str, train: str, model: str, out: str, as_json: bool, **options: Any) -> None:
+    """Train a model for a task on labelled data.
+
+    Texts longer than task.max_length are read whole, in overlapping windows.
+    """
+    from filbert import run
+
+    begun = time.monotonic()
+    columns = _roles(options.pop("columns"))
+    finished = run.finetune(task, train, model, out, columns=columns, **options)
+    if not run.is_first():
+        return
+    state, took = finished.outcome.state, time.monotonic() - begun
+    best = {name: value for name, value in finished.best.items() if name != "step"}
+    if as_json:
+        told = {"out": out, "steps": state.step, "seconds": round(took, 1), "labels": len(finished.labels)}
+        result({**told, "best_step": finished.best.get("step"), "held": best})
+        return
+    numbers = f" Best at step {finished.best['step']:,}: accuracy {best['accuracy']:.4f}." if best else ""
+    click.echo(f"{out}/model: {len(finished.labels)} labels, {state.step:,} steps in {took:.0f} s.{numbers}")

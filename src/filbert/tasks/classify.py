@@ -1,0 +1,290 @@
+"""One label for a text: labelled texts in, packed batches and the loss of a label head out, or scores for each label.
+
+A text longer than `max_length` is read in overlapping windows, and its windows make one decision: their vectors are
+averaged, each weighing as many tokens as it owns, before the head sees them. `pool="cls"` is the published way (the
+pooler's tanh of [CLS], dropout, a linear head; Devlin et al. 2019, §4.1), `pool="mean"` the mean of all token vectors.
+
+Legend: T tokens of the row, B sequences (windows), N texts, D width, L labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from filbert.core.errors import InputError, did_you_mean, one_of
+from filbert.core.protocols import Batch, Item, Term
+from filbert.core.records import Encoding, Example, Ints, Packed
+from filbert.text.tokenizer import Tokenizer
+from filbert.text.windows import windows
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+POOLS = ("mean", "cls")
+NOTHING = -100  # the label of a text whose label is not known
+SPECIALS = 2  # [CLS] and [SEP], in every window
+
+Places = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """How texts are read and what is asked of the scores."""
+
+    max_length: int = 128
+    pool: str = "mean"
+    label_smoothing: float = 0.0
+    consistency: float = 0.0  # weight of R-Drop: two runs with other dropout should agree (Liang et al. 2021)
+    overlap: int = 64  # tokens that two windows share; at most half of one
+
+    def __post_init__(self) -> None:
+        if type(self.max_length) is not int or self.max_length < 8:
+            raise InputError(f"task.max_length is {self.max_length!r}, but must be a whole number of 8 or more.")
+        if self.pool not in POOLS:
+            raise one_of("task.pool", self.pool, POOLS)
+        if not 0 <= self.label_smoothing < 1:
+            raise InputError(f"task.label_smoothing is {self.label_smoothing!r}, but must be from 0 up to 1.")
+        if not 0 <= self.consistency <= 100:
+            raise InputError(f"task.consistency is {self.consistency!r}, but must be from 0 to 100.")
+        if type(self.overlap) is not int or self.overlap < 0:
+            raise InputError(f"task.overlap is {self.overlap!r}, but must be a whole number of 0 or more.")
+
+
+@dataclass(frozen=True, slots=True)
+class Cuts:
+    """All windows of all texts in order: text i has windows edges[i]:edges[i+1], each a stretch of one token array."""
+
+    edges: Places  # [N+1]
+    first: Places  # [B] its first token, of all texts laid end to end
+    end: Places  # [B]
+    own_first: Places  # [B] of these tokens own_first:own_end it answers for
+    own_end: Places  # [B]
+
+    @property
+    def lengths(self) -> Places:
+        """[B] tokens of each window as the model reads it."""
+        return self.end - self.first + SPECIALS
+
+    @property
+    def shares(self) -> npt.NDArray[np.float64]:
+        """[B] how much each window counts among those of its text."""
+        owned = np.maximum(self.own_end - self.own_first, 1).astype(np.float64)  # an empty text has one empty window
+        if len(owned) == len(self.edges) - 1:
+            return np.ones(len(owned))
+        totals = np.add.reduceat(owned, self.edges[:-1]) if len(owned) else owned
+        shares: npt.NDArray[np.float64] = owned / np.repeat(totals, np.diff(self.edges))
+        return shares
+
+
+def cuts(boundaries: npt.NDArray[Any], max_length: int, overlap: int) -> Cuts:
+    """The windows of texts whose tokens lie end to end, text i at boundaries[i]:boundaries[i+1]."""
+    bounds = np.asarray(boundaries, dtype=np.int64)
+    sizes, room = np.diff(bounds), max_length - SPECIALS
+    long = np.flatnonzero(sizes > room)
+    found = {int(index): windows(int(sizes[index]), room, min(overlap, room // 2)) for index in long}
+    counts = np.ones(len(sizes), dtype=np.int64)
+    counts[long] = [len(found[int(index)]) for index in long]
+    edges = np.concatenate(([0], np.cumsum(counts)))
+    columns = [np.repeat(bounds[:-1], counts), np.repeat(bounds[1:], counts)] * 2
+    columns = [column.copy() for column in columns]
+    for index, cut in found.items():
+        rows = np.array([(w.start, w.end, w.own_start, w.own_end) for w in cut], dtype=np.int64) + bounds[index]
+        for column, values in zip(columns, rows.T, strict=True):
+            column[edges[index] : edges[index + 1]] = values
+    return Cuts(edges, *columns)
+
+
+class Task:
+    """Classification of texts by the labels given; a text without a label can be scored, not learnt from."""
+
+    parts: tuple[str, ...]  # of a model that can be trained by it
+
+    def __init__(
+        self, examples: Sequence[Example], labels: Sequence[str], tokenizer: Tokenizer, config: Config
+    ) -> None:
+        self.labels, self.tokenizer, self.config = tuple(labels), tokenizer, config
+        self.parts = ("pooler", "labels") if config.pool == "cls" else ("labels",)
+        self.gold = golds(examples, self.labels)
+        pieces = tokenizer.pieces([example.texts[0] for example in examples])
+        self.ids = np.asarray(pieces.ids, dtype=np.int32)
+        self.cuts = cuts(pieces.boundaries, config.max_length, config.overlap)
+        self.shares = self.cuts.shares
+        self.window_tokens = self.cuts.lengths
+        totals = np.concatenate(([0], np.cumsum(self.window_tokens)))
+        self.num_tokens: Places = np.diff(totals[self.cuts.edges])  # [N] of each text, all its windows together
+
+    def __len__(self) -> int:
+        return len(self.gold)
+
+    def lengths(self, epoch: int) -> Places:
+        """[N] tokens of each item; every epoch has the same."""
+        return self.num_tokens
+
+    def item(self, index: int, epoch: int) -> Item:
+        """The windows of one text and its label."""
+        batch = self.batch((epoch, np.array([index])))
+        edges, ids = batch.packed.boundaries, batch.packed.ids
+        rows = [ids[start : edges[np.searchsorted(edges, start, side="right")]] for start in batch.starts]
+        return Item(tuple(_encoding(row) for row in rows), batch.targets)
+
+    def batch(self, orders: tuple[int, Places], budget: int | None = None) -> Batch:
+        """The texts' windows packed by length; with `budget` the row is filled up to it."""
+        _, texts = orders
+        first = self.cuts.edges[texts]
+        counts = self.cuts.edges[texts + 1] - first
+        chosen = _ranges(first, counts)
+        lengths = self.window_tokens[chosen]
+        order = np.argsort(lengths, kind="stable")
+        packed = self._laid_out(chosen[order], lengths[order], budget)
+        starts = np.empty(len(order), dtype=np.int64)
+        starts[order] = packed.boundaries[: len(order)]
+        begin = self.cuts.first[chosen] - 1  # the place of [CLS], so that own places count from it
+        owned = np.stack((self.cuts.own_first[chosen] - begin, self.cuts.own_end[chosen] - begin), axis=1)
+        targets = {
+            "label": self.gold[texts],
+            "num_windows": counts,
+            "shares": self.shares[chosen].astype(np.float32),
+            "owned": owned,
+        }
+        return Batch(packed, starts, np.repeat(np.arange(len(texts)), counts), targets)
+
+    def _laid_out(self, chosen: Places, lengths: Places, budget: int | None) -> Packed:
+        """[CLS] tokens [SEP] of each window in one row."""
+        edges = np.concatenate(([0], np.cumsum(lengths)))
+        total, sizes = int(edges[-1]), lengths.tolist()
+        places = np.arange(total) - np.repeat(edges[:-1], lengths)
+        inside = np.ones(total, dtype=bool)
+        inside[edges[:-1]] = inside[edges[1:] - 1] = False
+        ids = np.full(total, self.tokenizer.sep_id, dtype=np.int32)
+        ids[edges[:-1]] = self.tokenizer.cls_id
+        sources = places + np.repeat(self.cuts.first[chosen] - 1, lengths)
+        ids[inside] = self.ids[sources[inside]]
+        longest = max(sizes, default=0)
+        if budget is not None and total < budget:  # a text of many windows may have more: nothing is cut
+            longest = max(longest, self.config.max_length)
+            fill = [longest] * ((budget - total) // longest)
+            fill += [rest] if (rest := (budget - total) % longest) else []
+            ids = np.pad(ids, (0, budget - total), constant_values=self.tokenizer.pad_id)
+            places = np.concatenate([places, *(np.arange(size) for size in fill)])
+            sizes += fill
+            edges = np.concatenate(([0], np.cumsum(sizes)))
+        return Packed(
+            ids=ids,
+            positions=places.astype(np.int32),
+            segments=np.zeros(len(ids), dtype=np.int32),
+            boundaries=edges.astype(np.int32),
+            lengths=tuple(sizes),
+            max_len=longest,
+        )
+
+    def counts(self, batch: Batch) -> Mapping[str, int]:
+        """How many texts each loss sums over."""
+        known = int((batch.targets["label"] != NOTHING).sum())
+        return {"label_loss": known} | ({"consistency_loss": known} if self.config.consistency else {})
+
+    def loss(self, model: Any, batch: Batch) -> Mapping[str, Term]:
+        """The cross-entropy of the right labels; smoothed, and with R-Drop, only while the model trains."""
+        import torch
+        import torch.nn.functional as F
+
+        gold = batch.targets["label"]
+        smoothing = self.config.label_smoothing if model.training else 0.0
+        known = gold != NOTHING
+        count = known.sum()
+
+        def answered(scores_NL: Tensor) -> Tensor:
+            return F.cross_entropy(scores_NL, gold, ignore_index=NOTHING, reduction="sum", label_smoothing=smoothing)
+
+        scores_NL = self.scores(model, batch)
+        right = ((scores_NL.detach().argmax(-1) == gold) & known).sum()
+        terms = {"label_loss": Term(answered(scores_NL), count), "accuracy": Term(right, count)}
+        if self.config.consistency and model.training:
+            again_NL = self.scores(model, batch)
+            one, two = scores_NL.log_softmax(-1), again_NL.log_softmax(-1)
+            # ½(KL(p‖q) + KL(q‖p)) = ½ Σ (p - q)(log p - log q)
+            apart = 0.5 * torch.where(known, ((one.exp() - two.exp()) * (one - two)).sum(-1), 0.0).sum()
+            terms["label_loss"] = Term(0.5 * (terms["label_loss"].total + answered(again_NL)), count)
+            terms["consistency_loss"] = Term(self.config.consistency * apart, count)
+        return terms
+
+    def scores(self, model: Any, batch: Batch) -> Tensor:
+        """The head's raw scores, [N, L] in float32: the same in training, evaluation and prediction."""
+        import torch.nn.functional as F
+
+        head = model.heads["labels"]
+        text_ND = F.dropout(self.vectors(model, batch), model.config.dropout, model.training)
+        return head(text_ND.to(head.weight.dtype)).float()  # type: ignore[no-any-return]
+
+    def vectors(self, model: Any, batch: Batch) -> Tensor:
+        """One vector for each text, [N, D] in float32."""
+        import torch
+
+        several = len(batch.starts) != len(batch.targets["label"])
+        if self.config.pool == "cls":
+            window_BD = model.pooled(model(batch.packed, batch.starts)).float()
+        else:
+            window_BD = _means(model(batch.packed).float(), batch, several)
+        if not several:
+            return window_BD  # type: ignore[no-any-return]
+        weighed_BD = window_BD * batch.targets["shares"][:, None]
+        return torch.segment_reduce(weighed_BD, "sum", lengths=batch.targets["num_windows"], unsafe=True)
+
+
+def _means(hidden_TD: Tensor, batch: Batch, several: bool) -> Tensor:
+    """The mean of each window's vectors, [B, D]: [CLS], [SEP] and, of several windows, the tokens that each owns."""
+    import torch
+
+    edges = batch.packed.boundaries.long()
+    lengths = edges.diff()
+    places = torch.searchsorted(edges[:-1].contiguous(), batch.starts.contiguous())  # of our windows, in the row
+    sums_BD = hidden_TD
+    counts = lengths[places]
+    if several:
+        own = torch.zeros(len(lengths), 2, dtype=torch.long, device=edges.device)
+        own[places] = batch.targets["owned"].long()
+        own_TX = own.repeat_interleave(lengths, dim=0, output_size=len(hidden_TD))
+        position = batch.packed.positions
+        last = (lengths - 1).repeat_interleave(lengths, output_size=len(hidden_TD))
+        counted = (position == 0) | (position == last) | ((position >= own_TX[:, 0]) & (position < own_TX[:, 1]))
+        sums_BD = hidden_TD * counted[:, None]
+        counts = own[places, 1] - own[places, 0] + SPECIALS
+    sums_BD = torch.segment_reduce(sums_BD, "sum", lengths=lengths, unsafe=True)
+    means_BD: Tensor = sums_BD[places] / counts[:, None]
+    return means_BD
+
+
+def golds(examples: Sequence[Example], labels: Sequence[str]) -> Places:
+    """[N] the place of each example's label among the labels; one that is not there is named with its file and line."""
+    places: dict[str | None, int] = {label: place for place, label in enumerate(labels)}
+    places[None] = NOTHING
+    found = np.fromiter((places.get(example.gold, NOTHING - 1) for example in examples), dtype=np.int64)
+    for index in np.flatnonzero(found < NOTHING)[:1]:
+        wrong = examples[int(index)]
+        where = f"{wrong.source} line {wrong.line}" if wrong.source else f"example {int(index)}"
+        shown = ", ".join(labels[:10]) + (" …" if len(labels) > 10 else "")
+        raise InputError(
+            f"{where}: the label {wrong.gold!r} is not one of the {len(labels)} that the model knows ({shown}); "
+            f"correct it or train with it.{did_you_mean(str(wrong.gold), labels)}"
+        )
+    return found
+
+
+def _ranges(first: Places, counts: Places) -> Places:
+    """first[0], first[0]+1, … counts[0] of them, then those of first[1], and so on."""
+    if len(counts) == int(counts.sum()):
+        return first
+    ends = np.cumsum(counts)
+    found: Places = np.arange(int(ends[-1])) + np.repeat(first - (ends - counts), counts)
+    return found
+
+
+def _encoding(ids: Ints) -> Encoding:
+    nowhere = np.zeros_like(ids)
+    parts = nowhere.copy()
+    parts[[0, -1]] = -1
+    return Encoding(ids, nowhere, parts, nowhere, nowhere)

@@ -1,0 +1,127 @@
+"""What a run will come to: the size of a model, the tokens it will see and its text in; the held-out loss out.
+
+The loss of predicting masked words is forecast as a share of the text's own word entropy H, which is the loss of a
+model that knows nothing but how frequent each token is. A model of N weights in its layers that sees D tokens reaches
+
+    x = floor + size / N^size_power + data / D^data_power,    share = x / (1 + x^knee)^(1/knee)
+
+the law of Hoffmann et al. 2022 (equation 2), bent so that it never exceeds 1: a short run first learns the frequencies.
+Text that is read again counts less and less (Muennighoff et al. 2023, equation 5). `benchmarks/forecast.py` fits the
+constants to the logs of runs; experiments/2026-11-16-forecast.md says which.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from filbert.data.stretches import Text
+from filbert.models import bert
+
+ENTROPY_TOKENS = 2**22  # looked at for the entropy of a text
+AGAIN = 15.4  # how many times a text may be read again before that is worth 1 - 1/e of all there is to gain
+
+
+@dataclass(frozen=True, slots=True)
+class Law:
+    """The constants; N and D are in millions."""
+
+    floor: float = 0.22
+    size: float = 0.12
+    size_power: float = 0.30
+    data: float = 0.75
+    data_power: float = 0.28
+    knee: float = 8.0
+    accuracy: tuple[float, float] = (1.0, 1.0)  # share of masked words right = first · (1 - share of H)^second
+    spread: float = 0.08  # most runs end within this share of the forecast
+
+
+LAW = Law()
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The loss on held-out masked words, the range it is likely in, and the share of them that will be right."""
+
+    loss: float
+    low: float
+    high: float
+    accuracy: float
+    entropy: float  # these three: what it rests on besides the tokens
+    weights: int
+    unique: int
+
+    def __str__(self) -> str:
+        return (
+            f"held-out masked loss about {self.loss:.2f}, likely {self.low:.2f} to {self.high:.2f} "
+            f"(masked words right about {self.accuracy:.0%})"
+        )
+
+    def error(self, loss: float) -> float:
+        """How far off it was, as a share of what came."""
+        return abs(self.loss - loss) / max(loss, 1e-9)
+
+    def verdict(self, loss: float | None) -> str:
+        """The sentence at the end of a run; None where too few documents were held back to measure it."""
+        if loss is None:
+            return f"forecast {self.loss:.2f}; what it came to is not known, for too few documents were held back."
+        inside = "within" if self.low <= loss <= self.high else "outside"
+        return f"forecast {self.loss:.2f}, came to {loss:.2f}: {self.error(loss):.0%} off, {inside} the likely range."
+
+
+def share(weights: float, tokens: float, unique: float, law: Law = LAW) -> float:
+    """The loss as a share of the entropy."""
+    millions = worth(tokens, unique) / 1e6
+    x = law.floor + law.size / (weights / 1e6) ** law.size_power + law.data / max(millions, 1e-6) ** law.data_power
+    return float(x / (1 + x**law.knee) ** (1 / law.knee))
+
+
+def worth(tokens: float, unique: float) -> float:
+    """How many tokens of new text the tokens seen are worth where only so many differ."""
+    if tokens <= unique:
+        return tokens
+    again = tokens / unique - 1
+    return unique + unique * AGAIN * (1 - math.exp(-again / AGAIN))
+
+
+def forecast(entropy: float, weights: int, tokens: float, unique: int, law: Law = LAW) -> Forecast:
+    """For a model of so many weights in its layers that sees so many tokens of a text with so many different ones."""
+    part = share(weights, tokens, unique, law)
+    loss = entropy * part
+    low, high = loss * (1 - law.spread), loss * (1 + law.spread)
+    return Forecast(loss, low, high, accuracy(part, law), entropy, weights, unique)
+
+
+def accuracy(part: float, law: Law = LAW) -> float:
+    """The share of masked words that is right where the loss is that part of the entropy."""
+    first, second = law.accuracy
+    return float(min(1.0, first * max(0.0, 1 - part) ** second))
+
+
+def entropy(shards: Sequence[Text], vocab_size: int) -> float:
+    """Of the tokens' frequencies, in nats; looked up in stretches from all shards."""
+    counts = np.zeros(vocab_size, dtype=np.int64)
+    each = -(-ENTROPY_TOKENS // max(1, len(shards)))
+    for shard in shards:
+        counts += np.bincount(np.asarray(shard.ids[:each], dtype=np.int64), minlength=vocab_size)
+    seen = counts[counts > 0] / max(1, counts.sum())
+    return float(-(seen * np.log(seen)).sum())
+
+
+# The size of a model -------------------------------------------------------------------------------------------------
+
+
+def weights(config: bert.Config) -> int:
+    """In the matrices of its layers: N."""
+    shapes = bert.shapes(config)
+    return sum(math.prod(shape) for name, shape in shapes.items() if name.startswith("layers.") and len(shape) == 2)
+
+
+def flops(config: bert.Config, task: Any) -> float:
+    """Of one training step for each token: 6 for each weight it meets, attention, and the head on masked tokens."""
+    head = task.mask_prob * (config.width**2 + config.vocab_size * config.width)
+    return 6 * (weights(config) + head) + 12 * config.layers * config.width * task.max_length / 2

@@ -1,0 +1,387 @@
+"""Classification: packed as one by one, windows as one decision, folders as transformers has them, runs that resume."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from filbert import run
+from filbert.artefact import folder as folders
+from filbert.cli.main import main
+from filbert.core.errors import InputError
+from filbert.core.records import Example
+from filbert.data.packing import collate
+from filbert.decode.labels import predictions
+from filbert.models import bert
+from filbert.tasks import classify
+from filbert.text.tokenizer import Tokenizer
+from filbert.text.windows import encode_windows, merge_scores
+from filbert.train import loop, machine
+from filbert.train.step import on_device
+
+LABELS = ("rail", "sea", "sky")
+THREADS = "machine.threads=1"
+WORDS = {"rail": "the train leaves the station", "sea": "a ship on the water", "sky": "clouds and the wind"}
+
+
+def made(count: int = 8, long: bool = False) -> list[Example]:
+    random = np.random.default_rng(0)
+    found = []
+    for index in range(count):
+        label = LABELS[index % 3]
+        words = WORDS[label].split()
+        length = int(random.integers(1, 12)) * (9 if long and index % 2 else 1)
+        text = " ".join([words[1], *random.choice(words, length)])
+        found.append(Example((text,), label, index, "train.tsv", index + 1))
+    return found
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def tokenizer(tiny_folder: Path) -> Tokenizer:
+    return Tokenizer.load(tiny_folder)
+
+
+def model_for(task: classify.Task, tokenizer: Tokenizer, dropout: float = 0.0) -> bert.Bert:
+    torch.manual_seed(0)
+    shape = {"width": 32, "layers": 2, "heads": 2, "inner": 64, "max_length": 64, "dropout": dropout}
+    model = bert.Bert(bert.Config(vocab_size=tokenizer.vocab_size, **shape), task.parts, len(task.labels))
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn_like(weight) * 0.1)
+    return model.eval()
+
+
+def scores(task: classify.Task, model: bert.Bert, indices: list[int]) -> torch.Tensor:
+    with torch.inference_mode():
+        return task.scores(model, on_device(task.batch((0, np.array(indices))), "cpu"))
+
+
+def file_of(path: Path, examples: list[Example]) -> Path:
+    path.write_text("".join(f"{e.texts[0]}\t{e.gold}\n" for e in examples), encoding="utf-8")
+    return path
+
+
+# The task -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("pool", classify.POOLS)
+def test_packed_equals_one_by_one(tokenizer: Tokenizer, pool: str) -> None:
+    config = classify.Config(max_length=16, overlap=4, pool=pool)
+    task = classify.Task(made(12, long=True), LABELS, tokenizer, config)
+    assert len(task.cuts.first) > len(task) + 4  # some texts have several windows
+    model = model_for(task, tokenizer)
+    together = scores(task, model, list(range(12)))
+    alone = torch.cat([scores(task, model, [index]) for index in range(12)])
+    assert torch.allclose(together, alone, atol=1e-5)
+    collated = on_device(collate([task.item(index, 0) for index in range(12)]), "cpu")
+    filled = on_device(task.batch((0, np.arange(12)), 2_048), "cpu")
+    assert filled.packed.num_tokens == 2_048
+    with torch.inference_mode():
+        assert torch.allclose(task.scores(model, collated), together, atol=1e-5)
+        assert torch.allclose(task.scores(model, filled), together, atol=1e-5)
+
+
+def test_windows_are_those_of_the_one_rule(tokenizer: Tokenizer) -> None:
+    examples = made(6, long=True)
+    task = classify.Task(examples, LABELS, tokenizer, classify.Config(max_length=16, overlap=4))
+    for index, example in enumerate(examples):
+        wanted = encode_windows(tokenizer, example.texts[0], None, 16, 4)
+        item = task.item(index, 0)
+        assert [s.ids.tolist() for s in item.sequences] == [w.ids.tolist() for w in wanted]
+        owned = [np.flatnonzero(w.owned) for w in wanted]
+        assert item.targets["owned"].tolist() == [[places[0], places[-1] + 1] for places in owned]
+    assert task.lengths(0).tolist() == [sum(len(s) for s in task.item(i, 0).sequences) for i in range(6)]
+
+
+def test_windows_of_a_text_are_one_decision(tokenizer: Tokenizer) -> None:
+    """cls: the mean of the windows' scores by what each owns; mean: the head on the very vector that embed gives."""
+    from filbert.infer.model import OVERLAP, Model
+
+    examples = made(6, long=True)
+    for pool in classify.POOLS:
+        task = classify.Task(examples, LABELS, tokenizer, classify.Config(max_length=64, overlap=OVERLAP, pool=pool))
+        assert len(task.cuts.first) > len(task)
+        model = model_for(task, tokenizer)
+        found = scores(task, model, list(range(6))).numpy()
+        head = model.heads["labels"]
+        if pool == "mean":
+            loaded = folders.Loaded(
+                folder=Path(), model=model, kind="bert", labels=[], problem_type=None, fields={}, notes=[]
+            )
+            vectors = torch.as_tensor(Model(loaded, tokenizer).embed([e.texts[0] for e in examples], pool="mean"))
+            assert np.allclose(head(vectors).detach().numpy(), found, atol=1e-5)
+            continue
+        for example, row in zip(examples, found, strict=True):
+            windows = encode_windows(tokenizer, example.texts[0], None, 64, OVERLAP)
+            each = [classify.Task([example], LABELS, tokenizer, task.config).item(0, 0)]
+            batch = on_device(collate(each), "cpu")
+            with torch.inference_mode():
+                window_scores = head(model.pooled(model(batch.packed, batch.starts))).numpy()
+            assert np.allclose(merge_scores(windows, window_scores), row, atol=1e-5)
+
+
+@pytest.mark.parametrize("pool", classify.POOLS)
+def test_eight_examples_are_learnt(tokenizer: Tokenizer, pool: str) -> None:
+    config = classify.Config(max_length=16, overlap=4, pool=pool, label_smoothing=0.05, consistency=0.5)
+    task = classify.Task(made(long=True), LABELS, tokenizer, config)
+    model = model_for(task, tokenizer, dropout=0.1)
+    seen: list[Mapping[str, Any]] = []
+    one = machine.Config(threads=1)
+    loop.fit(model, task, loop.Config(steps=40, learning_rate=5e-3, batch_tokens=256), seen.append, machine=one)
+    assert seen[-1]["consistency_loss"] > 0
+    assert seen[-1]["loss"] < seen[0]["loss"] / 2
+    assert scores(task, model, list(range(8))).argmax(-1).tolist() == task.gold.tolist()
+
+
+def test_every_parameter_learns_and_a_part_changes_nothing(tokenizer: Tokenizer) -> None:
+    task = classify.Task(made(9), LABELS, tokenizer, classify.Config(max_length=32, pool="cls"))
+    model = model_for(task, tokenizer).train()
+    whole = task.loss(model, on_device(task.batch((0, np.arange(9))), "cpu"))
+    whole["label_loss"].total.backward()
+    assert all(p.grad is not None for p in model.parameters())
+    with torch.no_grad():
+        batches = [on_device(task.batch((0, np.arange(a, b))), "cpu") for a, b in ((0, 4), (4, 9), (0, 9))]
+        first, second, both = (float(task.loss(model, batch)["label_loss"].total) for batch in batches)
+    assert first + second == pytest.approx(both, rel=1e-5)
+    assert task.counts(task.batch((0, np.arange(9)))) == {"label_loss": 9}
+
+
+def test_smoothing_is_for_training_only(tokenizer: Tokenizer) -> None:
+    plain, smooth = (
+        classify.Task(made(), LABELS, tokenizer, classify.Config(max_length=32, label_smoothing=share))
+        for share in (0.0, 0.3)
+    )
+    model = model_for(plain, tokenizer)
+    batch = on_device(plain.batch((0, np.arange(8))), "cpu")
+
+    def loss(task: classify.Task) -> float:
+        return float(task.loss(model, batch)["label_loss"].total.detach())
+
+    assert loss(plain) == loss(smooth)
+    model.train()
+    assert loss(plain) != loss(smooth)
+
+
+def test_an_empty_text_and_an_unknown_label_can_be_scored(tokenizer: Tokenizer) -> None:
+    task = classify.Task([Example(("",)), Example(("a train",))], LABELS, tokenizer, classify.Config(max_length=16))
+    assert task.gold.tolist() == [classify.NOTHING] * 2
+    found = predictions(scores(task, model_for(task, tokenizer), [0, 1]).numpy(), LABELS)
+    assert all(p.label in LABELS and sum(p.scores.values()) == pytest.approx(1) for p in found)
+    assert found[0].coverage == 1.0
+    assert next(iter(found[0].scores)) == found[0].label
+
+
+def test_a_label_that_is_not_known_is_named_with_its_line(tokenizer: Tokenizer) -> None:
+    wrong = [*made(2), Example(("x",), "seas", 2, "dev.tsv", 17)]
+    with pytest.raises(InputError, match=r"dev\.tsv line 17: the label 'seas' is not one of .*Did you mean 'sea'"):
+        classify.Task(wrong, LABELS, tokenizer, classify.Config())
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"max_length": 3}, {"pool": "max"}, {"label_smoothing": 1.0}, {"consistency": -1.0}, {"overlap": -1}]
+)
+def test_a_wrong_field_is_named(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=next(iter(wrong))):
+        classify.Config(**wrong)
+
+
+# Folders --------------------------------------------------------------------------------------------------------------
+
+
+def test_a_cls_folder_is_a_transformers_classifier(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    task = classify.Task(made(), LABELS, tokenizer, classify.Config(max_length=32, pool="cls"))
+    model = model_for(task, tokenizer)
+    folders.save(tmp_path / "model", model, tokenizer, labels=LABELS)
+    theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").eval()
+    assert type(theirs).__name__ == "BertForSequenceClassification"
+    assert theirs.config.id2label == dict(enumerate(LABELS))
+    for index in range(8):
+        ids = torch.as_tensor(task.item(index, 0).sequences[0].ids)[None].long()
+        with torch.inference_mode():
+            assert torch.allclose(theirs(ids).logits, scores(task, model, [index]), atol=1e-5)
+
+
+def test_a_mean_folder_is_never_taken_for_another_head(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    task = classify.Task(made(), LABELS, tokenizer, classify.Config(max_length=32))
+    model = model_for(task, tokenizer)
+    folders.save(tmp_path / "model", model, tokenizer, labels=LABELS)
+    again = folders.load(tmp_path / "model")
+    assert again.model.parts == ("labels",)
+    assert again.labels == list(LABELS)
+    assert torch.equal(scores(task, again.model, [0, 1, 2]), scores(task, model, [0, 1, 2]))
+    for kind in ("AutoModelForSequenceClassification", "AutoModelForTokenClassification"):
+        _, info = getattr(transformers, kind).from_pretrained(tmp_path / "model", output_loading_info=True)
+        assert {"classifier.weight", "classifier.bias"} <= set(info["missing_keys"])  # it says so, and starts afresh
+    encoder = transformers.AutoModel.from_pretrained(tmp_path / "model").eval()
+    batch = on_device(task.batch((0, np.array([0]))), "cpu")
+    with torch.inference_mode():
+        assert torch.allclose(encoder(batch.packed.ids[None]).last_hidden_state[0], model(batch.packed), atol=1e-5)
+
+
+# Runs -----------------------------------------------------------------------------------------------------------------
+
+
+class Killed(Exception):
+    pass
+
+
+class Stops(loop.Deaf):
+    """Ends the run at a step, as if the machine had failed."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def step(self, entry: Mapping[str, Any]) -> None:
+        if entry["step"] == self.at:
+            raise Killed
+
+
+def test_a_run_that_is_killed_and_resumed_has_the_same_weights(tiny_folder: Path, tmp_path: Path) -> None:
+    words = ["train.batch_tokens=64", "train.checkpoint_every=4", "model.dropout=0.1", "task.consistency=0.5", THREADS]
+    data = {"dev": made(9), "settings": words, "epochs": 5, "seed": 3}
+
+    def finetuned(out: str, **more: Any) -> run.Finetuned:
+        return run.finetune("classify", made(24), tiny_folder, tmp_path / out, **data, **more)
+
+    whole = finetuned("whole", told=loop.Deaf())
+    with pytest.raises(Killed):
+        finetuned("cut", told=Stops(whole.outcome.state.step // 2 + 1))
+    with pytest.raises(InputError, match="go on with --resume"):
+        finetuned("cut", told=loop.Deaf())
+    with pytest.raises(InputError, match="another train"):
+        run.finetune("classify", made(24), tiny_folder, tmp_path / "cut", resume=True, **{**data, "seed": 4})
+    with pytest.raises(InputError, match="another data"):
+        run.finetune("classify", made(21), tiny_folder, tmp_path / "cut", resume=True,
+                     **{**data, "settings": [*words, f"train.steps={whole.outcome.state.step}"]})  # fmt: skip
+    resumed = finetuned("cut", told=loop.Deaf(), resume=True)
+    assert resumed.best == whole.best
+    one, two = (tmp_path / out / "model" / "model.safetensors" for out in ("whole", "cut"))
+    assert one.read_bytes() == two.read_bytes()
+
+
+def test_the_best_state_is_what_is_kept(tiny_folder: Path, tmp_path: Path) -> None:
+    dev = made(12)
+    words = ["train.batch_tokens=64", "train.learning_rate=0.02", THREADS]
+    done = run.finetune("classify", made(24), tiny_folder, tmp_path, dev=dev, settings=words, epochs=4, quiet=True)
+    lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
+    held = [line["held"]["accuracy"] for line in lines if "held" in line]
+    assert len(held) == 4
+    assert done.best["accuracy"] == max(held)
+    told = run.evaluate(tmp_path, dev, threads=1)
+    assert told["accuracy"] == pytest.approx(max(held))
+    assert told["loss"] == pytest.approx(done.best["label_loss"], rel=1e-4)
+    assert (tmp_path / "report.html").exists()
+    assert json.loads((tmp_path / "recipe.json").read_text())["start"] == str(tiny_folder)
+
+
+def test_a_run_begins_with_the_encoder_of_the_folder(tiny_folder: Path, tmp_path: Path) -> None:
+    words = ["train.steps=1", "train.learning_rate=1e-30", THREADS]
+    first = folders.load(tiny_folder).model.state_dict()
+    for pool, scratch in (("cls", False), ("mean", False), ("mean", True)):
+        out = tmp_path / f"{pool}{scratch}"
+        given = {"settings": [*words, f"task.pool={pool}"], "scratch": scratch, "quiet": True}
+        run.finetune("classify", made(), tiny_folder, out, **given)
+        found = folders.load(out).model
+        assert found.parts == (("pooler", "labels") if pool == "cls" else ("labels",))
+        for name, value in found.state_dict().items():
+            same = name in first and torch.allclose(value, first[name])
+            assert same is (not scratch and not name.startswith("heads.")) or value.ndim == 1, name
+        assert 0.01 < float(found.heads["labels"].weight.detach().std()) < 0.03
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["task.max_length=500"], "reads at most 64"),
+        (["model.width=8"], "model.width is fixed"),
+        (["task.pol=cls"], "Did you mean 'pool'"),
+    ],
+)
+def test_wrong_settings_are_named(tiny_folder: Path, tmp_path: Path, words: list[str], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        run.finetune("classify", made(), tiny_folder, tmp_path / "out", settings=words)
+
+
+def test_data_that_cannot_be_learnt_from_is_refused(tiny_folder: Path, tmp_path: Path) -> None:
+    for data, message in (
+        ([], "no examples"),
+        ([Example(("x",))], "no labels"),
+        ([Example(("x",), "a")], "only the label 'a'"),
+        ([Example(("x",), "Sea"), Example(("y",), "sea")], "differ only by case"),
+    ):
+        with pytest.raises(InputError, match=message):
+            run.finetune("classify", data, tiny_folder, tmp_path / "out")
+    with pytest.raises(InputError, match="has no label head"):
+        run.evaluate(tiny_folder, made())
+
+
+# Commands -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_commands(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ran(*words: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["filbert", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        return int(ended.value.code or 0), out, err
+
+    train, dev = file_of(tmp_path / "train.tsv", made(24)), file_of(tmp_path / "dev.tsv", made(9))
+    bad = file_of(tmp_path / "bad.tsv", [*made(4), Example(("x",), "see"), *made(4)])
+    start = ("finetune", "classify", "--train", train, "--model", tiny_folder, "--out", tmp_path / "run")
+    settings = ("--set", "train.learning_rate=5e-3", "--set", THREADS, "--set", "train.batch_tokens=128")
+    code, out, err = ran(*start, "--dev", bad)
+    assert (code, out) == (2, "")
+    assert "bad.tsv line 5: the label 'see'" in err
+    code, out, _ = ran(*start, "--dev", dev, "--epochs", "6", *settings, "--json")
+    told = json.loads(out)
+    assert code == 0
+    assert told["labels"] == 3
+    code, out, _ = ran("evaluate", tmp_path / "run", "--data", dev, "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["accuracy"] == pytest.approx(told["held"]["accuracy"])
+    for name in ("accuracy", "f1", "loss", "majority_accuracy"):
+        assert isinstance(found[name], float)
+    assert set(found["intervals"]) == {"accuracy", "f1"}
+    assert found["intervals"]["accuracy"][0] <= found["accuracy"] <= found["intervals"]["accuracy"][1]
+    code, out, _ = ran("evaluate", tmp_path / "run" / "model", "--data", dev)
+    assert out.startswith("accuracy")
+    for words, message in (
+        (("evaluate", tiny_folder, "--data", dev), "has no label head"),
+        (("evaluate", tmp_path / "run", "--data", bad), "bad.tsv line 5"),
+        (("evaluate", tmp_path / "nowhere", "--data", dev), "no such folder"),
+        ((*start, "--dev", dev), "go on with --resume"),
+        (("finetune", "classify", "--train", train, "--model", "builtin", "--out", tmp_path / "x"), "ships no"),
+    ):
+        code, out, err = ran(*words)
+        assert (code, out) == (2, ""), err
+        assert message in err
+
+
+def test_a_task_file_that_does_not_fit_is_refused(tiny_folder: Path, tmp_path: Path) -> None:
+    run.finetune("classify", made(), tiny_folder, tmp_path, settings=["train.steps=1", THREADS], quiet=True)
+    path = tmp_path / "model" / "task.json"
+    (tmp_path / "model" / "manifest.json").unlink()
+    for said in ({"task": "tag"}, {"task": "classify", "pool": "cls"}, {"task": "classify", "pool": 3},
+                 {"task": "classify", "max_length": 9999}, {"task": "classify", "code": "x"}):  # fmt: skip
+        path.write_text(json.dumps(said))
+        with pytest.raises(InputError, match=r"task\.json"):
+            run.evaluate(tmp_path, made())

@@ -1,0 +1,127 @@
+"""`filbert pretrain --budget` as a stranger runs it: it ends on time, and says how far its forecast was off."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+from filbert.cli.pretrain import process_start
+from filbert.train.budget import PLAN
+
+SLACK = 3.0  # where others use the machine too
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """600 documents of a small grammar."""
+    random = np.random.Generator(np.random.PCG64(5))
+    words = [f"{a}{b}{c}" for a in "bdfgklmnprst" for b in "aeiou" for c in "lnrst"]
+    documents = []
+    for _ in range(600):
+        topic = random.permutation(len(words))[:30]
+        sentences = [" ".join(words[i] for i in random.choice(topic, 9)) + "." for _ in range(12)]
+        documents.append("\n".join(sentences))
+    path = tmp_path_factory.mktemp("corpus") / "corpus.txt"
+    path.write_text("\n\n".join(documents), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def budget() -> float:
+    """Seconds enough for a run on this machine as it is now: a multiple of what it takes to import torch."""
+    begun = time.monotonic()
+    subprocess.run([sys.executable, "-c", "import torch._dynamo, filbert.run"], check=True)
+    return round(max(20.0, 6 * (time.monotonic() - begun)))
+
+
+def started(corpus: Path, out: Path, *more: str) -> subprocess.Popen[str]:
+    words = [sys.executable, "-m", "filbert", "pretrain", str(corpus), "--out", str(out), "--vocab-size", "500"]
+    return subprocess.Popen(
+        [*words, "--set", "machine.device=cpu", *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
+def log(out: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.slow
+def test_a_run_by_the_clock_ends_on_time(corpus: Path, tmp_path: Path, budget: float) -> None:
+    begun = time.monotonic()
+    process = started(corpus, tmp_path / "run", "--budget", f"{budget}s", "--json")
+    out, err = process.communicate(timeout=5 * budget)
+    took = time.monotonic() - begun
+    assert process.returncode == 0, err
+    assert 0.85 * budget <= took <= 1.1 * budget + SLACK
+    told = json.loads(out)
+    lines = log(tmp_path / "run")
+    steps = [line for line in lines if "loss" in line and "event" not in line]
+    assert steps[-1]["rate"] < 0.05 * max(line["rate"] for line in steps)
+    assert {"chosen", "forecast", "outcome"} <= {line.get("event") for line in lines}
+    assert sum("held" in line for line in lines) >= 2
+    assert told["steps"] == steps[-1]["step"]
+    assert told["forecast"]["low"] < told["forecast"]["high"]
+    outcome = next(line["message"] for line in lines if line.get("event") == "outcome")
+    assert f"came to {told['held']['mlm_loss']:.2f}" in outcome
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert outcome in page
+    assert "chosen: tiny (2 × 128): at about" in err
+    assert (tmp_path / "run" / "model" / "model.safetensors").exists()
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_in_the_time_that_is_left(corpus: Path, tmp_path: Path, budget: float) -> None:
+    out = tmp_path / "run"
+    process = started(corpus, out, "--budget", f"{budget}s")
+    until = time.monotonic() + 5 * budget
+    while not list(out.glob("checkpoints/*/manifest.json")) and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    before = json.loads((out / PLAN).read_text(encoding="utf-8"))
+    begun = time.monotonic()
+    process = started(corpus, out, "--resume")  # the budget is the run's own
+    _, err = process.communicate(timeout=5 * budget)
+    took = time.monotonic() - begun
+    assert process.returncode == 0, err
+    assert took <= budget - before["before_s"] + SLACK
+    lines = log(out)
+    steps = [line for line in lines if "loss" in line and "event" not in line]
+    rates = [line["rate"] for line in steps]
+    resumed = next(line["step"] for line in lines if line.get("event") == "resumed")
+    assert [line["step"] for line in steps] == list(range(1, len(steps) + 1))
+    assert rates[resumed] == pytest.approx(rates[resumed - 1], rel=0.25)  # no second warm-up
+    assert rates[-1] < 0.05 * max(rates)
+    spent = before["before_s"] + steps[resumed - 1]["seconds"] + took
+    assert 0.85 * budget <= spent <= 1.1 * budget + SLACK
+
+
+def test_a_budget_too_short_is_refused_in_a_sentence(corpus: Path, tmp_path: Path) -> None:
+    process = started(corpus, tmp_path / "run", "--budget", "1s")
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert "left for training" in err
+    assert "Traceback" not in err
+
+
+def test_budget_and_steps_both_say_when_to_end(corpus: Path, tmp_path: Path) -> None:
+    process = started(corpus, tmp_path / "run", "--budget", "1m", "--set", "train.steps=5")
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 2
+    assert "give one" in err
+
+
+def test_the_process_start_is_before_now() -> None:
+    assert 0 <= time.monotonic() - process_start() < 60
