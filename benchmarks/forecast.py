@@ -3,7 +3,8 @@
     python benchmarks/forecast.py RUN... [--points points.jsonl]
 
 A run folder is one that `filbert pretrain --budget` left. A line of a table is one run that ended decayed:
-{"weights": N, "tokens": D, "unique": U, "entropy": H, "loss": masked loss, "accuracy": …, "trust": 1}.
+{"weights": N, "tokens": D, "steps": S, "unique": U, "entropy": H, "vocab_size": V, "loss": masked loss,
+"accuracy": …, "trust": 1}.
 With few runs most constants cannot be told apart, so each is held near its prior: what LAW says now, or --prior.
 """
 
@@ -19,6 +20,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
+from filbert.core.files import json_object
 from filbert.train import forecast
 from filbert.train.journal import entries
 
@@ -32,9 +34,11 @@ def of_run(folder: Path) -> dict[str, Any]:
     log = entries(folder / "log.jsonl")
     told = next(line for line in log if line.get("event") == "forecast")
     held = [line["held"] for line in log if "held" in line][-1]
-    tokens = sum(line.get("tokens", 0) for line in log if "loss" in line and "event" not in line)
+    steps = [line for line in log if "loss" in line and "event" not in line]
+    tokens, model = sum(line.get("tokens", 0) for line in steps), json_object(folder / "recipe.json")["model"]
     basis = {name: told[name] for name in ("entropy", "weights", "unique")}
-    return {**basis, "tokens": tokens, "loss": held["mlm_loss"], "accuracy": held["mlm_accuracy"], "name": folder.name}
+    basis |= {"name": folder.name, "vocab_size": model["vocab_size"], "tokens": tokens, "steps": len(steps)}
+    return {**basis, "loss": held["mlm_loss"], "accuracy": held["mlm_accuracy"]}
 
 
 def fitted(points: list[dict[str, Any]], prior: forecast.Law) -> forecast.Law:
@@ -58,17 +62,19 @@ def fitted(points: list[dict[str, Any]], prior: forecast.Law) -> forecast.Law:
 
 def expected(point: dict[str, Any], law: forecast.Law) -> float:
     """The loss that the law gives for this point's run."""
-    return point["entropy"] * forecast.share(point["weights"], point["tokens"], point["unique"], law)
+    start = forecast.unlearnt(point["entropy"], point["vocab_size"], point["steps"], law)
+    return point["entropy"] * (forecast.share(point["weights"], point["tokens"], point["unique"], law) + start)
 
 
-def accuracy(points: list[dict[str, Any]]) -> tuple[float, float]:
-    """accuracy = first · (1 - share of H)^second, by the logarithms of both sides."""
-    pairs = [(1 - p["loss"] / p["entropy"], p["accuracy"]) for p in points if p.get("accuracy")]
-    pairs = [(x, y) for x, y in pairs if x > 0.02]
+def accuracy(points: list[dict[str, Any]]) -> tuple[float, float, float]:
+    """right = first + second · (1 - share of H)^third; the first, right by frequency alone, stays as it is."""
+    first = forecast.LAW.accuracy[0]
+    pairs = [(1 - p["loss"] / p["entropy"], p["accuracy"] - first) for p in points if p.get("accuracy")]
+    pairs = [(x, y) for x, y in pairs if x > 0.02 and y > 0.01]
     if len(pairs) < 2:
         return forecast.LAW.accuracy
-    slope, at_one = np.polyfit(np.log([x for x, _ in pairs]), np.log([y for _, y in pairs]), 1)
-    return round(float(np.exp(at_one)), 3), round(float(slope), 3)
+    third, second = np.polyfit(np.log([x for x, _ in pairs]), np.log([y for _, y in pairs]), 1)
+    return first, round(float(np.exp(second)), 3), round(float(third), 3)
 
 
 def main() -> None:

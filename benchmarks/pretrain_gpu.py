@@ -1,20 +1,21 @@
 """One CUDA device in; how fast BERT-base pretrains there, ours beside `transformers` in the same run, out.
 
-    python benchmarks/pretrain_gpu.py [--out FILE.json] [--only flash-131k,loop,…] [--seconds 240] [--profile FILE] [--quick]
+    python benchmarks/pretrain_gpu.py [--out FILE.json] [--only JOB,JOB] [--seconds 240] [--profile FILE] [--quick]
 
-Ours is the real thing: `train.step.Stepper` on the machine that `train.machine` finds, fed by the task's own batches over
-made-up documents. Theirs: `BertForPreTraining` in a compiled loop with padded batches of 128, and the Trainer with eight
-loader workers. Masked words (15 %) and next sentences, AdamW, clipping, bf16. Lengths: "mixed" is log-normal, mean about
-190, cap 512; "512" is full. Only real tokens count, never padding.
+Ours is the real thing: `train.step.Stepper` on the machine that `train.machine` finds, fed by the task's own batches
+over made-up documents. Theirs: `BertForPreTraining` in a compiled loop with padded batches of 128, and the Trainer
+with eight loader workers. Masked words (15 %) and next sentences, AdamW, clipping, bf16. Lengths: "mixed" is
+log-normal, mean about 190, cap 512; "512" is full. Only real tokens count, never padding.
 
-MFU is against 990 TFLOP/s, counting 6 × matrix parameters × tokens + 12·L·D·Σlength² + the head on masked tokens; "done"
-counts only what our last layer really works for (the asked rows). Each contender is measured right after it is ready, and
-then again in rounds that take turns, while time lasts. A contender that fails is recorded and passed over.
+MFU is against 990 TFLOP/s, counting 6 × matrix parameters × tokens + 12·L·D·Σlength² + the head on masked tokens;
+"done" counts only what our last layer really works for (the asked rows). Each contender is measured right after it is
+ready, and then again in rounds that take turns, while time lasts. One that fails is recorded and passed over.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import inspect
 import json
@@ -39,7 +40,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 from filbert.core.protocols import Batch
 from filbert.data.stretches import Stretches
 from filbert.models import bert
-from filbert.nn import attention, layers
+from filbert.nn import attention, layers, short_attention
 from filbert.tasks import mlm_nsp
 from filbert.train import machine as machines
 from filbert.train.distributed import Ranks
@@ -51,18 +52,19 @@ DEVICE = "cuda" if CUDA else "cpu"
 PEAK = 990e12
 VOCAB, BUILTIN_VOCAB = 21_128, 12_032
 ROWS = 128  # in a padded batch
+CASES = {"mixed": (5.0, 0.75, 512), "to128": (4.0, 0.6, 128)}  # log-normal lengths: mean, spread, cap
 SPECIAL = (0, 1, 2, 3, 4)  # [PAD] [UNK] [CLS] [SEP] [MASK]
 
 
-# Data: made-up documents, the real task ---------------------------------------------------------------------------------
+# Data: made-up documents, the real task -------------------------------------------------------------------------------
 
 
 def lengths(case: str, count: int, seed: int) -> np.ndarray:
     """How long each sequence is, special tokens included."""
-    if case != "mixed":
+    if case not in CASES:
         return np.full(count, int(case))
-    drawn = np.exp(np.random.default_rng(seed).normal(5.0, 0.75, count))
-    return np.clip(drawn, 8, 512).astype(np.int64)
+    mean, spread, cap = CASES[case]
+    return np.clip(np.exp(np.random.default_rng(seed).normal(mean, spread, count)), 8, cap).astype(np.int64)
 
 
 def shard(num_tokens: int, vocab: int, document: float, seed: int = 0) -> Any:
@@ -92,9 +94,9 @@ class Pairs(mlm_nsp.Task):
     """The real task, but for its plan: pairs of exactly the wanted lengths."""
 
     def __init__(self, case: str, num_items: int) -> None:
-        super().__init__(
-            [shard(1_000_000, VOCAB, 500)], tokenizer(VOCAB), mlm_nsp.Config(max_length=512, mask_prob=0.15)
-        )
+        longest = CASES[case][2] if case in CASES else int(case)
+        config = mlm_nsp.Config(max_length=longest, mask_prob=0.15)
+        super().__init__([shard(1_000_000, VOCAB, 500)], tokenizer(VOCAB), config)
         self.case, self.num_items = case, num_items
         self._made: tuple[int, Any] | None = None
 
@@ -117,7 +119,7 @@ def builtin_task(num_tokens: int) -> mlm_nsp.Task:
     return mlm_nsp.Task([shard(num_tokens, BUILTIN_VOCAB, 500)], tokenizer(BUILTIN_VOCAB), config)
 
 
-# What the work is -------------------------------------------------------------------------------------------------------
+# What the work is -----------------------------------------------------------------------------------------------------
 
 
 @dataclasses.dataclass
@@ -171,7 +173,7 @@ def rates(done: Done, seconds: float) -> dict[str, float]:
     }
 
 
-# Contenders -------------------------------------------------------------------------------------------------------------
+# Contenders -----------------------------------------------------------------------------------------------------------
 
 
 def joined_projection(self: Any, x_TD: Tensor, packed: Any, angles: Any = None, rows: Any = None) -> Tensor:
@@ -345,33 +347,45 @@ class Loop:
         return {"loss_last": value}
 
 
-def trainer(shape: bert.Config, steps: int, workers: int, rows: int) -> dict[str, Any]:
-    """transformers' Trainer as a user calls it: its own masking collator, bf16, loader workers; by the clock on the wall."""
+def masking(vocab: int) -> Any:
+    """transformers' own collator, which pads and masks, over a made-up vocabulary."""
     from tokenizers import Tokenizer, models
-    from transformers import (
-        DataCollatorForLanguageModeling,
-        PreTrainedTokenizerFast,
-        Trainer,
-        TrainerCallback,
-        TrainingArguments,
-    )
+    from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerFast
 
     words = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
-    words |= {f"w{number}": number for number in range(5, shape.vocab_size)}
+    words |= {f"w{number}": number for number in range(5, vocab)}
     names = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
     fast = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="[UNK]")), **names)
-    sizes, random = lengths("mixed", steps * rows, 5), np.random.default_rng(5)
-    items = []
-    for size in sizes:
-        ids = random.integers(5, shape.vocab_size, size)
+    return DataCollatorForLanguageModeling(fast, mlm=True, mlm_probability=0.15)
+
+
+def rows_for(sizes: np.ndarray, vocab: int) -> list[dict[str, Any]]:
+    """Pairs of those lengths as such a collator takes them."""
+    random, found = np.random.default_rng(5), []
+    for size in sizes.tolist():
+        ids = random.integers(5, vocab, size)
         ids[0], ids[-1] = 2, 3
-        items.append(
+        segments = [0] * (size // 2) + [1] * (size - size // 2)
+        found.append(
             {
-                "input_ids": ids.tolist(), "token_type_ids": [0] * (size // 2) + [1] * (size - size // 2),
-                "attention_mask": [1] * int(size), "next_sentence_label": int(random.integers(0, 2)),
+                "input_ids": ids.tolist(), "token_type_ids": segments, "attention_mask": [1] * size,
+                "next_sentence_label": int(random.integers(0, 2)),
             }
         )  # fmt: skip
-    warm, clock = max(1, steps // 4), {}
+    return found
+
+
+def trainer(
+    shape: bert.Config, steps: int, workers: int, rows: int, case: str = "mixed", clock: Any = time.perf_counter
+) -> dict[str, Any]:
+    """transformers' Trainer as a user calls it: its masking collator, bf16 on CUDA, loader workers.
+
+    The first quarter of the steps warms up. Every item is seen once, so the mean length tells the tokens.
+    """
+    from transformers import Trainer, TrainerCallback, TrainingArguments
+
+    sizes = lengths(case, steps * rows, 5)
+    warm, times = max(1, steps // 4), {}
 
     class Watch(TrainerCallback):
         """Notes when the warm steps and all steps are over."""
@@ -380,7 +394,7 @@ def trainer(shape: bert.Config, steps: int, workers: int, rows: int) -> dict[str
             """Called by the Trainer."""
             if state.global_step in (warm, steps):
                 sync()
-                clock[state.global_step] = time.perf_counter()
+                times[state.global_step] = clock()
 
     with tempfile.TemporaryDirectory() as folder:
         wished = {
@@ -389,21 +403,21 @@ def trainer(shape: bert.Config, steps: int, workers: int, rows: int) -> dict[str
             "learning_rate": 1e-4, "max_grad_norm": 1.0, "disable_tqdm": True, "use_cpu": not CUDA, "seed": 0,
         }  # fmt: skip
         known = inspect.signature(TrainingArguments.__init__).parameters
-        Trainer(
+        made = Trainer(
             model=their_model(shape),
             args=TrainingArguments(**{name: value for name, value in wished.items() if name in known}),
-            train_dataset=items,
-            data_collator=DataCollatorForLanguageModeling(fast, mlm=True, mlm_probability=0.15),
+            train_dataset=rows_for(sizes, shape.vocab_size),
+            data_collator=masking(shape.vocab_size),
             callbacks=[Watch()],
-        ).train()
-    counted, seconds = (steps - warm) * rows, clock[steps] - clock[warm]
-    chosen = sizes[: counted if counted < len(sizes) else None]
-    done = work_of(shape, chosen, int(0.15 * chosen.sum()), True)
-    part = float(sizes.mean() * counted / done.tokens)  # which rows came is the sampler's: take the mean
-    return rates(Done(done.tokens * part, done.flops * part, done.worked * part), seconds)
+        )
+        with contextlib.redirect_stdout(sys.stderr):
+            made.train()
+    part = (steps - warm) / steps
+    done = work_of(shape, sizes, int(0.15 * sizes.sum()), True)
+    return rates(Done(done.tokens * part, done.flops * part, done.worked * part), times[steps] - times[warm])
 
 
-# The run ----------------------------------------------------------------------------------------------------------------
+# The run --------------------------------------------------------------------------------------------------------------
 
 
 class Run:
@@ -415,6 +429,7 @@ class Run:
         self.found: dict[str, Any] = {
             "device": torch.cuda.get_device_name() if CUDA else "cpu",
             "torch": torch.__version__,
+            "blocks": [short_attention.FORWARD, short_attention.BACKWARD],
             "jobs": {},
         }
         self.ready: dict[str, Any] = {}
@@ -527,9 +542,8 @@ class Run:
                 contender.steps(case, 2)
                 sync()
             order = "self_cuda_time_total" if CUDA else "self_cpu_time_total"
-            texts.append(
-                f"{name}, {case}, two steps\n{seen.key_averages().table(sort_by=order, row_limit=25, max_name_column_width=90)}"
-            )
+            table_text = seen.key_averages().table(sort_by=order, row_limit=25, max_name_column_width=90)
+            texts.append(f"{name}, {case}, two steps\n{table_text}")
         path.write_text("\n\n".join(texts))
 
 
@@ -574,8 +588,13 @@ def main() -> None:
     words.add_argument("--only", default=",".join(JOBS), help="jobs, with commas, in the order to do them")
     words.add_argument("--seconds", type=float, default=240.0, help="after which no new job begins")
     words.add_argument("--profile", type=Path, help="writes a table of kernels there")
+    words.add_argument("--blocks", type=Path, help="what attention_kernels.py --out wrote: takes its best block sizes")
     words.add_argument("--quick", action="store_true", help="tiny sizes, to try the script")
     given = words.parse_args()
+    if given.blocks and given.blocks.exists():
+        for name in ("FORWARD", "BACKWARD"):
+            best = json.loads(given.blocks.read_text()).get("sweep", {}).get(f"{name} best")
+            setattr(short_attention, name, tuple(best or getattr(short_attention, name)))
     if unknown := set(given.only.split(",")) - set(JOBS):
         words.error(f"no such job: {', '.join(sorted(unknown))}; there are {', '.join(JOBS)}")
     warnings.filterwarnings("ignore")

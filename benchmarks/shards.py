@@ -1,6 +1,6 @@
 """A corpus to shards beside the Rust `tokenizers`: a slice of text in, MB/s of both, their ratio and peak memory out.
 
-    .venv/bin/python benchmarks/shards.py                          30 MB of the shared Chinese Wikipedia
+    .venv/bin/python benchmarks/shards.py                          60 MB of the shared Chinese Wikipedia
     .venv/bin/python benchmarks/shards.py --corpus FILE --megabytes 100 --vocab vocab.txt
     .venv/bin/python benchmarks/shards.py --whole                  the compressed file as it lies, ours only
 
@@ -170,7 +170,7 @@ def main() -> None:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--corpus", type=Path, default=SHARED / "wiki" / "zh-a.txt.xz")
     words.add_argument("--vocab", type=Path)
-    words.add_argument("--megabytes", type=float, default=30)
+    words.add_argument("--megabytes", type=float, default=60)
     words.add_argument("--rounds", type=int, default=5)
     words.add_argument("--whole", action="store_true")
     words.add_argument("--side", choices=SIDES, help=argparse.SUPPRESS)

@@ -1,9 +1,9 @@
 """A corpus, settings and a mishap in; a pretraining run in a process of its own, and what it left, out.
 
 Nothing in the product knows of this file: mishaps are planted from outside, in a forked copy of a process that has
-imported everything already, so that an attempt costs a second and not four. `python victim.py SCENE FOLDER` runs a scene
-of scenes.py; `python victim.py run ARGUMENTS…` is `filbert ARGUMENTS…` with the mishap that MISHAP in the environment
-tells, for torchrun.
+imported everything already, so that an attempt costs a second and not four. `python victim.py SCENE FOLDER` plays a
+scene of scenes.py; `python victim.py run ARGUMENTS…` is `filbert ARGUMENTS…` with the mishap that MISHAP in the
+environment tells, for torchrun.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,7 +77,7 @@ def arguments(folder: Path, out: Path, *more: str, **settings: object) -> list[s
 
 
 def forked(words: Sequence[str], mishap: Mishap | None = None, **environment: str) -> int:
-    """A new process that runs `filbert words`; its number. What it says goes to OUT/said.txt, after what stands there."""
+    """A new process that runs `filbert words`; its number. What it says is added to OUT/said.txt."""
     child = os.fork()
     if child:
         return child
@@ -144,6 +144,16 @@ def kill(child: int) -> None:
     os.kill(child, signal.SIGKILL)
 
 
+def left(folder: Path) -> list[int]:
+    """Processes besides this one that have the folder among their words, as all that a scene forks have."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):
+            if str(folder) in path.read_bytes().decode(errors="replace") and int(path.parent.name) != os.getpid():
+                found.append(int(path.parent.name))
+    return found
+
+
 def ranks(words: Sequence[str], world: int, mishaps: Mapping[int, Mishap] | None = None, restart: int = 0) -> list[int]:
     """The processes of so many ranks, as torchrun would start them."""
     with socket.socket() as found:
@@ -152,7 +162,8 @@ def ranks(words: Sequence[str], world: int, mishaps: Mapping[int, Mishap] | None
     shared = {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world), "MASTER_ADDR": "127.0.0.1",
               "MASTER_PORT": str(port), "TORCHELASTIC_RESTART_COUNT": str(restart)}  # fmt: skip
     return [
-        forked(words, (mishaps or {}).get(rank), RANK=str(rank), LOCAL_RANK=str(rank), **shared) for rank in range(world)
+        forked(words, (mishaps or {}).get(rank), RANK=str(rank), LOCAL_RANK=str(rank), **shared)
+        for rank in range(world)
     ]
 
 
@@ -221,7 +232,7 @@ def state(out: Path) -> dict[str, Any]:
 
 
 def same(one: Path, two: Path) -> None:
-    """Two runs that ended alike: every loss by its bits, every evaluation, every weight and moment, the model folder."""
+    """Two runs that ended alike: every loss by its bits, every evaluation, weight and moment, the model folder."""
     assert losses(one) == losses(two)
     assert measured(one) == measured(two)
     assert state(one) == state(two)

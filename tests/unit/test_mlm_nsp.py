@@ -1,6 +1,10 @@
-"""Masks and pairs keep the published frequencies, whole words stay whole, and every draw is a function of its keys."""
+"""The pretraining task over real shards: what it asks, that its losses are sums, and that it can be learnt."""
 
 from __future__ import annotations
+
+import pickle
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,18 +12,19 @@ import torch
 
 from filbert.builtin.texts import sample
 from filbert.core.errors import InputError
-from filbert.core.random import generator
-from filbert.data.packing import collate
+from filbert.core.protocols import Batch, Term
+from filbert.data.shards import Options, Shard, build
+from filbert.data.stretches import NOTHING, OBJECTIVES, RANDOM
 from filbert.models import bert
 from filbert.tasks import mlm_nsp
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import train
-from filbert.train import loop
+from filbert.train.step import on_device
 
 
 @pytest.fixture(scope="module")
 def texts() -> list[str]:
-    return [("" if d.language == "zh" else " ").join(d.sentences) for d in sample()]
+    return [("" if d.language == "zh" else " ").join(d.sentences) for d in sample()][::2]
 
 
 @pytest.fixture(scope="module")
@@ -27,110 +32,167 @@ def tokenizer(texts: list[str]) -> Tokenizer:
     return Tokenizer(train(texts, size=3_000).tokens)
 
 
+def shards_of(texts: list[str], tokenizer: Tokenizer, folder: Path, shard_tokens: int = 2**24) -> list[Shard]:
+    source = folder / "corpus.txt"
+    source.write_text("\n\n".join(texts), encoding="utf-8")
+    options = Options(held=0, shard_tokens=shard_tokens)
+    return build(source, tokenizer, folder / "shards", options, workers=1).train.shards
+
+
 @pytest.fixture(scope="module")
-def task(texts: list[str], tokenizer: Tokenizer) -> mlm_nsp.Task:
-    return mlm_nsp.Task(texts, tokenizer, mlm_nsp.Config(max_length=64, seed=5))
+def shards(texts: list[str], tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> list[Shard]:
+    made = shards_of(texts, tokenizer, tmp_path_factory.mktemp("mlm_nsp"), shard_tokens=4_000)
+    assert len(made) > 2
+    return made
 
 
-def test_rates_and_the_rest_unchanged(task: mlm_nsp.Task, tokenizer: Tokenizer) -> None:
-    """15 ± 0.5 % are asked for; of these 80/10/10; a token that is not asked for never changes."""
-    asked = total = masked = same = 0
-    for epoch in range(3):
-        for index in range(len(task)):
-            item = task.item(index, epoch)
-            (sequence,) = item.sequences
-            rows, gold = item.targets["mask_rows"], item.targets["mask_ids"]
-            shown = sequence.ids[rows]
-            asked, total = asked + len(rows), total + int((sequence.parts >= 0).sum())
-            masked, same = masked + int((shown == tokenizer.mask_id).sum()), same + int((shown == gold).sum())
-            others = np.delete(sequence.ids, rows)
-            assert tokenizer.mask_id not in others
-            assert (sequence.parts[rows] >= 0).all()
-            assert len(sequence) <= 64
-    assert asked / total == pytest.approx(0.15, abs=0.005)
-    assert masked / asked == pytest.approx(0.8, abs=0.015)
-    assert same / asked == pytest.approx(0.1, abs=0.015)
+@pytest.fixture(scope="module")
+def task(shards: list[Shard], tokenizer: Tokenizer) -> mlm_nsp.Task:
+    return mlm_nsp.Task(shards, tokenizer, mlm_nsp.Config(max_length=64, seed=5))
 
 
-def test_words_are_masked_whole() -> None:
-    words = np.array([-1, 0, 0, 0, 1, 2, 2, -1, 3, 3, 4, 4, 4, 5, -1], dtype=np.int32)
-    seen = set()
-    for example in range(300):
-        rows = mlm_nsp.chosen(words, 0.3, generator(0, "test", 0, example))
-        for word in set(words[rows].tolist()):
-            assert set(np.flatnonzero(words == word)) <= set(rows.tolist())
-            seen.add(word)
-        assert (words[rows] >= 0).all()
-    assert seen == {0, 1, 2, 3, 4, 5}
+def model(tokenizer: Tokenizer) -> bert.Bert:
+    torch.manual_seed(0)
+    config = bert.Config(vocab_size=tokenizer.vocab_size, width=32, layers=2, heads=2, inner=64, dropout=0.0)
+    return bert.Bert(config, ("pooler", "mlm", "nsp")).eval()
 
 
-def test_chinese_words_are_the_segmenters(tokenizer: Tokenizer) -> None:
-    (sentence,) = mlm_nsp._sentences("我们喜欢北京", tokenizer, lambda text: ["我们", "喜欢", "北京"])
-    assert sentence.words.tolist() == [0, 0, 1, 1, 2, 2]
+def batch_of(task: mlm_nsp.Task, indices: list[int], budget: int | None = None, epoch: int = 0) -> Batch:
+    return on_device(task.batch(task.plan(epoch).orders(np.array(indices)), budget), "cpu")
 
 
-def test_half_of_the_pairs_are_neighbours(task: mlm_nsp.Task) -> None:
-    two = [i for i, s in enumerate(task.stretches) if s.last - s.first > 1]
-    follows = [bool(task.item(i, epoch).targets["follows"][0]) for i in two for epoch in range(4)]
-    assert np.mean(follows) == pytest.approx(0.5, abs=0.04)
+def totals(terms: dict[str, Term]) -> dict[str, tuple[float, int]]:
+    return {name: (float(term.total), int(term.count)) for name, term in terms.items()}
 
 
-def test_a_document_of_one_sentence_is_never_followed(tokenizer: Tokenizer) -> None:
-    task = mlm_nsp.Task(["只有一句话。", "另外一句话。", "第三句话。"], tokenizer, mlm_nsp.Config(max_length=32))
-    assert len(task) == 3
-    items = [task.item(index, epoch) for index in range(3) for epoch in range(20)]
-    assert not any(item.targets["follows"][0] for item in items)
+def test_an_epoch_holds_every_token_of_every_shard(task: mlm_nsp.Task, shards: list[Shard]) -> None:
+    items = task.plan(0).items
+    own = (items.first_end - items.first).sum() + (items.second_end - items.second)[items.labels != RANDOM].sum()
+    assert own == sum(shard.num_tokens for shard in shards)
+    assert len(task) == len(items.first)
+    assert task.plan(0).lengths.max() <= 64
 
 
-def test_every_sentence_is_in_exactly_one_stretch(task: mlm_nsp.Task) -> None:
-    covered = [(s.document, i) for s in task.stretches for i in range(s.first, s.last)]
-    wanted = [(d, i) for d, document in enumerate(task.documents) for i in range(len(document))]
-    assert sorted(covered) == wanted
+def test_an_item_reads_as_it_should(task: mlm_nsp.Task, tokenizer: Tokenizer) -> None:
+    item = task.item(17, 3)
+    (sequence,) = item.sequences
+    special = (sequence.ids == tokenizer.cls_id) | (sequence.ids == tokenizer.sep_id)
+    assert np.array_equal(sequence.parts < 0, special)
+    assert np.flatnonzero(sequence.ids == tokenizer.sep_id).tolist()[-1] == len(sequence) - 1
+    middle = int(np.flatnonzero(sequence.ids == tokenizer.sep_id)[0])
+    assert np.array_equal(sequence.segments, np.arange(len(sequence)) > middle)
+    assert item.targets["pair_labels"].tolist() == [task.plan(3).items.labels[17]]
 
 
-def test_an_item_is_a_function_of_its_keys(texts: list[str], tokenizer: Tokenizer, task: mlm_nsp.Task) -> None:
-    again = mlm_nsp.Task(texts, tokenizer, mlm_nsp.Config(max_length=64, seed=5))
-    one, two = task.item(17, 3), again.item(17, 3)
-    np.testing.assert_array_equal(one.sequences[0].ids, two.sequences[0].ids)
-    np.testing.assert_array_equal(one.targets["mask_rows"], two.targets["mask_rows"])
-    other = task.item(17, 4)
-    assert not np.array_equal(one.targets["mask_rows"], other.targets["mask_rows"]) or len(one.sequences[0]) != len(
-        other.sequences[0]
-    )
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_the_sums_are_those_counted_and_the_pack_changes_nothing(
+    shards: list[Shard], tokenizer: Tokenizer, objective: str
+) -> None:
+    """Together, one by one or in a row of constant size: the same sums over the same number of answers."""
+    task = mlm_nsp.Task(shards, tokenizer, mlm_nsp.Config(objective=objective, max_length=64))
+    network = model(tokenizer)
+    indices = [3, 40, 7, 100, 31, 5]
+    with torch.inference_mode():
+        batch = batch_of(task, indices)
+        together = totals(task.loss(network, batch))
+        counts = dict(task.counts(batch))
+        alone = [totals(task.loss(network, batch_of(task, [index]))) for index in indices]
+        filled_batch = batch_of(task, indices, budget=512)
+        filled = totals(task.loss(network, filled_batch))
+    assert counts == {name: count for name, (_, count) in together.items() if name.endswith("_loss")}
+    assert counts == dict(task.counts(filled_batch))
+    assert set(counts) == ({"mlm_loss"} if objective == "mlm" else {"mlm_loss", "nsp_loss"})
+    assert counts["mlm_loss"] == len(batch.targets["mask_ids"]) > 20
+    for name, (total, count) in together.items():
+        assert sum(each[name][1] for each in alone) == count == filled[name][1]
+        assert sum(each[name][0] for each in alone) / count == pytest.approx(total / count, rel=1e-6, abs=1e-6)
+        assert filled[name][0] / count == pytest.approx(total / count, rel=1e-6, abs=1e-6)
 
 
-def test_one_document_is_refused(tokenizer: Tokenizer) -> None:
-    with pytest.raises(InputError, match="two documents or more"):
-        mlm_nsp.Task(["只有一篇。第二句。"], tokenizer, mlm_nsp.Config())
+def test_a_lone_sentence_has_no_order_to_be_asked_for(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    made = shards_of(["只有一句话。", "另外一句话。"], tokenizer, tmp_path)
+    task = mlm_nsp.Task(made, tokenizer, mlm_nsp.Config(objective="mlm+sop", max_length=32))
+    batch = batch_of(task, [0, 1])
+    assert batch.targets["pair_labels"].tolist() == [NOTHING, NOTHING]
+    assert task.counts(batch)["nsp_loss"] == 0
+    terms = task.loss(model(tokenizer), batch)
+    assert float(terms["nsp_loss"].total.detach()) == 0
 
 
 def test_eight_items_overfit(task: mlm_nsp.Task, tokenizer: Tokenizer) -> None:
-    torch.manual_seed(0)
-    config = bert.Config(vocab_size=tokenizer.vocab_size, width=64, layers=2, heads=2, inner=128, dropout=0.0)
-    model = bert.Bert(config, ("pooler", "mlm", "nsp"))
-    batch = loop.on_device(collate([task.item(i, 0) for i in range(8)]), "cpu")
-    optimiser = torch.optim.Adam(model.parameters(), 3e-3)
-    for step in range(120):
-        loss, numbers = task.loss(model, batch)
+    network = model(tokenizer)
+    batch = batch_of(task, list(range(8)))
+    optimiser = torch.optim.Adam(network.parameters(), 1e-2)
+    for step in range(80):
+        terms = task.loss(network, batch)
+        loss = sum(term.total / term.count for name, term in terms.items() if name.endswith("_loss"))
         optimiser.zero_grad()
         loss.backward()
         if step == 0:
-            missing = [name for name, p in model.named_parameters() if p.grad is None]
-            assert not missing
+            assert not [name for name, p in network.named_parameters() if p.grad is None]
         optimiser.step()
-    assert numbers["mlm_accuracy"] == 1.0
-    assert numbers["nsp_accuracy"] == 1.0
+    assert all(int(terms[name].total) == int(terms[name].count) for name in ("mlm_accuracy", "nsp_accuracy"))
 
 
-def test_the_loss_is_the_plain_sum_and_packing_changes_nothing(task: mlm_nsp.Task, tokenizer: Tokenizer) -> None:
-    """Together in a pack or one by one: the same loss (weighed by how many words each asks for)."""
-    torch.manual_seed(0)
-    config = bert.Config(vocab_size=tokenizer.vocab_size, width=64, layers=2, heads=2, inner=128, dropout=0.0)
-    model = bert.Bert(config, ("pooler", "mlm", "nsp")).eval()
-    items = [task.item(i, 0) for i in range(6)]
-    loss, numbers = task.loss(model, loop.on_device(collate(items), "cpu"))
-    assert float(loss.detach()) == pytest.approx(numbers["mlm_loss"] + numbers["nsp_loss"], abs=1e-6)
-    alone = [task.loss(model, loop.on_device(collate([item]), "cpu"))[1] for item in items]
-    sizes = [len(item.targets["mask_ids"]) for item in items]
-    assert np.average([n["mlm_loss"] for n in alone], weights=sizes) == pytest.approx(numbers["mlm_loss"], abs=1e-5)
-    assert np.mean([n["nsp_loss"] for n in alone]) == pytest.approx(numbers["nsp_loss"], abs=1e-5)
+def test_orders_and_task_travel_to_other_processes(task: mlm_nsp.Task) -> None:
+    orders = task.plan(2).orders(np.array([4, 9, 1]))
+    there, sent = pickle.loads(pickle.dumps((task, orders)))
+    one, two = task.batch(orders), there.batch(sent)
+    assert np.array_equal(one.packed.ids, two.packed.ids)
+    assert np.array_equal(one.targets["mask_rows"], two.targets["mask_rows"])
+    assert len(pickle.dumps(orders)) < 2_000  # places, not tokens
+
+
+def test_a_large_corpus_goes_in_rounds(
+    shards: list[Shard], tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each epoch is one round; all shards come in turn, and the next time with other masks."""
+    monkeypatch.setattr(mlm_nsp, "ROUND_TOKENS", 6_000)
+    task = mlm_nsp.Task(shards, tokenizer, mlm_nsp.Config(max_length=64))
+    num_rounds = len(task.rounds)
+    assert num_rounds > 1
+    assert sorted(str(s.path) for dealt in task.rounds for s in dealt) == sorted(str(s.path) for s in shards)
+    first = task.item(0, 0)
+    for epoch in range(2 * num_rounds):
+        items = task.plan(epoch).items
+        own = (items.first_end - items.first).sum() + (items.second_end - items.second)[items.labels != RANDOM].sum()
+        assert own == sum(shard.num_tokens for shard in task.rounds[epoch % num_rounds])
+    assert not np.array_equal(task.item(0, num_rounds).sequences[0].ids, first.sequences[0].ids)
+    assert np.array_equal(task.item(0, 0).sequences[0].ids, first.sequences[0].ids)
+
+
+def test_no_round_has_a_single_document(tokenizer: Tokenizer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its pairs could have no part from elsewhere: two huge documents are one round, however large."""
+    made = shards_of(["很长的一篇。" * 300, "另一篇也长。" * 300], tokenizer, tmp_path, shard_tokens=100)
+    assert [len(shard.documents) - 1 for shard in made] == [1, 1]
+    monkeypatch.setattr(mlm_nsp, "ROUND_TOKENS", 1_000)
+    task = mlm_nsp.Task(made, tokenizer, mlm_nsp.Config(max_length=64))
+    assert len(task.rounds) == 1
+    assert (task.plan(0).items.labels == RANDOM).any()
+
+
+def test_one_document_is_refused_where_pairs_need_two(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    made = shards_of(["只有一篇。第二句。"], tokenizer, tmp_path)
+    config = mlm_nsp.Config(max_length=8)
+    with pytest.raises(InputError, match="needs 2 documents or more, but the corpus has 1"):
+        mlm_nsp.Task(made, tokenizer, config)
+    for objective in ("mlm", "mlm+sop"):
+        assert len(mlm_nsp.Task(made, tokenizer, replace(config, objective=objective))) >= 1
+    with pytest.raises(InputError, match="has 0"):
+        mlm_nsp.Task([], tokenizer, replace(config, objective="mlm"))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"objective": "nsp"},
+        {"masking": "words"},
+        {"max_length": 7},
+        {"max_length": 8.0},
+        {"mask_prob": 1.0},
+        {"short_prob": -0.1},
+    ],
+)
+def test_a_wrong_field_is_named(wrong: dict[str, object]) -> None:
+    with pytest.raises(InputError, match=f"task.{next(iter(wrong))}"):
+        mlm_nsp.Config(**wrong)  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from filbert.cli.shared import json_option, result, table
 if TYPE_CHECKING:
     from filbert.builtin.texts import SampleDocument
 
+MARK = ".filbert-demo"
 BARS = "▁▂▃▄▅▆▇█"
 # Sentences about everyday things that stand nowhere in the built-in texts; the blank is one token.
 BLANKS = (
@@ -32,22 +33,40 @@ BLANKS = (
 @click.option("--seed", default=0, show_default=True, help="Fixes order, masks and first weights.")
 @json_option
 def command(out: str, steps: int, seed: int, as_json: bool) -> None:
-    """The shortest honest path: train a vocabulary and a tiny BERT on the texts that ship, then fill in blanks.
+    """Blanks filled by the model that ships; then a vocabulary and a tiny BERT trained on the texts that ship.
 
     A minute or two on two cores. Nothing is downloaded.
     """
     show: Callable[[str], None] = (lambda line: None) if as_json else click.echo
+    first = _answers("builtin", "The built-in model fills in blanks:", show)
     train_texts, held_texts, about = _texts()
-    show(about)
+    show(f"\nNow the whole way by ourselves. {about}")
     tokenizer = _vocabulary(train_texts, show)
     recipe = _recipe(tokenizer.vocab_size, steps, seed)
-    told = _train(train_texts, held_texts, tokenizer, recipe, out, show)
-    answers = _answers(out, show)
+    _begin(Path(out))
+    told = _train((train_texts, held_texts), tokenizer, recipe, Path(out), show)
+    answers = _answers(out, "Fill in the blank, by the minute-old model:", show)
     if as_json:
-        result({"out": out, **told, "blanks": answers})
-    show(f"\nThe model is in {out}/model; transformers loads it too. Try it:")
-    show(f'  filbert fill "我喜欢喝[MASK]" --model {out}')
+        result({"out": out, **told, "blanks": answers, "builtin": first})
+    show(f"\nThe run is in {out}: report.html shows its course, {out}/model loads in transformers too. Try:")
+    show('  filbert fill "我喜欢喝[MASK]"')
     show(f'  filbert embed {out} --text "今天天气很好" --text "The weather is fine today"')
+    show("  filbert pretrain YOUR-TEXTS --budget 25m --out my-bert")
+
+
+def _begin(out: Path) -> None:
+    """Makes room: what an earlier demo left is replaced, anything else is not touched."""
+    import shutil
+
+    from filbert.core.errors import InputError
+
+    if out.exists() and any(out.iterdir()) and not (out / MARK).exists():
+        raise InputError(f"{out}: is there already and is not what a demo left; choose another --out.")
+    for name in ("checkpoints", "shards", "texts", "log.jsonl"):
+        path = out / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+    out.mkdir(parents=True, exist_ok=True)
+    (out / MARK).write_text("`filbert demo` made this folder and may replace it.\n", encoding="utf-8")
 
 
 def _texts() -> tuple[list[str], list[str], str]:
@@ -86,19 +105,23 @@ def _recipe(vocab_size: int, steps: int, seed: int) -> Any:
     from filbert.models import bert
     from filbert.run import Recipe
     from filbert.tasks import mlm_nsp
-    from filbert.train import loop
+    from filbert.train import loop, machine
 
     model = bert.Config(vocab_size=vocab_size, width=128, layers=2, heads=2, inner=512, max_length=128, dropout=0.0)
     return Recipe(
         model=model,
         # Twice BERT's 15 %: a run of one minute learns more from asking more.
         task=mlm_nsp.Config(max_length=64, mask_prob=0.3, seed=seed),
-        train=loop.Config(steps=steps, batch_tokens=512, learning_rate=1e-3, seed=seed),
+        train=loop.Config(
+            steps=steps, batch_tokens=512, learning_rate=1e-3, seed=seed, checkpoint_every=max(1, steps // 2)
+        ),
+        # So small a model gains little from a second thread, and on a busy machine waiting for it costs much more.
+        machine=machine.Config(device="cpu", threads=1),
     )
 
 
 def _train(
-    texts: Sequence[str], held: Sequence[str], tokenizer: Any, recipe: Any, out: str, show: Callable[[str], None]
+    texts: tuple[list[str], list[str]], tokenizer: Any, recipe: Any, out: Path, show: Callable[[str], None]
 ) -> dict[str, Any]:
     """Trains, with the loss drawn as it falls, and measures on the texts kept back, before and after."""
     import torch
@@ -106,22 +129,21 @@ def _train(
     from filbert.models import bert
     from filbert.run import measure, pretrain
 
-    # So small a model gains little from a second thread, and on a busy machine waiting for it costs tens of times more.
-    torch.set_num_threads(1)
+    shards, kept = (_shards(part, out, name, tokenizer) for name, part in zip(("learnt", "kept"), texts, strict=True))
     torch.manual_seed(recipe.train.seed)
-    before = measure(bert.Bert(recipe.model, ("pooler", "mlm", "nsp")), held, tokenizer, recipe.task)
+    parts = ("pooler", "mlm", "nsp")
+    before = measure(bert.Bert(recipe.model, parts), kept.train.shards, tokenizer, recipe.task, threads=1)
     shape = f"{recipe.model.layers} layers × {recipe.model.width}"
     asked = f"masked words ({recipe.task.mask_prob:.0%} of them, twice BERT's share) and next sentences"
     show(f"Training a BERT of {shape} for {recipe.train.steps:,} steps on {asked} …")
-    watch = _Watch(recipe.train.steps, show)
-    model = pretrain(texts, tokenizer, recipe, Path(out), watch)
-    watch.finish()
-    after = measure(model, held, tokenizer, recipe.task)
-    show(f"On the {len(held)} documents kept back ({after.num_masked:,} masked words, the same before and after):")
+    watch = _watch(out, recipe.train.steps, show)
+    finished = pretrain(shards, tokenizer, recipe, out, told=watch)
+    after = measure(finished.model, kept.train.shards, tokenizer, recipe.task, threads=1)
+    show(f"On the {len(texts[1])} documents kept back (the same blanks before and after):")
     rows = [("", "before", "after")]
-    rows.append(("masked word, loss", f"{before.mlm_loss:.2f}", f"{after.mlm_loss:.2f}"))
-    rows.append(("masked word, right", f"{before.mlm_accuracy:.1%}", f"{after.mlm_accuracy:.1%}"))
-    rows.append(("next sentence, right", f"{before.nsp_accuracy:.1%}", f"{after.nsp_accuracy:.1%}"))
+    rows.append(("masked word, loss", f"{before['mlm_loss']:.2f}", f"{after['mlm_loss']:.2f}"))
+    rows.append(("masked word, right", f"{before['mlm_accuracy']:.1%}", f"{after['mlm_accuracy']:.1%}"))
+    rows.append(("next sentence, right", f"{before['nsp_accuracy']:.1%}", f"{after['nsp_accuracy']:.1%}"))
     show("\n".join("  " + line for line in table(rows).split("\n")))
     return {
         "steps": len(watch.losses),
@@ -132,40 +154,48 @@ def _train(
     }
 
 
-def _numbers(measured: Any) -> dict[str, float]:
-    return {name: round(getattr(measured, name), 4) for name in ("mlm_loss", "mlm_accuracy", "nsp_accuracy")}
+def _shards(texts: Sequence[str], out: Path, name: str, tokenizer: Any) -> Any:
+    """The texts as a file and as shards, by the same road that a corpus of any size takes."""
+    from filbert.data.shards import Options, build
+
+    path = out / "texts" / f"{name}.txt"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("\n\n".join(texts) + "\n", encoding="utf-8")
+    return build([str(path)], tokenizer, out / "shards" / name, Options(held=0.0), workers=1)
 
 
-class _Watch:
-    """Hears of every step: a moving bar on a terminal, ten plain lines elsewhere."""
+def _numbers(measured: dict[str, float]) -> dict[str, float]:
+    return {name: round(measured[name], 4) for name in ("mlm_loss", "mlm_accuracy", "nsp_accuracy")}
 
-    def __init__(self, steps: int, show: Callable[[str], None]) -> None:
-        self.steps, self.show, self.losses = steps, show, list[float]()
-        self.begun, self.seconds, self.num_tokens = time.perf_counter(), 0.0, 0
-        self.on_terminal = sys.stdout.isatty()
 
-    def __call__(self, step: Any) -> None:
-        """Draws it."""
-        self.losses.append(step.loss)
-        self.num_tokens += step.num_tokens
-        self.seconds = time.perf_counter() - self.begun
-        if self.on_terminal:
-            if step.step % 10 == 0 or step.step == self.steps:
-                click.echo(f"\r  {self._line(step.step)}", nl=False)
-        elif step.step % max(1, self.steps // 10) == 0:
-            self.show(f"  {self._line(step.step)}")
+def _watch(out: Path, steps: int, show: Callable[[str], None]) -> Any:
+    """A journal that shows every step: a moving bar on a terminal, ten plain lines elsewhere."""
+    from filbert.train.journal import Journal
 
-    def _line(self, step: int) -> str:
-        recent = self.losses[-20:]
-        speed = self.num_tokens / max(self.seconds, 1e-9)
-        loss = sum(recent) / len(recent)
-        pace = f"{speed:,.0f} tokens/s  {self.seconds:.0f} s"
-        return f"{step:5,}/{self.steps:,}  loss {loss:.2f}  {spark(self.losses)}  {pace} "
+    class Watch(Journal):
+        def __init__(self) -> None:
+            super().__init__(out, steps=steps, quiet=True)
+            self.losses, self.begun = list[float](), time.perf_counter()
+            self.seconds, self.num_tokens = 0.0, 0
 
-    def finish(self) -> None:
-        """Ends the moving line."""
-        if self.on_terminal:
-            click.echo()
+        def step(self, entry: Any) -> None:
+            super().step(entry)
+            self.losses.append(entry["loss"])
+            self.num_tokens += entry["tokens"]
+            self.seconds = time.perf_counter() - self.begun
+            done = entry["step"]
+            if sys.stdout.isatty():
+                if done % 10 == 0 or done == steps:
+                    click.echo(f"\r  {self.line(done)}", nl=done == steps)
+            elif done % max(1, steps // 10) == 0:
+                show(f"  {self.line(done)}")
+
+        def line(self, step: int) -> str:
+            recent = self.losses[-20:]
+            pace = f"{self.num_tokens / max(self.seconds, 1e-9):,.0f} tokens/s  {self.seconds:.0f} s"
+            return f"{step:5,}/{steps:,}  loss {sum(recent) / len(recent):.2f}  {spark(self.losses)}  {pace} "
+
+    return Watch()
 
 
 def spark(losses: Sequence[float], width: int = 24) -> str:
@@ -177,14 +207,14 @@ def spark(losses: Sequence[float], width: int = 24) -> str:
     return "".join(BARS[step] for step in steps)
 
 
-def _answers(out: str, show: Callable[[str], None]) -> list[dict[str, Any]]:
+def _answers(model: str, title: str, show: Callable[[str], None]) -> list[dict[str, Any]]:
     from filbert.infer.model import load
 
-    model = load(out)
-    show("Fill in the blank (sentences it has never seen):")
+    loaded = load(model)
+    show(title)
     told, rows = [], []
     for text in BLANKS:
-        blank = model.fill(text, top=4)[0]
+        blank = loaded.fill(text, top=4)[0]
         rows.append((f"  {text}", "  ".join(f"{c.text} {c.score:.0%}" for c in blank.candidates)))
         told.append({"text": text, "candidates": [[c.text, round(c.score, 4)] for c in blank.candidates]})
     show(table(rows))

@@ -62,13 +62,23 @@ def main() -> None:
     except FilbertError as error:
         click.echo(f"filbert: {error}", err=True)
         code = error.exit_code
+        _leave(code)
     except click.ClickException as error:
         error.show()
         code = 2
     except (KeyboardInterrupt, click.Abort):
         click.echo("filbert: interrupted.", err=True)
         code = 130
+        _leave(code)
     except BrokenPipeError:  # the reader of our output left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _leave(code: int) -> None:
+    """Of several ranks, one that failed ends at once: gloo, taken down in order, would wait for the others."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)

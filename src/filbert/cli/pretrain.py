@@ -56,10 +56,10 @@ def command(sources: tuple[str, ...], out: str, as_json: bool, **options: Any) -
     steps_set = any(word.split("=")[0].strip() == "train.steps" for word in options["settings"])
     if options["budget"] and steps_set:
         raise click.UsageError("--budget and --set train.steps both say when to end; give one.")
-    plan = None if steps_set else _plan(Path(out), options)
     from filbert import run
 
     imported = time.monotonic()
+    plan = None if steps_set else _plan(Path(out), options, imported - begun)
     corpus, tokenizer, start = _inputs(sources, Path(out), options, plan.most_bytes if plan else 0)
     shards = run.prepared(corpus, tokenizer, Path(out))
     if run.is_first():
@@ -88,12 +88,12 @@ def process_start() -> float:
     return now - age if 0 <= age < OLDEST_S else now
 
 
-def _plan(out: Path, options: dict[str, Any]) -> Plan:
+def _plan(out: Path, options: dict[str, Any], imported_s: float) -> Plan:
     """The time for the run, and how much of the corpus it will read; a run that goes on keeps its own."""
     import torch
 
     from filbert.train import budget as budgets
-    from filbert.train.distributed import is_restarted
+    from filbert.train.distributed import is_launched, is_restarted
 
     before = budgets.Plan.read(out) if options["resume"] or is_restarted() else None
     said = options["budget"]
@@ -101,7 +101,8 @@ def _plan(out: Path, options: dict[str, Any]) -> Plan:
         return replace(before, seconds=budgets.seconds(said) if said else before.seconds)
     seconds = budgets.seconds(said or BUDGET)
     on_gpu = torch.cuda.is_available() and "machine.device=cpu" not in options["settings"]
-    most = 0 if options["shards"] else budgets.most_bytes(seconds, on_gpu)
+    how = () if is_launched() else (imported_s,)  # all ranks must read the same
+    most = 0 if options["shards"] else budgets.most_bytes(seconds, on_gpu, *how)
     return budgets.Plan(seconds=seconds, most_bytes=most)
 
 

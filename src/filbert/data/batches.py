@@ -89,7 +89,8 @@ def part(indices: Places, lengths: Places, which: int, num_parts: int) -> Places
     order = np.argsort(-lengths[indices], kind="stable")
     turn, seat = np.divmod(np.arange(len(indices)), num_parts)
     mine = np.where(turn % 2, num_parts - 1 - seat, seat) == which
-    return indices[np.sort(order[mine])]
+    dealt: Places = indices[np.sort(order[mine])]
+    return dealt
 
 
 def part_budget(batch_tokens: int, longest: int, num_parts: int) -> int:

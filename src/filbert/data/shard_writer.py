@@ -22,7 +22,7 @@ import os
 import signal
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
@@ -47,6 +47,7 @@ MAGIC = b"filbert shard 1\n"
 ALIGN = 64
 PARTS = ("train", "held")
 DIGEST_BYTES = 16
+EMPTY = bytes(DIGEST_BYTES)
 
 Exclude = Callable[[list[str]], list[bool]]
 Bools = npt.NDArray[np.bool_]
@@ -165,7 +166,7 @@ class Chunk:
     ends_corpus: bool
 
 
-def cuts(chunks: Iterable[Chunk], cutter: Cutter, workers: int) -> Iterator[tuple[Chunk, Cut]]:
+def cuts(chunks: Iterable[Chunk], cutter: Cutter, workers: int) -> Generator[tuple[Chunk, Cut]]:
     """Every chunk with its cut, in order; few wait at any time, so memory stays bounded."""
     rest = iter(chunks)
     head = list(islice(rest, 2))
@@ -209,7 +210,13 @@ class Seen:
 
     def __init__(self, folder: Path, slots: int = 2**16) -> None:
         self.folder, self.slots, self.count = folder, slots, 0
-        self.file = self._made(slots)
+        try:
+            self.file = self._made(slots)
+        except OSError as error:
+            raise self._refused(error) from error
+
+    def _refused(self, error: OSError) -> InputError:
+        return InputError(f"{self.folder}: could not be written ({error.strerror}); make room there and run again.")
 
     def _made(self, slots: int) -> int:
         path = self.folder / f".seen.{os.getpid()}.{slots}.part"
@@ -224,10 +231,13 @@ class Seen:
 
     def added(self, digest: bytes) -> bool:
         """Whether the digest is new; it is not the next time."""
-        is_new = self._put(self.file, self.slots, digest)
-        self.count += is_new
-        if self.count * 2 > self.slots:
-            self._grow()
+        try:
+            is_new = self._put(self.file, self.slots, digest)
+            self.count += is_new
+            if self.count * 2 > self.slots:
+                self._grow()
+        except OSError as error:
+            raise self._refused(error) from error
         return is_new
 
     @staticmethod
@@ -239,7 +249,7 @@ class Seen:
                 entry = run[at : at + DIGEST_BYTES]
                 if entry == digest:
                     return False
-                if not any(entry):
+                if entry == EMPTY:
                     os.pwrite(file, digest, place * DIGEST_BYTES + at)
                     return True
             place = (place + len(run) // DIGEST_BYTES) & (slots - 1)
@@ -251,7 +261,7 @@ class Seen:
             block = os.pread(self.file, 2**20, start)
             for at in range(0, len(block), DIGEST_BYTES):
                 digest = block[at : at + DIGEST_BYTES]
-                if any(digest):
+                if digest != EMPTY:
                     self._put(larger, slots, digest)
         os.close(self.file)
         self.file, self.slots = larger, slots

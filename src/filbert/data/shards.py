@@ -317,6 +317,8 @@ def build(
     """
     folder = Path(folder)
     options = options or Options()
+    if workers < 0:
+        raise InputError(f"shards: workers is {workers}, but must be 1 or more, or 0 for one on each core.")
     report = CorpusReport()
     inside = os.path.abspath(folder) + os.sep
     found = [name for name in files(sources, report) if name == "-" or not os.path.abspath(name).startswith(inside)]
@@ -434,12 +436,9 @@ class _Making:
         """Reads the corpus, writes the shards that are missing, and seals the folder."""
         self._write_meta("in progress", [], Report())
         done = self._kept()
-        seen = writer.Seen(self.folder)
-        try:
+        with contextlib.closing(writer.Seen(self.folder)) as seen:
             dealing = writer.Dealing(self.options.shard_tokens, done, seen)
             self._write_shards(dealing, workers, report, told)
-        finally:
-            seen.close()
         if "-" not in self.found and _corpus_identity(self.found) != self.identity["corpus"]:
             raise InputError(f"{self.found[0]}: the corpus changed while it was read; run again when it stands still.")
         entries = [self._entry(index) for index in range(dealing.num_shards)]
@@ -458,23 +457,26 @@ class _Making:
     ) -> None:
         kept = self.options
         gathered = writer.Gathered(kept.held)
-        for chunk, cut in writer.cuts(dealing.chunks(texts(self.found, kept, report)), self.cutter, workers):
-            gathered.add(chunk, cut)
-            self.num_tokens += len(cut.ids)
-            if chunk.is_last:
-                gathered.write(self._path(chunk.shard), self.digest, chunk)
-                gathered = writer.Gathered(kept.held)
-                self.num_made += 1
-            if told is not None:
-                told(
-                    Progress(
-                        num_documents=report.num_documents,
-                        num_bytes=report.num_bytes,
-                        num_tokens=self.num_tokens,
-                        num_shards=self.num_made,
-                        seconds=time.monotonic() - self.start,
-                    )
-                )
+        chunks = dealing.chunks(texts(self.found, kept, report))
+        with contextlib.closing(writer.cuts(chunks, self.cutter, workers)) as found:
+            for chunk, cut in found:
+                gathered.add(chunk, cut)
+                self.num_tokens += len(cut.ids)
+                if chunk.is_last:
+                    gathered.write(self._path(chunk.shard), self.digest, chunk)
+                    gathered = writer.Gathered(kept.held)
+                    self.num_made += 1
+                if told is not None:
+                    told(self._progress(report))
+
+    def _progress(self, report: CorpusReport) -> Progress:
+        return Progress(
+            num_documents=report.num_documents,
+            num_bytes=report.num_bytes,
+            num_tokens=self.num_tokens,
+            num_shards=self.num_made,
+            seconds=time.monotonic() - self.start,
+        )
 
     def _path(self, index: int) -> Path:
         return self.folder / f"{index:05}.shard"

@@ -20,6 +20,7 @@ Places = npt.NDArray[np.int64]
 OBJECTIVES = ("mlm+nsp", "mlm+sop", "mlm")
 FOLLOWS, RANDOM, NOTHING = 0, 1, -100  # the published labels of a pair: 0 is "follows", 1 is "random" (or swapped)
 LEAST = 4  # tokens that a deliberately short stretch has at least
+SECTION = 2**14  # tokens of a very long document that are cut in step with the rest of it
 
 
 class Text(Protocol):
@@ -107,14 +108,16 @@ class Stretches:
 
     def orders(self, indices: Places) -> Stretches:
         """These items alone."""
-        parts = (self.first, self.first_end, self.second, self.second_end, self.labels, self.examples)
-        return Stretches(*(part[indices] for part in parts), self.specials)
+        first, first_end = self.first[indices], self.first_end[indices]
+        second, second_end = self.second[indices], self.second_end[indices]
+        labels, examples = self.labels[indices], self.examples[indices]
+        return Stretches(first, first_end, second, second_end, labels, examples, self.specials)
 
 
 def stretches(text: Round, objective: str, max_length: int, short_prob: float, seed: int, epoch: int) -> Stretches:
     """The epoch's plan."""
     specials = 2 if objective == "mlm" else 3
-    at, ends = text.documents[:-1].copy(), text.documents[1:]
+    at, ends, documents = _sections(text)
     active = np.flatnonzero(at < ends)
     own = keys(seed, "stretches", epoch, np.arange(len(at)))
     room = np.full(len(at), max_length - specials, dtype=np.int64)
@@ -129,23 +132,36 @@ def stretches(text: Round, objective: str, max_length: int, short_prob: float, s
         short = uniforms(key, 8 * turn + 1) < short_prob
         wide = np.where(short, LEAST + ((wide - LEAST + 1) * uniforms(key, 8 * turn + 2)).astype(np.int64), wide)
         # A stretch that is short by chance still holds its first sentence whole, and some room beside it.
-        first = text.sentences[np.searchsorted(text.sentences, here, side="right")] - here
-        whole = np.minimum(first + LEAST, room[active])
-        wide = np.where(first <= room[active], np.maximum(wide, whole), wide)
+        sentence = text.sentences[np.searchsorted(text.sentences, here, side="right")] - here
+        whole = np.minimum(sentence + LEAST, room[active])
+        wide = np.where(sentence <= room[active], np.maximum(wide, whole), wide)
         stop = _between_sentences(text, here, np.minimum(here + wide, end))
         if objective == "mlm":
             found.append((here, stop, stop, stop, np.full(len(here), NOTHING)))
             at[active] = stop
         else:
-            pair = _pairs(text, objective, (key, active, turn), (here, stop, wide))
+            pair = _pairs(text, objective, (key, documents[active], turn), (here, stop, wide))
             found.append(pair)
             # What a random second part displaced is read in the next stretch: nothing is passed over.
             at[active] = np.where(pair[4] == RANDOM, pair[1], stop) if objective == "mlm+nsp" else stop
         active = active[at[active] < end]
         turn += 1
     columns = [np.concatenate(column) for column in zip(*found, strict=True)] if found else [np.zeros(0, np.int64)] * 5
-    examples = np.arange(len(columns[0]))
-    return Stretches(*columns, examples, specials)
+    first, first_end, second, second_end, labels = columns
+    return Stretches(first, first_end, second, second_end, labels, np.arange(len(first)), specials)
+
+
+def _sections(text: Round) -> tuple[Places, Places, Places]:
+    """Where cutting begins and ends, and in which document: all of it, or a section where it is very long.
+
+    Else the stretches of a corpus that is one document would be found one by one.
+    """
+    marks = text.sentences[np.searchsorted(text.sentences, np.arange(0, text.bases[-1], SECTION))]
+    owners = np.searchsorted(text.documents, marks, side="right") - 1
+    is_long = np.diff(text.documents, append=0)[owners] > SECTION
+    starts = np.union1d(text.documents[:-1], marks[is_long])
+    ends = np.append(starts[1:], text.documents[-1:])
+    return starts, ends, np.searchsorted(text.documents, starts, side="right") - 1
 
 
 def _between_sentences(text: Round, start: Places, limit: Places) -> Places:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Packed
 from filbert.nn.layers import BLOCKS, FEED_FORWARDS, Angles, Rows, SelfAttention, initialise, tied_logits
-from filbert.nn.positions import Learned, Rotary, Sinusoidal
+from filbert.nn.positions import Learned, Rotary, Sinusoidal, Table
 
 POSITIONS = ("learned", "sinusoidal", "rotary", "rotary-local")
 # rotary-local is ModernBERT's scheme: every third layer sees everything, the others 64 tokens to each side.
@@ -103,7 +103,7 @@ class Embeddings(nn.Module):
         tables = {"learned": Learned, "sinusoidal": Sinusoidal}
         table = tables.get(config.positions)
         self.positions = table(config.max_length, config.width) if table else None
-        self.segments = nn.Embedding(config.segments, config.width) if config.segments else None
+        self.segments = Table(config.segments, config.width) if config.segments else None
         self.norm = nn.LayerNorm(config.width, eps=config.eps, bias=config.norm == "post")
         self.dropout = nn.Dropout(config.dropout)
 

@@ -9,6 +9,8 @@ lengths are viewed as [N, H, L, K] without a copy and go through PyTorch's fused
 
 from __future__ import annotations
 
+import importlib.util
+import os
 from collections.abc import Callable, Iterator
 
 import torch
@@ -153,6 +155,18 @@ def use(kernel: str) -> None:
 
         short_attention.check()
     CHOSEN["half"] = kernel
+
+
+def fastest() -> str:
+    """The kernel that was fastest where it can run (experiments/2026-11-16-gpu-pretraining.md), else flash.
+
+    FILBERT_ATTENTION names another.
+    """
+    wished = os.environ.get("FILBERT_ATTENTION", "")
+    if wished:
+        return wished
+    can = importlib.util.find_spec("triton") is not None and torch.cuda.get_device_capability() >= (8, 0)
+    return "triton" if can else "flash"
 
 
 def _heads_first(x_THK: Tensor, n: int, length: int) -> Tensor:

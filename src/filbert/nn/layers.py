@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from filbert.core.records import Packed
-from filbert.nn.attention import attend, attend_first, attend_first_folded
+from filbert.nn.attention import attend, attend_first, attend_first_folded, attend_joined
 from filbert.nn.positions import turned
 
 Rows = (
@@ -45,10 +45,13 @@ class SelfAttention(nn.Module):
         """[T, D], or [R, D] for the asked rows."""
         if isinstance(rows, str):
             return self._first(x_TD, packed, angles)
-        q_THK, k_THK, v_THK = self._projected(x_TD, 0, 3)
-        if angles is not None:
+        if angles is None:
+            qkv_T3HK = self.qkv(x_TD).view(len(x_TD), 3, self.heads, -1)
+            mixed_THK = attend_joined(qkv_T3HK, packed, reach=self.reach)
+        else:
+            q_THK, k_THK, v_THK = self._projected(x_TD, 0, 3)
             q_THK, k_THK = turned(q_THK, angles), turned(k_THK, angles)
-        mixed_THK = attend(q_THK, k_THK, v_THK, packed, reach=self.reach)
+            mixed_THK = attend(q_THK, k_THK, v_THK, packed, reach=self.reach)
         return self.out(rows_of(mixed_THK.flatten(1), packed, rows))  # type: ignore[no-any-return]
 
     def _first(self, x_TD: Tensor, packed: Packed, angles: Angles) -> Tensor:

@@ -7,12 +7,43 @@ A table (learned or sinusoidal) is added once to the input; a rotation turns que
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 
-class Learned(nn.Embedding):
+class _Looked(torch.autograd.Function):
+    """Rows of a small table. The gradient is a product with the one-hot rows instead of a hundred thousand sums into
+    the same few rows, which wait for each other on a GPU."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, index_T: Tensor) -> Tensor:
+        """[T, D]."""
+        ctx.save_for_backward(index_T)
+        ctx.num_rows = table.shape[0]
+        return table[index_T]
+
+    @staticmethod
+    def backward(ctx: Any, gradient_TD: Tensor) -> tuple[Tensor, None]:
+        """The table's."""
+        (index_T,) = ctx.saved_tensors
+        row = torch.arange(ctx.num_rows, device=index_T.device)
+        return (row[:, None] == index_T[None, :]).to(gradient_TD.dtype) @ gradient_TD, None
+
+
+class Table(nn.Embedding):
+    """A table of few rows that are looked up by very many tokens: positions, segments."""
+
+    def forward(self, index_T: Tensor) -> Tensor:
+        """[T, D]."""
+        if self.weight.is_cuda and self.weight.requires_grad and torch.is_grad_enabled():
+            looked: Tensor = _Looked.apply(self.weight, index_T)  # type: ignore[no-untyped-call]
+            return looked
+        return super().forward(index_T)
+
+
+class Learned(Table):
     """A learned table of max_length rows, added to the input (Devlin et al. 2019)."""
 
     def __init__(self, max_length: int, width: int) -> None:

@@ -23,8 +23,8 @@ from filbert.core.errors import InputError
 MOST = 1_024  # longest sequence: beyond it one program per sequence and head leaves the GPU idle
 WIDTHS = (16, 32, 64, 128)
 # (queries in a block, keys in a block, warps, stages), forward and backward; chosen by benchmarks/attention_kernels.py
-FORWARD = (128, 64, 4, 3)
-BACKWARD = (64, 128, 8, 2)
+FORWARD = (64, 64, 4, 3)
+BACKWARD = (64, 128, 8, 1)
 
 
 try:

@@ -41,13 +41,14 @@ PLAN = "budget.json"
 UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 LADDER = ("tiny", "mini", "small", "fill", "medium", "base", "large")  # presets to choose from
 PROBES = {"cpu": (("tiny", 512), ("mini", 512)), "cuda": (("fill", 32_768), ("base", 32_768))}  # and their batches
-COMPILED = 1.25  # a compiled step against the same without (experiments/2026-11-16-gpu-packed-training.md)
+COMPILED = 1.18  # a compiled step against the same without (experiments/2026-11-16-gpu-packed-training.md)
 COMPILE_S = 45.0  # until a compiled step is ready
+FASTER = 1.4  # all threads must be so much faster than half of them to be taken
 LARGER = 0.1  # FLOP/s beyond the larger probe grow with this power of the FLOPs of a token …
 MOST_LARGER = 1.25  # … up to this factor
 RATES = ((128, 1.2e-3), (384, 1.5e-3), (512, 1e-3), (768, 5e-4), (1 << 30, 3e-4))  # peak rate of adamw by width …
 SMALL_RATE, SMALL_BATCH, RATE_POWER = 0.128, 512, 0.4  # … and where steps are small: 0.128 / width at 512 tokens
-BATCHES = {"cpu": (512, 512, 8_192), "cuda": (2_048, 8_192, 131_072)}  # tokens at a million seen; least; most
+BATCHES = {"cpu": (350, 512, 8_192), "cuda": (2_048, 8_192, 131_072)}  # tokens at a million seen; least; most
 PASSES = 3  # from so many passes over the text on, dropout is of use
 EVALUATIONS = 6
 HELD_PART = 0.007  # of the time for one evaluation
@@ -57,6 +58,7 @@ TRAINING = 0.9  # of the time left goes into steps; the rest into evaluations, c
 LONG_TOKENS, LONG_DOCUMENTS = 2e9, 512  # a run that sees so many tokens of so long documents reads 512 at a time
 CHECKPOINT_S = 120.0  # between two checkpoints of a long run
 SAVED_BYTES_S = 150e6  # before the first checkpoint was timed
+IMPORT_S = 3.0  # that importing torch takes where nobody else is at work
 EXIT = 0.35  # of the time that importing torch took, it takes to leave it again
 LINE_S = 4e-4  # of the report for each step of the log
 MARGIN = 0.004  # of the time, kept for what nobody foresaw
@@ -77,13 +79,16 @@ def seconds(text: str) -> float:
     return total
 
 
-def most_bytes(seconds: float, on_gpu: bool) -> int:
-    """How much of a corpus a run of that time should read: what it can prepare in a part of it, and twice what the
-    smallest model could see, so that nothing needs to be read again."""
-    cores = _num_cores()
+def most_bytes(seconds: float, on_gpu: bool, imported_s: float = IMPORT_S) -> int:
+    """How much of a corpus a run of that time should read.
+
+    What it can prepare in a part of that time, and no more than twice what the smallest model could see; less where
+    importing torch already took longer than it should: others use this machine too.
+    """
+    cores, slow = _num_cores(), min(max(1.0, imported_s / IMPORT_S), 4.0)
     preparable = PREPARED * seconds * cores * READ_BYTES_S
     visible = math.inf if on_gpu else 2 * BYTES * seconds * cores * TINY_TOKENS_S
-    return max(2**20, int(min(preparable, visible)))
+    return max(2**20, int(min(preparable, visible) / slow))
 
 
 def _num_cores() -> int:
@@ -255,7 +260,8 @@ def choose(seconds: float, shards: Any, tokenizer: Tokenizer, limits: Mapping[st
         per_token = forecasts.flops(model, task)
         speed = gain * found.flops_s(per_token) / per_token
         tokens = TRAINING * left * speed
-        forecast = forecasts.forecast(entropy, forecasts.weights(model), tokens, unique)
+        steps = tokens / _batch(given, tokens, here)
+        forecast = forecasts.forecast(entropy, model, (tokens, steps), unique)
         sizes.append((forecast, name, model, speed, tokens))
     best = min(sizes, key=lambda size: size[0].loss)
     return _choice(best, (left, seconds), (unique, _mean_document(shards)), here, given)
@@ -279,8 +285,7 @@ def _choice(
 ) -> Choice:
     forecast, name, model, speed, tokens = best
     (left, seconds), (unique, document) = time_s, text
-    kind = "cuda" if here.is_cuda else "cpu"
-    batch = given.get("train", {}).get("batch_tokens") or batch_tokens(tokens, kind)
+    batch = _batch(given, tokens, here)
     steps = max(1, int(tokens / batch))
     if name in bert.PRESETS and "dropout" not in given.get("model", {}) and model.norm == "post":
         model = replace(model, dropout=0.1 if tokens >= PASSES * unique else 0.0)
@@ -316,6 +321,10 @@ def batch_tokens(tokens: float, kind: str) -> int:
     """Tokens of a step where a run sees so many: the more there are, the surer each step can be."""
     at_million, least, most = BATCHES[kind]
     return int(min(max(2 ** round(math.log2(at_million * (tokens / 1e6) ** 0.5)), least), most))
+
+
+def _batch(given: Mapping[str, Any], tokens: float, here: Machine) -> int:
+    return int(given.get("train", {}).get("batch_tokens") or batch_tokens(tokens, "cuda" if here.is_cuda else "cpu"))
 
 
 def peak_rate(width: int, batch: int) -> float:
@@ -364,7 +373,8 @@ def measured(task: mlm_nsp.Task, tokenizer: Tokenizer, here: Machine, limit_s: f
     """Takes real steps of two small models for a moment, and forgets them.
 
     On a CPU that others use too, threads wait for each other: with half of them the same step may take a tenth of the
-    time. So both numbers are tried, unless the user has `fixed` it.
+    time. So both numbers are tried, unless the user has `fixed` it, and all are taken only where they gain much: others
+    may come later.
     """
     before, (smaller, larger) = time.monotonic(), PROBES["cuda" if here.is_cuda else "cpu"]
     most = torch.get_num_threads()
@@ -374,7 +384,8 @@ def measured(task: mlm_nsp.Task, tokenizer: Tokenizer, here: Machine, limit_s: f
     for threads in counts:
         torch.set_num_threads(threads)
         tried[threads] = _probed(smaller, task, tokenizer, here, share_s)
-    best = max(tried, key=lambda threads: tried[threads][1])
+    few = counts[-1]
+    best = most if most in tried and tried[most][1] >= FASTER * tried[few][1] else few
     torch.set_num_threads(best)
     late = time.monotonic() > before + 3 * limit_s  # on a machine so slow that the little that is known must do
     return Speed((tried[best], tried[best] if late else _probed(larger, task, tokenizer, here, 2 * share_s)), best)
@@ -475,9 +486,10 @@ class Plan:
 
 
 def launch() -> str:
-    """What all ranks that were started together have in common."""
-    return "|".join(os.environ.get(name, "") for name in
-                    ("TORCHELASTIC_RUN_ID", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"))  # fmt: skip
+    """What all ranks that were started together have in common, and no ranks of another time."""
+    names = ("TORCHELASTIC_RUN_ID", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT")
+    is_one_machine = os.environ.get("WORLD_SIZE") == os.environ.get("LOCAL_WORLD_SIZE")
+    return "|".join([*(os.environ.get(name, "") for name in names), str(os.getppid()) if is_one_machine else ""])
 
 
 def resumed(plan: Plan, begun: float, checkpoints: Path) -> Clock:

@@ -11,7 +11,7 @@ import hashlib
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -70,13 +70,63 @@ class Ranks:
         if self.world > 1:
             dist.barrier(group=_host_group())
 
-    def copied(self, module: nn.Module, device: torch.device) -> nn.Module:
-        """The module with its gradients averaged over ranks (DDP); alone, the module itself."""
+    def copied(self, module: nn.Module, device: torch.device, idle: Sequence[str] = ()) -> nn.Module:
+        """The module with its gradients averaged over ranks (DDP); alone, itself. `idle` weights have no gradients."""
         if self.world == 1:
             return module
         from torch.nn.parallel import DistributedDataParallel
 
+        DistributedDataParallel._set_params_and_buffers_to_ignore_for_model(module, list(idle))  # type: ignore[no-untyped-call]
         return DistributedDataParallel(module, device_ids=[device] if device.type == "cuda" else None)
+
+
+# Weights in shares (FSDP2) -------------------------------------------------------------------------------------------
+
+
+def sharded(work: nn.Module, device: torch.device, half: bool) -> nn.Module:
+    """The module with every weight cut over the ranks; a layer is put together only while it works.
+
+    In half precision the shares stay float32, as do the sums of gradients; only what is put together is bfloat16.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+
+    mesh = init_device_mesh(device.type, (dist.get_world_size(),))
+    kinds = {"param_dtype": torch.bfloat16, "reduce_dtype": torch.float32} if half else {}
+    policy = MixedPrecisionPolicy(**kinds, cast_forward_inputs=False)
+    if half:
+        for buffer in work.buffers():
+            if buffer.is_floating_point():
+                buffer.data = buffer.data.to(torch.bfloat16)
+    for several in [module for module in work.modules() if isinstance(module, nn.ModuleList)]:
+        for layer in several:
+            if any(True for _ in layer.parameters()):
+                fully_shard(layer, mesh=mesh, mp_policy=policy)
+    fully_shard(work, mesh=mesh, mp_policy=policy)
+    return work
+
+
+def local(tensor: Tensor) -> Tensor:
+    """This rank's share of a tensor, or the tensor where it was never cut."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def gathered(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Tensors put together again, in the host's memory; all ranks must ask."""
+    return {name: each.full_tensor().cpu() if hasattr(each, "full_tensor") else each for name, each in tensors.items()}
+
+
+def shares(whole: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Whole tensors, which every rank has, cut as those of the same names are."""
+    from torch.distributed.tensor import DTensor, distribute_tensor
+
+    found = dict(whole)
+    for name, model in like.items():
+        if name in found and isinstance(model, DTensor) and found[name].shape == model.shape:
+            found[name] = distribute_tensor(
+                found[name].to(model.device), model.device_mesh, model.placements, src_data_rank=None
+            )
+    return found
 
 
 _GROUPS: dict[str, Any] = {}
@@ -127,17 +177,22 @@ def joined(device: str = "auto") -> Iterator[Ranks]:
 
 def _is_lost(error: BaseException) -> bool:
     """Whether the network says that another rank is no longer there."""
-    words = str(error)
-    return isinstance(error, dist.DistBackendError | dist.DistNetworkError) or any(
-        word in words for word in ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "gloo/transport")
-    )
+    signs = ("Connection closed by peer", "Connection reset by peer", "Broken pipe", "gloo/transport")
+    is_network = isinstance(error, dist.DistBackendError | dist.DistNetworkError)
+    return is_network or any(sign in str(error) for sign in signs)
 
 
 def ends_with_parent() -> None:
     """A killed torchrun takes this process with it; otherwise its ranks would train on, unseen."""
-    if "TORCHELASTIC_RUN_ID" not in os.environ or not sys.platform.startswith("linux"):
+    if "TORCHELASTIC_RUN_ID" not in os.environ:
         return
     parent = os.getppid()
-    ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    told_of_parents_end(signal.SIGTERM)
     if os.getppid() != parent:  # it died in between
         raise FilbertError("the launcher has gone; start the run again.")
+
+
+def told_of_parents_end(number: int) -> None:
+    """The system will send this signal when the parent has ended, however that was; maybe more than once."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)

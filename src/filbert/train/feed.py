@@ -5,6 +5,7 @@ Worker processes build what the plan says; which of them built a batch, and how 
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ import torch.utils.data
 from filbert.core.errors import FilbertError
 from filbert.core.protocols import Batch, Task
 from filbert.data.batches import Places, built, epochs, part, part_budget
-from filbert.train.distributed import Ranks
+from filbert.train.distributed import Ranks, told_of_parents_end
 from filbert.train.machine import Machine
 
 PREFETCH = 4  # batches ahead, for each worker
@@ -52,11 +53,23 @@ class _Builder(torch.utils.data.Dataset[Fed]):
         return Fed(order.epoch, order.batch, order.last, order.examples, parts, order.weight)
 
 
+def _tied(worker: int) -> None:
+    """A worker ends with the run however that ends; otherwise a killed run's workers wait for it, for ever."""
+    told_of_parents_end(signal.SIGKILL)
+
+
 class Feed:
     """An endless run of steps, from (epoch, batch) on."""
 
     def __init__(
-        self, task: Task, seed: int, batch_tokens: int, machine: Machine, ranks: Ranks, place: tuple[int, int], parts: int
+        self,
+        task: Task,
+        seed: int,
+        batch_tokens: int,
+        machine: Machine,
+        ranks: Ranks,
+        place: tuple[int, int],
+        parts: int,
     ) -> None:
         self.task, self.seed, self.batch_tokens = task, seed, batch_tokens
         self.machine, self.ranks, self.place, self.parts = machine, ranks, place, parts
@@ -100,6 +113,7 @@ class Feed:
             prefetch_factor=PREFETCH,
             timeout=self.machine.timeout_s,
             multiprocessing_context="fork",
+            worker_init_fn=_tied,
         )
         batches, count = iter(loader), 0
         while True:

@@ -1,13 +1,14 @@
 """What a run will come to: the size of a model, the tokens it will see and its text in; the held-out loss out.
 
-The loss of predicting masked words is forecast as a share of the text's own word entropy H, which is the loss of a
-model that knows nothing but how frequent each token is. A model of N weights in its layers that sees D tokens reaches
+The loss of predicting masked words is forecast as a share of the text's own entropy H, which is the loss of a model
+that knows nothing but how frequent each token is. A model of N weights in its layers that sees D tokens reaches
 
-    x = floor + size / N^size_power + data / D^data_power,    share = x / (1 + x^knee)^(1/knee)
+    x = floor + size / N^size_power + data / D^data_power,    share = x / (1 + x^knee)^(1/knee) + unlearnt
 
-the law of Hoffmann et al. 2022 (equation 2), bent so that it never exceeds 1: a short run first learns the frequencies.
-Text that is read again counts less and less (Muennighoff et al. 2023, equation 5). `benchmarks/forecast.py` fits the
-constants to the logs of runs; experiments/2026-11-16-forecast.md says which.
+the law of Hoffmann et al. 2022 (equation 2), bent so that it does not exceed 1: a run first learns the frequencies and
+stays there a while. `unlearnt` is what is left of the very start, ln V, after so many steps. Text that is read again
+counts less and less (Muennighoff et al. 2023, equation 5). `benchmarks/forecast.py` fits the constants to the logs of
+runs; experiments/2026-11-16-forecast.md says to which.
 """
 
 from __future__ import annotations
@@ -30,14 +31,15 @@ AGAIN = 15.4  # how many times a text may be read again before that is worth 1 -
 class Law:
     """The constants; N and D are in millions."""
 
-    floor: float = 0.22
-    size: float = 0.12
-    size_power: float = 0.30
-    data: float = 0.75
-    data_power: float = 0.28
+    floor: float = 0.142
+    size: float = 0.344
+    size_power: float = 0.31
+    data: float = 0.586
+    data_power: float = 0.36
     knee: float = 8.0
-    accuracy: tuple[float, float] = (1.0, 1.0)  # share of masked words right = first · (1 - share of H)^second
-    spread: float = 0.08  # most runs end within this share of the forecast
+    start_steps: float = 100.0  # after so many steps 1/e of the start is left
+    accuracy: tuple[float, float, float] = (0.045, 0.75, 0.76)  # right = first + second · (1 - share of H)^third
+    spread: tuple[float, float] = (0.05, 0.03)  # either way at a million tokens, and more for each tenfold beyond
 
 
 LAW = Law()
@@ -74,10 +76,15 @@ class Forecast:
 
 
 def share(weights: float, tokens: float, unique: float, law: Law = LAW) -> float:
-    """The loss as a share of the entropy."""
+    """The loss as a share of the entropy, once the frequencies are known."""
     millions = worth(tokens, unique) / 1e6
     x = law.floor + law.size / (weights / 1e6) ** law.size_power + law.data / max(millions, 1e-6) ** law.data_power
     return float(x / (1 + x**law.knee) ** (1 / law.knee))
+
+
+def unlearnt(entropy: float, vocab_size: int, steps: float, law: Law = LAW) -> float:
+    """What is left of the loss at the start, ln V, as a share of the entropy."""
+    return max(0.0, math.log(vocab_size) / entropy - 1) * math.exp(-steps / law.start_steps)
 
 
 def worth(tokens: float, unique: float) -> float:
@@ -88,18 +95,19 @@ def worth(tokens: float, unique: float) -> float:
     return unique + unique * AGAIN * (1 - math.exp(-again / AGAIN))
 
 
-def forecast(entropy: float, weights: int, tokens: float, unique: int, law: Law = LAW) -> Forecast:
-    """For a model of so many weights in its layers that sees so many tokens of a text with so many different ones."""
-    part = share(weights, tokens, unique, law)
+def forecast(entropy: float, config: bert.Config, seen: tuple[float, float], unique: int, law: Law = LAW) -> Forecast:
+    """For such a model that has `seen` so many tokens in so many steps, of a text with so many different ones."""
+    (tokens, steps), size = seen, weights(config)
+    part = share(size, tokens, unique, law) + unlearnt(entropy, config.vocab_size, steps, law)
     loss = entropy * part
-    low, high = loss * (1 - law.spread), loss * (1 + law.spread)
-    return Forecast(loss, low, high, accuracy(part, law), entropy, weights, unique)
+    spread = law.spread[0] + law.spread[1] * abs(math.log10(max(tokens, 1.0) / 1e6))
+    return Forecast(loss, loss * (1 - spread), loss * (1 + spread), accuracy(part, law), entropy, size, unique)
 
 
 def accuracy(part: float, law: Law = LAW) -> float:
     """The share of masked words that is right where the loss is that part of the entropy."""
-    first, second = law.accuracy
-    return float(min(1.0, first * max(0.0, 1 - part) ** second))
+    first, second, third = law.accuracy
+    return float(min(1.0, first + second * max(0.0, 1 - part) ** third))
 
 
 def entropy(shards: Sequence[Text], vocab_size: int) -> float:
@@ -124,4 +132,4 @@ def weights(config: bert.Config) -> int:
 def flops(config: bert.Config, task: Any) -> float:
     """Of one training step for each token: 6 for each weight it meets, attention, and the head on masked tokens."""
     head = task.mask_prob * (config.width**2 + config.vocab_size * config.width)
-    return 6 * (weights(config) + head) + 12 * config.layers * config.width * task.max_length / 2
+    return float(6 * (weights(config) + head) + 12 * config.layers * config.width * task.max_length / 2)

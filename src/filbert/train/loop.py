@@ -26,10 +26,11 @@ from filbert.train.checkpoint import Checkpoint, Store
 from filbert.train.distributed import Ranks
 from filbert.train.feed import Fed, Feed, first_line, is_dead_worker
 from filbert.train.machine import Machine
-from filbert.train.step import OutOfMemoryError, Stepper, on_device
+from filbert.train.step import OutOfMemoryError, Stepper, Work, on_device
 
 READ_EVERY = 20  # steps between two looks at what a GPU did: a look makes the host wait
 MOST_SKIPPED = 3  # steps in a row without a finite gradient
+ECHO_S = 1.0  # within which a second signal is the first one again
 SHOWN = 8  # examples named where a batch is
 
 
@@ -56,7 +57,9 @@ class Config:
                 raise InputError(f"train.{name} is {getattr(self, name)!r}, but must be a whole number of 1 or more.")
         for name, least, most in (("learning_rate", 0, 1), ("clip", 0, math.inf)):
             if not least < getattr(self, name) < most:
-                raise InputError(f"train.{name} is {getattr(self, name)!r}, but must be above {least} and below {most}.")
+                raise InputError(
+                    f"train.{name} is {getattr(self, name)!r}, but must be above {least} and below {most}."
+                )
         for name, most in (("warmup", 1), ("weight_decay", 1)):
             if not 0 <= getattr(self, name) < most:
                 raise InputError(f"train.{name} is {getattr(self, name)!r}, but must be from 0 up to {most}.")
@@ -168,7 +171,7 @@ def fit(
 
 class _Function(Deaf):
     def __init__(self, told: Callable[[Mapping[str, Any]], None]) -> None:
-        self.step = told  # type: ignore[method-assign]
+        self.step = told  # type: ignore[method-assign, assignment]
 
 
 class Training:
@@ -200,7 +203,7 @@ class Training:
         if self.config.evaluate_every <= self.state.step or self.course.clock is not None or early:
             self._evaluate_unless_done()
         self._save()
-        self.stepper.model.eval()
+        self.stepper.finish()
         return Outcome(self.state, self.last_held, early)
 
     def _steps(self, caught: list[int]) -> bool:
@@ -315,7 +318,7 @@ class Training:
         state = self.state
         state.skipped += 1
         state.in_a_row += 1
-        named = ", ".join([*(str(int(example)) for example in examples[:SHOWN]), *(["…"] if len(examples) > SHOWN else [])])
+        named = ", ".join(str(int(example)) for example in examples[:SHOWN]) + (", …" if len(examples) > SHOWN else "")
         where = f"step {entry['step']} (epoch {entry['epoch']}, batch {entry['batch']}: examples {named})"
         what = f"the loss is {entry['loss']:.4g} and the gradient's norm {norm:.4g}"
         self.told.event("skipped", f"{where} was skipped: {what}.", step=entry["step"])
@@ -333,7 +336,8 @@ class Training:
         """Asks the held-out items; the best state so far is saved at once."""
         assert self.course.held is not None
         here = (self.machine, self.ranks)
-        held = evaluate(self.stepper.twin, self.course.held, self.config, *here, self.state.parts)
+        model = self.stepper.work if self.stepper.sharded else self.stepper.twin
+        held = evaluate(model, self.course.held, self.config, *here, self.state.parts)
         self.last_held = {**held, "step": self.state.step}
         self.told.evaluation({"step": self.state.step, "held": held})
         number = held[self.course.watched] * (1 if self.course.watched.endswith("loss") else -1)
@@ -347,12 +351,12 @@ class Training:
 
     def _save(self, best: bool = False) -> None:
         self._read()
+        tensors = self.stepper.tensors() if self.course.store is not None else {}
         if self.course.store is not None and self.ranks.is_first:
-            weights = {f"model/{name}": value for name, value in self.stepper.model.state_dict().items()}
-            moments = {f"optimiser/{n}": value for n, value in optim.tensors(self.stepper.optimiser).items()}
-            about = {"state": _fields(self.state), "world": self.ranks.world, "identity": dict(self.course.identity),
+            about = {"state": _fields(self.state), "world": self.ranks.world, "sharding": self.machine.sharding,
+                     "identity": dict(self.course.identity),
                      "threads": torch.get_num_threads(), "held": _finite(self.last_held)}  # fmt: skip
-            self.course.store.save(self.state.step, {**weights, **moments}, about, best=best)
+            self.course.store.save(self.state.step, tensors, about, best=best)
         self.ranks.wait()
 
     def _restore(self) -> None:
@@ -370,23 +374,18 @@ class Training:
             self.told.event("changed", f"goes on by force with another {changed}.")
         elif not self.course.force:
             check_identity(found, self.course.identity)
-        tensors = found.tensors()
-        of = {kind: {n.removeprefix(kind): t for n, t in tensors.items() if n.startswith(kind)} for kind in
-              ("model/", "optimiser/")}  # fmt: skip
-        self.stepper.model.load_state_dict(of["model/"])
-        optim.restore(self.stepper.optimiser, of["optimiser/"], self.stepper.model)
-        self.stepper.restored()
+        self.stepper.restore(found.tensors())
         self.state = State(**found.state["state"])
         self.last_held = dict(found.state["held"])
         self.told.event("resumed", f"goes on after step {self.state.step:,}.", step=self.state.step)
-        for what, now in (("world", self.ranks.world), ("threads", torch.get_num_threads())):
+        here = {"world": self.ranks.world, "threads": torch.get_num_threads(), "sharding": self.machine.sharding}
+        for what, now in here.items():
             if found.state[what] != now:
                 self.told.event(
                     "changed",
-                    f"{what} is {now} and was {found.state[what]}: the order of examples is the same, but roundings are "
-                    "not, so the weights will not be bit for bit those of an uninterrupted run.",
+                    f"{what} is {now} and was {found.state[what]}: the order of examples is the same, but roundings "
+                    "are not, so the weights will not be bit for bit those of an uninterrupted run.",
                 )
-
 
     # What goes wrong --------------------------------------------------------------------------------------------------
 
@@ -420,12 +419,13 @@ def evaluate(
     sums: dict[str, float] = {}
     was_training = model.training
     model.eval()
-    with torch.inference_mode():
+    work = model if isinstance(model, Work) else Work(model, task)
+    with torch.no_grad() if work is model else torch.inference_mode():  # what is put together for it is kept for steps
         for fed in iter(whole):
             for part in fed.parts:
-                for name, term in task.loss(model, on_device(part, machine.device)).items():
-                    sums[name] = sums.get(name, 0.0) + float(term.total) * fed.weight
-                    sums[f"{name}#"] = sums.get(f"{name}#", 0.0) + float(term.count) * fed.weight
+                for name, (total, count) in work(on_device(part, machine.device), task).items():
+                    sums[name] = sums.get(name, 0.0) + float(total) * fed.weight
+                    sums[f"{name}#"] = sums.get(f"{name}#", 0.0) + float(count) * fed.weight
             if fed.last:
                 break
     model.train(was_training)
@@ -467,12 +467,18 @@ def _fields(state: State) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[list[int]]:
-    """SIGINT and SIGTERM are noted, to be obeyed between steps; a second one ends the process at once."""
+    """SIGINT and SIGTERM are noted, to be obeyed between steps; a second one, after a while, ends the process at once.
+
+    A launcher passes on what a terminal has sent to all already, so that two may come at almost one moment.
+    """
     caught: list[int] = []
+    first = math.inf
 
     def note(number: int, frame: FrameType | None) -> None:
-        if caught:
+        nonlocal first
+        if time.monotonic() > first + ECHO_S:
             raise KeyboardInterrupt
+        first = min(first, time.monotonic())
         caught.append(number)
 
     numbers = (signal.SIGINT, signal.SIGTERM)

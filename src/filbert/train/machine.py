@@ -1,6 +1,6 @@
 """Where and how a run computes: wishes in, what this machine can do out. None of it changes what is learnt.
 
-Precision, the number of parts and of threads change roundings, and so the last bits; workers and timeouts change nothing.
+Precision, the number of parts and of threads change roundings, and so the last bits; workers change nothing.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from filbert.core.errors import InputError, one_of
+from filbert.nn import attention
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 SHARDINGS = ("copy", "shard")
@@ -76,13 +77,16 @@ def found(config: Config, local_rank: int = 0, local_world: int = 1) -> Machine:
             raise InputError("machine.device is cuda, but no NVIDIA GPU can be used here; take cpu.")
         device = torch.device("cuda", device.index if device.index is not None else local_rank)
         torch.cuda.set_device(device)
+        attention.use(attention.fastest())
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     own = max(1, cores // local_world)
     threads = config.threads or _environment_threads() or own
     torch.set_num_threads(threads)
     is_cuda = device.type == "cuda"
     if config.compiled == "on" and not is_cuda:
-        raise InputError("machine.compiled is on, but only CUDA has one graph for every batch; leave it out on the CPU.")
+        raise InputError(
+            "machine.compiled is on, but only CUDA has one graph for every batch; leave it out on the CPU."
+        )
     workers = config.workers if config.workers >= 0 else (min(8, max(1, own - 1)) if is_cuda else 0)
     return Machine(
         device=device,

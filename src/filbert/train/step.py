@@ -17,13 +17,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Task
 from filbert.core.records import Packed
 from filbert.train import optim
-from filbert.train.distributed import Ranks
+from filbert.train.distributed import Ranks, gathered, local, sharded, shares
 from filbert.train.machine import Machine
 
-OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "Cannot allocate memory", "std::bad_alloc")
+OUT_OF_MEMORY = (  # in any allocator's words, oneDNN's last
+    "out of memory",
+    "can't allocate memory",
+    "Cannot allocate memory",
+    "std::bad_alloc",
+    "could not create a primitive",
+)
 
 
 class OutOfMemoryError(Exception):
@@ -45,9 +52,9 @@ class Work(nn.Module):
         super().__init__()
         self.model, self.task = model, task
 
-    def forward(self, batch: Batch) -> dict[str, tuple[Tensor, Tensor]]:
-        """{name: (total, count)}."""
-        terms = self.task.loss(self.model, batch)
+    def forward(self, batch: Batch, task: Task | None = None) -> dict[str, tuple[Tensor, Tensor]]:
+        """{name: (total, count)}; of another task that asks the same model, where one is given."""
+        terms = (task or self.task).loss(self.model, batch)
         return {name: (term.total, torch.as_tensor(term.count)) for name, term in terms.items()}
 
 
@@ -55,21 +62,39 @@ class Stepper:
     """Holds the weights, the copy that computes, and the optimiser."""
 
     def __init__(
-        self, model: nn.Module, task: Task, optimiser: tuple[str, float, float], machine: Machine, ranks: Ranks, seed: int
+        self,
+        model: nn.Module,
+        task: Task,
+        optimiser: tuple[str, float, float],
+        machine: Machine,
+        ranks: Ranks,
+        seed: int,
     ) -> None:
         self.machine, self.ranks, self.seed = machine, ranks, seed
-        self.model = model.to(machine.device).train()
-        self.twin = copy.deepcopy(self.model).to(torch.bfloat16) if machine.half else self.model
+        self.sharded = machine.sharding == "shard" and ranks.world > 1
+        if self.sharded and optimiser[0] != "adamw":
+            raise InputError(f"machine.sharding=shard works with train.optimiser=adamw alone, not {optimiser[0]}.")
+        self.plain = model.cpu() if self.sharded else None  # what will hold the weights when they are put together
+        self.model = (copy.deepcopy(model) if self.sharded else model).to(machine.device).train()
+        has_twin = machine.half and not self.sharded
+        self.twin = copy.deepcopy(self.model).to(torch.bfloat16) if has_twin else self.model
+        work = Work(self.twin, task)
+        self.work = sharded(work, machine.device, machine.half) if self.sharded else work
         self.optimiser = optim.optimiser(self.model, *optimiser)
-        self.own = [p for p in self.model.parameters() if p.requires_grad]
-        self.working = [p for p in self.twin.parameters() if p.requires_grad]
-        work: nn.Module = Work(self.twin, task)
-        self.work = ranks.copied(work, machine.device)
-        self.settled = ranks.world == 1
-        self.run = torch.compile(self.work, fullgraph=ranks.world == 1) if machine.compiled else self.work
+        self.own: list[Tensor] = [p for p in self.model.parameters() if p.requires_grad]
+        self.working: list[Tensor] = [p for p in self.twin.parameters() if p.requires_grad]
+        self.settled = self.sharded or ranks.world == 1
+        compiled = machine.compiled and ranks.world == 1
+        self.run = torch.compile(self.work, fullgraph=True) if compiled else self.work
 
     def step(
-        self, parts: Sequence[Batch], counts: Mapping[str, float], number: int, rate: float, clip: float, weight: float = 1
+        self,
+        parts: Sequence[Batch],
+        counts: Mapping[str, float],
+        number: int,
+        rate: float,
+        clip: float,
+        weight: float = 1,
     ) -> Outcome:
         """One step of the optimiser over all parts; `counts` are those of all parts and ranks together.
 
@@ -83,8 +108,8 @@ class Stepper:
                 self._settle(parts[0])
             self._reseed(number)
             for at, part in enumerate(parts):
-                alone = self.ranks.world == 1 or at + 1 == len(parts)
-                with contextlib.nullcontext() if alone else self.work.no_sync():  # type: ignore[operator]
+                summed = self.sharded or self.ranks.world == 1 or at + 1 == len(parts)
+                with contextlib.nullcontext() if summed else self.work.no_sync():  # type: ignore[operator]
                     self._backward(part, counts, seen, weight)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
@@ -94,15 +119,25 @@ class Stepper:
         return self._moved(seen, clip)
 
     def _settle(self, part: Batch) -> None:
-        """One pass for nothing: after its first, DDP lays its buckets out anew, in the order in which gradients came.
+        """Two passes for nothing: the first finds out which weights the task leaves alone, which DDP must know.
 
-        Sums over three ranks or more are rounded by where a number lies in its bucket, so every step that counts must
-        have the lasting layout, the first after a resume too.
+        After the second DDP lays its buckets out anew, in the order in which gradients came. Sums over three ranks or
+        more are rounded by where a number lies in its bucket, so every step that counts must have that lasting layout,
+        the first after a resume too.
         """
-        found = self.run(on_device(part, self.machine.device, self.machine.compiled))
-        sum(total for name, (total, _) in found.items() if name.endswith("_loss")).backward()
+        self._pass(part)
+        idle = [name for name, p in self.work.named_parameters() if p.requires_grad and p.grad is None]
+        self._forget()
+        self.work = self.ranks.copied(self.work, self.machine.device, idle)
+        self.run = torch.compile(self.work) if self.machine.compiled else self.work
+        self._pass(part)
         self._forget()
         self.settled = True
+
+    def _pass(self, part: Batch) -> None:
+        found = self.run(on_device(part, self.machine.device, self.machine.compiled))
+        losses = [total for name, (total, _) in found.items() if name.endswith("_loss")]
+        torch.autograd.backward([loss for loss in losses if loss.requires_grad])
 
     def _reseed(self, number: int) -> None:
         """Dropout is drawn from torch's generator, which every step sets anew: nothing of it needs to be saved."""
@@ -115,10 +150,12 @@ class Stepper:
         # DDP takes the mean over ranks; the loss is a sum over them.
         scale = self.ranks.world * weight
         loss = sum(
-            total * (scale / counts[name]) for name, (total, _) in found.items() if name.endswith("_loss") and counts[name]
+            total * (scale / counts[name])
+            for name, (total, _) in found.items()
+            if name.endswith("_loss") and counts[name]
         )
         if isinstance(loss, Tensor) and loss.requires_grad:
-            loss.backward()
+            torch.autograd.backward(loss)
         for name, (total, count) in found.items():
             seen.setdefault(name, []).append((total.detach().float() * weight, count.float() * weight))
 
@@ -128,9 +165,9 @@ class Stepper:
             pairs = [(p, w.grad) for p, w in zip(self.own, self.working, strict=True) if w.grad is not None]
             for own, gradient in pairs:
                 own.grad = gradient.float()
-        numbers = [sum(values).to(device) for pairs in seen.values() for values in zip(*pairs, strict=True)]  # type: ignore[union-attr]
+        numbers = [sum(values).to(device) for pairs in seen.values() for values in zip(*pairs, strict=True)]
         totals = self.ranks.sums(torch.stack(numbers)) if numbers else torch.zeros(0, device=device)
-        norm = optim.clip(self.own, clip)
+        norm = self._clipped(clip)
         finite = torch.isfinite(norm) & torch.isfinite(totals).all()
         skipped = (~finite).float()
         self.optimiser.found_inf = skipped
@@ -143,18 +180,50 @@ class Stepper:
                 torch._foreach_copy_(self.working, self.own)
         return Outcome(tuple(seen), torch.cat([totals, torch.stack([norm.to(device), skipped])]))
 
+    def _clipped(self, most: float) -> Tensor:
+        """The norm of the gradients of all ranks' weights, which shrink to `most` where it is above."""
+        if not self.sharded:
+            return optim.clip(self.own, most)
+        grads = [local(p.grad) for p in self.own if p.grad is not None]
+        squares = torch.stack([norm.float().square() for norm in torch._foreach_norm(grads)]).sum()
+        norm = self.ranks.sums(squares).sqrt()
+        torch._foreach_mul_(grads, (most / norm).clamp(max=1.0))
+        return norm
+
+    def tensors(self) -> dict[str, Tensor]:
+        """The weights ("model/…") and the optimiser's state ("optimiser/…"), whole; all ranks must ask."""
+        found = {f"model/{name}": value for name, value in self.model.state_dict().items()}
+        found |= {f"optimiser/{name}": value for name, value in optim.tensors(self.optimiser).items()}
+        return gathered(found) if self.sharded else found
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Puts such tensors back, bit for bit."""
+        of: dict[str, dict[str, Tensor]] = {"model": {}, "optimiser": {}}
+        for name, tensor in tensors.items():
+            kind, _, name = name.partition("/")
+            of[kind][name] = tensor
+        if self.sharded:
+            of["model"] = shares(of["model"], self.model.state_dict())
+            of["optimiser"] = shares(of["optimiser"], optim.tensors(self.optimiser))
+        self.model.load_state_dict(of["model"])
+        optim.restore(self.optimiser, of["optimiser"], self.model)
+        if self.twin is not self.model:
+            with torch.no_grad():
+                torch._foreach_copy_(self.working, self.own)
+
+    def finish(self) -> nn.Module:
+        """The trained model, whole and in eval mode; all ranks must ask."""
+        if self.plain is not None:
+            self.plain.load_state_dict(gathered(self.model.state_dict()))
+            self.model, self.plain = self.plain, None
+        return self.model.eval()
+
     def _forget(self) -> None:
         self.optimiser.zero_grad(set_to_none=True)
         for weight in self.working:
             weight.grad = None
         if self.machine.is_cuda:
             torch.cuda.empty_cache()
-
-    def restored(self) -> None:
-        """Tells the copy that computes of weights that were loaded."""
-        if self.twin is not self.model:
-            with torch.no_grad():
-                torch._foreach_copy_(self.working, self.own)
 
 
 def is_out_of_memory(error: BaseException) -> bool:

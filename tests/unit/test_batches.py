@@ -1,0 +1,108 @@
+"""Batches: each item once, never above the budget, about equally full; parts of a batch too."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from filbert.core.protocols import Item
+from filbert.core.records import Encoding
+from filbert.data.batches import batches, built, epochs, part, part_budget, plan
+
+LENGTHS = st.lists(st.integers(1, 60), max_size=80).map(lambda sizes: np.array(sizes, dtype=np.int64))
+
+
+class Numbered:
+    """Item i has 1 + i % 5 tokens, all of them i."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def item(self, index: int, epoch: int) -> Item:
+        ids = np.full(1 + index % 5, index, dtype=np.int32)
+        return Item((Encoding(ids, ids * 0, ids * 0, ids * 0, ids * 0),), {"index": np.array([index + 100 * epoch])})
+
+
+@given(LENGTHS, st.integers(1, 200), st.integers(0, 5), st.integers(0, 5))
+@settings(max_examples=200, deadline=None)
+def test_each_item_once_within_the_budget(lengths: np.ndarray, budget: int, seed: int, epoch: int) -> None:
+    made = batches(lengths, seed, epoch, budget)
+    order = np.concatenate([*made, np.zeros(0, dtype=np.int64)]).tolist()
+    assert sorted(order) == list(range(len(lengths)))
+    assert all(len(batch) == 1 or lengths[batch].sum() <= budget for batch in made)
+    again = batches(lengths, seed, epoch, budget)
+    assert [batch.tolist() for batch in again] == [batch.tolist() for batch in made]
+    other = batches(lengths, seed, epoch + 1, budget)
+    if len(lengths) > 20:
+        assert np.concatenate(other).tolist() != order
+
+
+@pytest.mark.parametrize("budget", [4_096, 16_384])
+@pytest.mark.parametrize("num_items", [40, 100, 700, 3_000])
+def test_batches_are_about_equally_full(num_items: int, budget: int) -> None:
+    """None is off the mean by more than the longest item, and there are hardly more than there must be."""
+    for seed in range(15):
+        random = np.random.default_rng(seed)
+        lengths = random.integers(5, 129, size=num_items)
+        lengths[random.random(num_items) < 0.5] = 128
+        sizes = np.array([lengths[batch].sum() for batch in batches(lengths, seed, 0, budget)])
+        assert sizes.max() <= budget
+        assert np.abs(sizes - sizes.mean()).max() <= 128
+        least = -(-lengths.sum() // budget)
+        assert len(sizes) <= least + 1 + least // 16
+
+
+def test_a_long_item_is_a_batch_by_itself() -> None:
+    lengths = np.array([5, 900, 5, 5])
+    made = batches(lengths, 0, 0, 20)
+    assert [1] in [batch.tolist() for batch in made]
+    assert part_budget(20, 900, 1) >= 900  # and a row of constant size has room for it
+
+
+@given(LENGTHS.filter(len), st.integers(1, 9))
+@settings(max_examples=200, deadline=None)
+def test_parts_share_a_batch_evenly(lengths: np.ndarray, num_parts: int) -> None:
+    indices = np.random.default_rng(0).permutation(len(lengths))
+    parts = [part(indices, lengths, which, num_parts) for which in range(num_parts)]
+    assert sorted(np.concatenate(parts).tolist()) == list(range(len(lengths)))
+    sizes = [int(lengths[each].sum()) for each in parts]
+    assert max(sizes) - min(sizes) <= lengths.max()
+    assert max(map(len, parts)) - min(map(len, parts)) <= 1
+    assert max(sizes) <= part_budget(int(lengths.sum()), int(lengths.max()), num_parts)
+    place = {index: at for at, index in enumerate(indices.tolist())}
+    for each in parts:  # in the batch's own order
+        assert [place[i] for i in each.tolist()] == sorted(place[i] for i in each.tolist())
+
+
+def test_a_task_of_items_is_planned_and_built() -> None:
+    task = Numbered(23)
+    rest = epochs(task, 3, 12, epoch=1)
+    for epoch in (1, 2):
+        number, made, steps = next(rest)
+        assert number == epoch
+        assert made.lengths.tolist() == [1 + i % 5 for i in range(23)]
+        seen = []
+        for indices in steps:
+            batch = built(task, made.orders(indices))
+            assert batch.packed.num_tokens == made.lengths[indices].sum() <= 12
+            assert batch.targets["index"].tolist() == [i + 100 * epoch for i in indices]
+            assert batch.packed.ids[batch.starts].tolist() == indices.tolist()
+            seen += indices.tolist()
+        assert sorted(seen) == list(range(23))
+
+
+def test_a_task_may_tell_its_lengths() -> None:
+    class Telling(Numbered):
+        def lengths(self, epoch: int) -> list[int]:
+            return [7 + epoch] * self.size
+
+    assert plan(Telling(3), 2).lengths.tolist() == [9, 9, 9]
+
+
+def test_no_items_are_no_batches() -> None:
+    assert batches(np.zeros(0, dtype=np.int64), 0, 0, 10) == []
