@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -62,7 +62,9 @@ class Corpus:
 
     sources: tuple[str, ...]
     reading: sharding.Options = field(default_factory=sharding.Options)
-    without: tuple[str, ...] = ()  # data whose text may not be learnt from: documents that share text with it are left out
+    without: tuple[
+        str, ...
+    ] = ()  # data whose text may not be learnt from: documents that share text with it are left out
     folder: Path | None = None  # of the shards; in the run folder where nothing is said
     workers: int = 0  # that prepare it; 0 is one for each core
 
@@ -188,7 +190,7 @@ def _pretrained(
             facts["came to"] = clock.choice.forecast.verdict(outcome.held.get("mlm_loss"))
             told.event("outcome", facts["came to"])
         if ranks.is_first:
-            model = training.stepper.model.cpu()  # type: ignore[assignment]
+            model = cast(bert.Bert, training.stepper.model.cpu())
             save(out / MODEL, model, tokenizer, card=_card(recipe, shards, outcome))
         ranks.wait()
     finally:
@@ -196,7 +198,9 @@ def _pretrained(
             told.close()
             facts = {"seconds": f"{time.time() - begun:.0f}", **facts}
             log = journal.entries(out / LOG)
-            report.write(out, f"{out.name}: pretraining", dataclasses.asdict(recipe), log, facts, shards.report.remarks())
+            report.write(
+                out, f"{out.name}: pretraining", dataclasses.asdict(recipe), log, facts, shards.report.remarks()
+            )
     return Finished(out, model, tokenizer, outcome)
 
 
@@ -210,7 +214,7 @@ def _check_fit(model: Any, task: Any, recipe: Recipe) -> None:
         raise InputError(f"task.objective={recipe.task.objective} needs a model with {', '.join(missing)}.")
     if recipe.task.max_length > model.config.max_length:
         raise InputError(
-            f"task.max_length is {recipe.task.max_length}, but the model reads at most {model.config.max_length} tokens."
+            f"task.max_length is {recipe.task.max_length}, but the model reads {model.config.max_length} tokens at most."
         )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import victim as v
-from scenes import whole
+from scenes import scene, whole
 
 
 @scene

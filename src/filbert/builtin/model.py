@@ -10,9 +10,19 @@ from filbert.core.errors import InputError
 NAME = "builtin"
 
 
+def _path() -> Path:
+    return Path(str(importlib.resources.files("filbert.builtin"))) / "model"
+
+
+def is_there() -> bool:
+    """Whether this install carries it."""
+    return (_path() / "config.json").exists()
+
+
 def folder() -> Path:
     """The folder of the built-in model: a small BERT for Chinese and English; its README.md is the card."""
-    path = Path(str(importlib.resources.files("filbert.builtin"))) / "model"
-    if not (path / "config.json").exists():
-        raise InputError("this install has no built-in model; give a folder, or install filbert from a release.")
-    return path
+    if not is_there():
+        raise InputError(
+            "this version carries no built-in model yet; give a folder, e.g. the one `filbert demo` makes."
+        )
+    return _path()

@@ -38,9 +38,11 @@ def command(out: str, steps: int, seed: int, as_json: bool) -> None:
     A minute or two on two cores. Nothing is downloaded.
     """
     show: Callable[[str], None] = (lambda line: None) if as_json else click.echo
-    first = _answers("builtin", "The built-in model fills in blanks:", show)
+    from filbert.builtin.model import is_there
+
+    first = _answers("builtin", "The built-in model fills in blanks:", show) if is_there() else []
     train_texts, held_texts, about = _texts()
-    show(f"\nNow the whole way by ourselves. {about}")
+    show(f"\nNow the whole way by ourselves. {about}" if first else about)
     tokenizer = _vocabulary(train_texts, show)
     recipe = _recipe(tokenizer.vocab_size, steps, seed)
     _begin(Path(out))
@@ -49,7 +51,7 @@ def command(out: str, steps: int, seed: int, as_json: bool) -> None:
     if as_json:
         result({"out": out, **told, "blanks": answers, "builtin": first})
     show(f"\nThe run is in {out}: report.html shows its course, {out}/model loads in transformers too. Try:")
-    show('  filbert fill "我喜欢喝[MASK]"')
+    show(f'  filbert fill "我喜欢喝[MASK]" --model {out}')
     show(f'  filbert embed {out} --text "今天天气很好" --text "The weather is fine today"')
     show("  filbert pretrain YOUR-TEXTS --budget 25m --out my-bert")
 

@@ -38,7 +38,7 @@ def uniforms(keys: Keys, counters: npt.NDArray[np.int64] | int) -> Draws:
     counted = np.asarray(counters).astype(np.uint64)
     with np.errstate(over="ignore"):
         bits = _mixed(keys + (counted + np.uint64(1)) * GOLDEN)
-    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53  # type: ignore[no-any-return]
+    return (bits >> np.uint64(11)).astype(np.float64) * 2.0**-53
 
 
 def _mixed(x: Keys) -> Keys:

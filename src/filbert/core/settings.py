@@ -30,9 +30,8 @@ def parsed(words: Iterable[str], sections: Mapping[str, type]) -> dict[str, dict
         kinds = typing.get_type_hints(sections[section])
         fields = [field.name for field in dataclasses.fields(sections[section])]
         if field not in fields:
-            raise InputError(
-                f"--set {word}: {section} has no field {field!r}; it has: {', '.join(fields)}.{did_you_mean(field, fields)}"
-            )
+            guess = did_you_mean(field, fields)
+            raise InputError(f"--set {word}: {section} has no field {field!r}; it has: {', '.join(fields)}.{guess}")
         found.setdefault(section, {})[field] = _value(word, value.strip(), kinds[field])
     return found
 

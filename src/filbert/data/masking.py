@@ -64,7 +64,8 @@ def chosen(row: Row, kind: str, mask_prob: float) -> Places:
     left = (totals * mask_prob)[owners[order]] - (before - starts[owners[order]])
     taken = np.zeros(len(heads), dtype=bool)
     taken[order] = left > draws(row, STRADDLES, heads[order]) * sizes[order]
-    return tokens[taken[unit]]
+    asked: Places = tokens[taken[unit]]
+    return asked
 
 
 def _begins(row: Row, kind: str, tokens: Places) -> Flags:
@@ -80,8 +81,9 @@ def _begins(row: Row, kind: str, tokens: Places) -> Flags:
     if kind == "span":
         count = np.cumsum(words)
         first = np.flatnonzero(gap)
-        nth = count - np.repeat(count[first], np.diff([*first, len(tokens)]))  # of the words in this part
-        return gap | (words & ((draws(row, SPANS, tokens) < SPAN_PROB) | (nth % SPAN_WORDS == 0)))
+        nth: Places = count - np.repeat(count[first], np.diff([*first, len(tokens)]))  # of the words in this part
+        begins: Flags = gap | (words & ((draws(row, SPANS, tokens) < SPAN_PROB) | (nth % SPAN_WORDS == 0)))
+        return begins
     return words
 
 

@@ -362,7 +362,7 @@ class Gathered:
             parts[name] = dict(zip(("documents", "sentences", "tokens"), sizes, strict=True))
         digest = hashlib.sha256()
         for buffer in buffers:
-            digest.update(buffer)
+            digest.update(buffer.data)
         header = {
             "identity": identity,
             "index": last.shard,

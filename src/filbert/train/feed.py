@@ -54,8 +54,13 @@ class _Builder(torch.utils.data.Dataset[Fed]):
 
 
 def _tied(worker: int) -> None:
-    """A worker ends with the run however that ends; otherwise a killed run's workers wait for it, for ever."""
+    """A worker ends with the run however that ends; otherwise a killed run's workers wait for it, for ever.
+
+    A signal to the whole group (Ctrl-C, timeout) is the run's to obey: it still needs batches to finish its step.
+    """
     told_of_parents_end(signal.SIGKILL)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 class Feed:
