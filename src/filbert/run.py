@@ -214,7 +214,7 @@ def _check_fit(model: Any, task: Any, recipe: Recipe) -> None:
         raise InputError(f"task.objective={recipe.task.objective} needs a model with {', '.join(missing)}.")
     if recipe.task.max_length > model.config.max_length:
         raise InputError(
-            f"task.max_length is {recipe.task.max_length}, but the model reads {model.config.max_length} tokens at most."
+            f"task.max_length is {recipe.task.max_length}, but the model reads only {model.config.max_length} tokens."
         )
 
 

@@ -139,7 +139,7 @@ def test_eight_examples_are_learnt(tokenizer: Tokenizer, pool: str) -> None:
     model = model_for(task, tokenizer, dropout=0.1)
     seen: list[Mapping[str, Any]] = []
     one = machine.Config(threads=1)
-    loop.fit(model, task, loop.Config(steps=40, learning_rate=5e-3, batch_tokens=256), seen.append, machine=one)
+    loop.fit(model, task, loop.Config(steps=60, learning_rate=3e-3, batch_tokens=4096), seen.append, machine=one)
     assert seen[-1]["consistency_loss"] > 0
     assert seen[-1]["loss"] < seen[0]["loss"] / 2
     assert scores(task, model, list(range(8))).argmax(-1).tolist() == task.gold.tolist()

@@ -162,6 +162,8 @@ def test_interrupted_demo_keeps_its_work(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert "interrupted" in err
     assert "Traceback" not in err
-    from filbert.infer.model import load
+    from filbert.train.checkpoint import Store
 
-    assert load(tmp_path / "run").fill("我[MASK]")[0].candidates
+    kept = Store(tmp_path / "run" / "checkpoints").newest()
+    assert kept is not None
+    assert kept.step == len(log.read_text(encoding="utf-8").strip().split("\n"))

@@ -130,6 +130,7 @@ def _train(
 
     from filbert.models import bert
     from filbert.run import measure, pretrain
+    from filbert.train.loop import StoppedError
 
     shards, kept = (_shards(part, out, name, tokenizer) for name, part in zip(("learnt", "kept"), texts, strict=True))
     torch.manual_seed(recipe.train.seed)
@@ -139,7 +140,11 @@ def _train(
     asked = f"masked words ({recipe.task.mask_prob:.0%} of them, twice BERT's share) and next sentences"
     show(f"Training a BERT of {shape} for {recipe.train.steps:,} steps on {asked} …")
     watch = _watch(out, recipe.train.steps, show)
-    finished = pretrain(shards, tokenizer, recipe, out, told=watch)
+    try:
+        finished = pretrain(shards, tokenizer, recipe, out, told=watch)
+    except StoppedError as stop:
+        stop.args = (f"interrupted: {out}/checkpoints holds the run so far; the next demo begins anew.",)
+        raise
     after = measure(finished.model, kept.train.shards, tokenizer, recipe.task, threads=1)
     show(f"On the {len(texts[1])} documents kept back (the same blanks before and after):")
     rows = [("", "before", "after")]
