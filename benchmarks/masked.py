@@ -1,6 +1,6 @@
 """A model folder and documents it has not seen in; its share of masked tokens right, asked in the usual ways, out.
 
-    python benchmarks/masked.py MODEL [--shards FOLDER | --text FILE] [--tokens 2000000] [--out FILE.json]
+    python benchmarks/masked.py MODEL [--shards FOLDER | --text FILE] [--out FILE.json]
 
 15 % of the tokens are asked for (80 % [MASK], 10 % random, 10 % as they are): single tokens, or whole words.
 `--shards` takes the documents that a pretraining run kept back; `--text` any text, a document between blank lines.

@@ -371,15 +371,15 @@ class _Fine:
 
     def run(self, resume: bool, more: Mapping[str, Any]) -> Finetuned:
         recipe, out, ranks = self.recipe, self.out, self.ranks
-        resumed = _resumed(self.store, out, resume) if ranks.is_first else 0
-        identity = {} if more.get("force") else self._identity()
+        identity, force = self._identity(), bool(more.get("force"))
         ranks.agree("the data, the vocabulary or the recipe", json.dumps(identity))
+        resumed = _resumed(self.store, out, resume, {} if force else identity) if ranks.is_first else 0
         told = more.get("told") or self._journal(resumed, bool(more.get("quiet")))
         if ranks.is_first:
             write_text(out / RECIPE, json_text({**dataclasses.asdict(recipe), "filbert": VERSION}))
         course = loop.Course(
             held=self.held, watched="accuracy", machine=recipe.machine, ranks=ranks, store=self.store, resume=resume,
-            identity=identity, told=told,
+            identity=identity, force=force, told=told,
         )  # fmt: skip
         best: dict[str, float] = {}
         try:

@@ -18,7 +18,8 @@ from filbert.core.errors import FilbertError, did_you_mean
 from filbert.core.version import VERSION
 
 NOT_COMMANDS = {"__init__", "main", "shared"}
-ORDER = ("demo", "doctor", "vocab", "fill", "embed", "import")  # as a newcomer meets them; others follow by name
+# As a newcomer meets them; others follow by name.
+ORDER = ("demo", "doctor", "vocab", "pretrain", "finetune", "evaluate", "fill", "embed", "import")
 
 
 class House(click.Group):
