@@ -164,7 +164,7 @@ def _pretrained(
     kept_back = shards.held.shards if clock is None else budget.sample(shards.held.shards, clock.choice.held_tokens)
     held = module.Task(kept_back, tokenizer, recipe.task) if _has_held(shards, recipe.task) else None
     torch.manual_seed(recipe.train.seed)
-    model = start if start is not None else member("models", recipe.model_name).Model(recipe.model, task.parts)
+    model = start if start is not None else _fresh(recipe, task)
     _check_fit(model, task, recipe)
     store = Store(out / CHECKPOINTS, recipe.machine.keep)
     if clock is not None:
@@ -202,6 +202,14 @@ def _pretrained(
                 out, f"{out.name}: pretraining", dataclasses.asdict(recipe), log, facts, shards.report.remarks()
             )
     return Finished(out, model, tokenizer, outcome)
+
+
+def _fresh(recipe: Recipe, task: Any) -> Any:
+    """A new model, told what the task knows beforehand."""
+    model = member("models", recipe.model_name).Model(recipe.model, task.parts)
+    if hasattr(task, "begin"):
+        task.begin(model)
+    return model
 
 
 def _has_held(shards: sharding.Shards, task: mlm_nsp.Config) -> bool:

@@ -19,6 +19,7 @@ from filbert.models import bert
 from filbert.tasks import mlm_nsp
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import train
+from filbert.train import loop, machine
 from filbert.train.step import on_device
 
 
@@ -196,3 +197,19 @@ def test_one_document_is_refused_where_pairs_need_two(tokenizer: Tokenizer, tmp_
 def test_a_wrong_field_is_named(wrong: dict[str, object]) -> None:
     with pytest.raises(InputError, match=f"task.{next(iter(wrong))}"):
         mlm_nsp.Config(**wrong)  # type: ignore[arg-type]
+
+
+def test_tokens_stay_apart_in_a_deep_stack(shards: list[Shard], tokenizer: Tokenizer) -> None:
+    """Eight post-norm layers at a high rate: with the published start all tokens become one vector in 40 steps."""
+    task = mlm_nsp.Task(shards, tokenizer, mlm_nsp.Config(objective="mlm", max_length=64))
+    torch.manual_seed(0)
+    shape = {"width": 64, "layers": 8, "heads": 2, "inner": 256, "max_length": 64, "dropout": 0.0}
+    deep = bert.Bert(bert.Config(vocab_size=tokenizer.vocab_size, **shape), task.parts)
+    task.begin(deep)
+    assert float(deep.mlm.bias.detach().exp().sum()) == pytest.approx(1, abs=1e-4)  # frequencies
+    settings = loop.Config(steps=40, batch_tokens=512, learning_rate=2e-3)
+    loop.fit(deep, task, settings, machine=machine.Config(threads=1))
+    batch = on_device(task.batch(task.plan(1).orders(np.arange(8))), "cpu")
+    with torch.inference_mode():
+        vectors = deep(batch.packed)
+    assert float(vectors.std(0).mean() / vectors.std()) > 0.5

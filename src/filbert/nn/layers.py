@@ -173,9 +173,11 @@ def tied_logits(x_RD: Tensor, table_VD: Tensor, bias_V: Tensor) -> Tensor:
 
 
 def initialise(module: nn.Module, std: float = 0.02) -> None:
-    """BERT's start: normal(0, 0.02) for weights, zero biases, unit norms.
+    """BERT's start: normal(0, 0.02) for weights, zero biases, unit norms; smaller where a layer adds to its input.
 
     The reference cuts the normal at two deviations; transformers does not, and torch's truncated normal costs seconds.
+    What a layer adds starts 1/√(2·layers) as large (as in GPT-2): with full size, all tokens of a post-norm stack run
+    into one vector within ten steps at a rate of 1e-3 (experiments/2026-11-16-collapse.md).
     """
     for part in module.modules():
         if isinstance(part, nn.Linear | nn.Embedding):
@@ -186,3 +188,8 @@ def initialise(module: nn.Module, std: float = 0.02) -> None:
             nn.init.ones_(part.weight)
             if part.bias is not None:
                 nn.init.zeros_(part.bias)
+    blocks = [part for part in module.modules() if isinstance(part, Block)]
+    with torch.no_grad():
+        for block in blocks:
+            for adding in (block.attention.out, block.feed.down):
+                adding.weight.mul_((2 * len(blocks)) ** -0.5)

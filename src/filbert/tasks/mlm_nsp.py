@@ -26,6 +26,7 @@ from filbert.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     import torch
 
+COUNTED = 2**22  # tokens looked at together when they are counted
 ROUND_TOKENS = 2**28  # planned at once: some 100 MB of plan, however large the corpus
 
 
@@ -98,6 +99,21 @@ class Task:
         self.ordinary = np.flatnonzero(ordinary)
         self._texts: dict[int, Round] = {}
         self._plan: EpochPlan | None = None
+
+    def begin(self, model: Any) -> None:
+        """Tells a fresh model how frequent each token is: its blanks begin with the best guess without a context.
+
+        Left to learn this first, all parameters push every vector the same way, and a post-norm stack may never
+        tell tokens apart again (experiments/2026-11-16-collapse.md).
+        """
+        import torch
+
+        counts = np.full(self.tokenizer.vocab_size, 0.1)
+        for shard in self.rounds[0]:
+            for at in range(0, shard.num_tokens, COUNTED):
+                counts += np.bincount(shard.ids[at : at + COUNTED], minlength=len(counts))
+        with torch.no_grad():
+            model.mlm.bias.copy_(torch.from_numpy(np.log(counts / counts.sum())))
 
     def __len__(self) -> int:
         return len(self.plan(0).lengths)
