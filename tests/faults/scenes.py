@@ -109,7 +109,8 @@ def ranks_killed(
     for attempt in range(attempts):
         out, victim = folder / f"attempt-{attempt}", draw.randrange(world)
         words = v.arguments(folder, out, **settings)
-        number = draw.randrange(int((folder / f"calls{victim}").read_text()))
+        # How often a rank looks for another differs by a call or two from run to run: the very last are left alone.
+        number = draw.randrange(int((folder / f"calls{victim}").read_text()) * 9 // 10)
         codes = v.together(v.ranks(words, world, {victim: v.killed_at(number)}))
         points.append(f"rank {victim} call {number}: {codes}")
         assert codes[victim] == -9, points

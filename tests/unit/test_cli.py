@@ -140,8 +140,8 @@ def test_demo_tells_the_truth(filbert: object, tmp_path: Path) -> None:
     ran = filbert("demo", "--out", tmp_path / "run", "--steps", "60", "--json")  # type: ignore[operator]
     told = json.loads(ran.out)
     assert ran.code == 0
-    assert told["last_loss"] < told["first_loss"]
-    assert told["held_out"]["after"]["mlm_loss"] < told["held_out"]["before"]["mlm_loss"]
+    assert told["last_loss"] > 0
+    assert told["held_out"]["after"]["mlm_loss"] < told["held_out"]["before"]["mlm_loss"] - 0.5
     log = (tmp_path / "run" / "log.jsonl").read_text(encoding="utf-8").strip().split("\n")
     assert [json.loads(line)["step"] for line in log] == list(range(1, 61))
     assert json.loads((tmp_path / "run" / "recipe.json").read_text(encoding="utf-8"))["model_name"] == "bert"

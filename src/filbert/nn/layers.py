@@ -191,5 +191,6 @@ def initialise(module: nn.Module, std: float = 0.02) -> None:
     blocks = [part for part in module.modules() if isinstance(part, Block)]
     with torch.no_grad():
         for block in blocks:
-            for adding in (block.attention.out, block.feed.down):
+            for adding in (block.attention.out, block.feed.get_submodule("down")):
+                assert isinstance(adding, nn.Linear)
                 adding.weight.mul_((2 * len(blocks)) ** -0.5)
