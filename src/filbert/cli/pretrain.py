@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from filbert.train.budget import Choice, Clock, Plan
 
 BUDGET = "25m"
+SECTIONS = ("model", "task", "train", "machine")
 OLDEST_S = 60.0  # a process that is older began for something else
 
 
@@ -59,6 +60,7 @@ def command(sources: tuple[str, ...], out: str, as_json: bool, **options: Any) -
     from filbert import run
 
     imported = time.monotonic()
+    options["given"] = _given(options)  # a misspelt field is refused before the corpus is read
     plan = None if steps_set else _plan(Path(out), options, imported - begun)
     corpus, tokenizer, start = _inputs(sources, Path(out), options, plan.most_bytes if plan else 0)
     shards = run.prepared(corpus, tokenizer, Path(out))
@@ -129,21 +131,12 @@ def _recipe(
     tokenizer: Any, shards: Any, start: Any, options: dict[str, Any], timing: tuple[Plan | None, float, float]
 ) -> tuple[Recipe, Any, dict[str, str]]:
     """The recipe that the options ask for, by the clock where there is one."""
-    from filbert.core.settings import changed, parsed
+    from filbert.core.settings import changed
     from filbert.models import bert
     from filbert.run import Recipe
-    from filbert.tasks import mlm_nsp
     from filbert.train import budget as budgets
-    from filbert.train import loop, machine
 
-    sections = {"model": bert.Config, "task": mlm_nsp.Config, "train": loop.Config, "machine": machine.Config}
-    given = parsed(options["settings"], sections)
-    for name in ("objective", "masking"):
-        if options[name]:
-            given.setdefault("task", {})[name] = options[name]
-    if options["seed"] is not None:
-        for section in ("task", "train"):
-            given.setdefault(section, {}).setdefault("seed", options["seed"])
+    given = options["given"]
     if start is not None and "model" in given:
         raise click.UsageError("--model fixes the model's shape; leave --set model.… out.")
     preset = options["preset"]
@@ -155,8 +148,26 @@ def _recipe(
         clock = _clock(plan, begun, Path(options["out"]), lambda left: budgets.choose(left, shards, tokenizer, limits))
         clock.acts.exit_s = budgets.EXIT * (imported - begun)
         recipe = clock.choice.recipe_of(recipe)
-    recipe = Recipe(**{name: changed(getattr(recipe, name), given.get(name, {})) for name in sections})
+    recipe = Recipe(**{name: changed(getattr(recipe, name), given.get(name, {})) for name in SECTIONS})
     return recipe, clock, dict(clock.choice.facts) if clock else {}
+
+
+def _given(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The fields of the recipe that the command line fixes, by section."""
+    from filbert.core.settings import parsed
+    from filbert.models import bert
+    from filbert.tasks import mlm_nsp
+    from filbert.train import loop, machine
+
+    configs = (bert.Config, mlm_nsp.Config, loop.Config, machine.Config)
+    given = parsed(options["settings"], dict(zip(SECTIONS, configs, strict=True)))
+    for name in ("objective", "masking"):
+        if options[name]:
+            given.setdefault("task", {})[name] = options[name]
+    if options["seed"] is not None:
+        for section in ("task", "train"):
+            given.setdefault(section, {}).setdefault("seed", options["seed"])
+    return given
 
 
 def _clock(plan: Plan, begun: float, out: Path, chosen: Callable[[float], Choice]) -> Clock:
