@@ -84,18 +84,13 @@ def is_first() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
-def loaded(path: Path | str) -> Loaded:
-    """The model of a folder, a run, or the built-in one, as it is trained further."""
-    return load(path)
-
-
 def prepared(corpus: Corpus, tokenizer: Tokenizer, out: Path) -> sharding.Shards:
     """The corpus as shards: those that are there, or new ones. Of several ranks one prepares and the others wait."""
     ends_with_parent()
     folder = corpus.folder or out / SHARDS
     exclude = Fingerprints.read(corpus.without) if corpus.without else None
     # Locked by now: a second run, of another corpus, would make other shards under the first.
-    with locked(out) if is_first() else contextlib.nullcontext(), _turn(folder):
+    with locked(out) if is_first() else contextlib.nullcontext():
         return sharding.build(
             corpus.sources, tokenizer, folder, corpus.reading, workers=corpus.workers, exclude=exclude
         )
@@ -345,7 +340,7 @@ def finetune(
     The best state by dev accuracy is what is kept; without dev data, the last. more: `epochs`, `seed`, `columns`,
     `encoding`, `scratch` (random weights of the same shape), `force`, `quiet`, and `told` instead of the journal.
     """
-    out, started = Path(out), _start(model)
+    out, started = Path(out), load(model)
     tokenizer = Tokenizer.load(started.folder)
     learnt = _read(task, train, more)
     labels = _label_names(train, learnt)
@@ -458,12 +453,6 @@ class _Fine:
         report.write(self.out, title, dataclasses.asdict(recipe), journal.entries(self.out / LOG), facts, [])
 
 
-def _start(model: Path | str) -> Loaded:
-    if str(model) == "builtin" and not Path(model).exists():
-        raise InputError("this version ships no pretrained model; give a folder, e.g. one of `filbert pretrain`.")
-    return loaded(model)
-
-
 def _read(task: str, source: Source, more: Mapping[str, Any]) -> list[Example]:
     if not isinstance(source, str | Path):
         return list(source)
@@ -529,7 +518,7 @@ def evaluate(model: Path | str, data: Source, **more: Any) -> dict[str, Any]:
 
     more: `columns`, `encoding`, `batch_tokens`, and the fields of machine.Config.
     """
-    found = _start(model)
+    found = load(model)
     reading = _reading(found)
     task = classify.Task(_read("classify", data, more), found.labels, Tokenizer.load(found.folder), reading)
     if not len(task) or (task.gold == classify.NOTHING).any():

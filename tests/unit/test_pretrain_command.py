@@ -49,12 +49,14 @@ def started(corpus: Path, out: Path, *more: str) -> subprocess.Popen[str]:
     words = [sys.executable, "-m", "filbert", "pretrain", str(corpus), "--out", str(out), "--vocab-size", "500"]
     return subprocess.Popen(
         [*words, "--set", "machine.device=cpu", *more], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True,
     )  # fmt: skip
 
 
 def log(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [
+        json.loads(line) for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines() if line.endswith("}")
+    ]
 
 
 @pytest.mark.slow
@@ -126,3 +128,18 @@ def test_budget_and_steps_both_say_when_to_end(corpus: Path, tmp_path: Path) -> 
 def test_the_process_start_is_before_now() -> None:
     started_at = process_start()
     assert 0 <= time.monotonic() - started_at < 60
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_to_the_whole_group_saves_first(corpus: Path, tmp_path: Path, number: int, code: int) -> None:
+    """Ctrl-C and `timeout` reach the loader workers too: they leave it to the run, which still needs their batches."""
+    out = tmp_path / "run"
+    process = started(corpus, out, "--preset", "tiny", "--set", "train.steps=100000", "--set", "machine.workers=2")
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline and not ((out / "log.jsonl").exists() and len(log(out)) > 3):
+        time.sleep(0.1)
+    os.killpg(process.pid, number)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == code, said
+    assert "is saved; go on with --resume." in said
+    assert (out / "checkpoints" / f"step-{log(out)[-1]['step']:08d}").is_dir()

@@ -280,21 +280,30 @@ def _no_weights(folder: Path) -> str:
 # Writing --------------------------------------------------------------------------------------------------------------
 
 
-def write(path: Path | str, tensors: Mapping[str, tuple[str, tuple[int, ...], Bytes]]) -> None:
-    """Writes (dtype, shape, bytes) by name as a safetensors file; the same tensors give the same file, byte for byte.
+def header(
+    told: Mapping[str, tuple[str, tuple[int, ...], int]], metadata: Mapping[str, str] | None = None
+) -> tuple[bytes, list[str], int]:
+    """The head of a file with these tensors (dtype, shape, bytes), the order of their data, and all bytes of that.
 
     Wider numbers come first and the data begins at a multiple of 64, so that every tensor is aligned when mapped.
     """
-    order = sorted(tensors, key=lambda name: (-np.dtype(DTYPES[tensors[name][0]]).itemsize, name))
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}  # transformers asks for this word
+    order = sorted(told, key=lambda name: (-np.dtype(DTYPES[told[name][0]]).itemsize, name))
+    entries: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     at = 0
     for name in order:
-        dtype, shape, raw = tensors[name]
-        header[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + raw.nbytes]}
-        at += raw.nbytes
-    text = json.dumps(header, separators=(",", ":")).encode()
+        dtype, shape, num_bytes = told[name]
+        entries[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + num_bytes]}
+        at += num_bytes
+    text = json.dumps(entries, separators=(",", ":")).encode()
     text += b" " * (-(8 + len(text)) % 64)
+    return len(text).to_bytes(8, "little") + text, order, at
+
+
+def write(path: Path | str, tensors: Mapping[str, tuple[str, tuple[int, ...], Bytes]]) -> None:
+    """Writes (dtype, shape, bytes) by name as a safetensors file; the same tensors always give the same bytes."""
+    told = {name: (dtype, shape, raw.nbytes) for name, (dtype, shape, raw) in tensors.items()}
+    head, order, _ = header(told, {"format": "pt"})  # transformers asks for this word
     with whole_file(path) as part, part.open("wb") as handle:
-        handle.write(len(text).to_bytes(8, "little") + text)
+        handle.write(head)
         for name in order:
             handle.write(np.ascontiguousarray(tensors[name][2]).data)

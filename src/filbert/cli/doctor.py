@@ -6,7 +6,7 @@ import dataclasses
 
 import click
 
-from filbert.cli.shared import encoding_option, json_option, result, say
+from filbert.cli.shared import encoding_option, json_option, result, roles, say
 
 
 @click.command("doctor")
@@ -22,7 +22,7 @@ def command(data: tuple[str, ...], task: str | None, columns: str | None, encodi
     """
     from filbert.data.doctor import examine, rendered
 
-    findings = examine(data, task=task, columns=_roles(columns), encoding=encoding)
+    findings = examine(data, task=task, columns=roles(columns), encoding=encoding)
     counts = {severity: sum(f.severity == severity for f in findings) for severity in ("error", "warning", "note")}
     if as_json:
         result(
@@ -37,14 +37,3 @@ def command(data: tuple[str, ...], task: str | None, columns: str | None, encodi
         say(", ".join(f"{count:,} {name}{'' if count == 1 else 's'}" for name, count in counts.items()) + ".")
     if counts["error"]:
         click.get_current_context().exit(2)
-
-
-def _roles(columns: str | None) -> dict[str, str | int] | None:
-    """{"text": "review", "label": 2} from text=review,label=2."""
-    roles: dict[str, str | int] = {}
-    for given in (columns or "").split(",") if columns else ():
-        role, equals, name = given.strip().partition("=")
-        if not (role and equals and name):
-            raise click.BadParameter(f"'{given}' must be ROLE=NAME, e.g. text=review,label=2.")
-        roles[role] = int(name) if name.isdigit() else name
-    return roles or None

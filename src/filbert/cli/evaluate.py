@@ -6,8 +6,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.doctor import _roles
-from filbert.cli.shared import encoding_option, json_option, result, table
+from filbert.cli.shared import encoding_option, json_option, result, roles, table
 
 SHOWN = 30  # labels in the table for people; --json has all
 
@@ -23,7 +22,7 @@ def command(model: str, data: str, columns: str | None, device: str, encoding: s
     """Measure a fine-tuned model on labelled data; MODEL is a model folder or a run."""
     from filbert import run
 
-    told = run.evaluate(model, data, columns=_roles(columns), encoding=encoding, device=device)
+    told = run.evaluate(model, data, columns=roles(columns), encoding=encoding, device=device)
     if as_json:
         result(told)
         return

@@ -7,8 +7,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.doctor import _roles
-from filbert.cli.shared import encoding_option, json_option, result
+from filbert.cli.shared import encoding_option, json_option, result, roles
 
 TASKS = ("classify",)
 
@@ -35,7 +34,7 @@ def command(task: str, train: str, model: str, out: str, as_json: bool, **option
     from filbert import run
 
     begun = time.monotonic()
-    columns = _roles(options.pop("columns"))
+    columns = roles(options.pop("columns"))
     finished = run.finetune(task, train, model, out, columns=columns, **options)
     if not run.is_first():
         return

@@ -111,6 +111,7 @@ def _plan(out: Path, options: dict[str, Any], imported_s: float) -> Plan:
 def _inputs(sources: tuple[str, ...], out: Path, options: dict[str, Any], most_bytes: int) -> tuple[Corpus, Any, Any]:
     """The corpus, the tokenizer and the model to start from, if any."""
     from filbert import run
+    from filbert.artefact.folder import load
     from filbert.data.shards import Options
     from filbert.text.tokenizer import Tokenizer
 
@@ -120,8 +121,8 @@ def _inputs(sources: tuple[str, ...], out: Path, options: dict[str, Any], most_b
     folder = Path(options["shards"]) if options["shards"] else None
     corpus = run.Corpus(sources=sources, reading=reading, without=options["without"], folder=folder)
     if options["start"]:
-        loaded = run.loaded(options["start"])
-        return corpus, Tokenizer.load(loaded.folder), loaded.model
+        start = load(options["start"])
+        return corpus, Tokenizer.load(start.folder), start.model
     if options["vocab"]:
         return corpus, Tokenizer.load(options["vocab"]), None
     return corpus, run.vocabulary(corpus, options["vocab_size"], out), None

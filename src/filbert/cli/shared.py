@@ -83,3 +83,14 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(width(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell + " " * (w - width(cell)) for cell, w in zip(row, widths, strict=True)) for row in rows]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def roles(columns: str | None) -> dict[str, str | int] | None:
+    """{"text": "review", "label": 2} from text=review,label=2."""
+    found: dict[str, str | int] = {}
+    for given in (columns or "").split(",") if columns else ():
+        role, equals, name = given.strip().partition("=")
+        if not (role and equals and name):
+            raise click.BadParameter(f"'{given}' must be ROLE=NAME, e.g. text=review,label=2.")
+        found[role] = int(name) if name.isdigit() else name
+    return found or None

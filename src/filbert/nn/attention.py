@@ -24,17 +24,21 @@ Kernel = Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]  # q, k, v, bou
 Joined = Callable[[Tensor, Tensor, int], Tensor]  # the same from q, k and v that lie side by side, [T, 3, H, K]
 
 
+def placed(array: object, device: torch.device | str, kind: torch.dtype | None = None) -> Tensor:
+    """An array as a tensor on that device; the host does not wait for a copy to a GPU."""
+    tensor = torch.as_tensor(array, dtype=kind)
+    if torch.device(device).type == "cuda" and not tensor.is_cuda:
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
+
+
 def tensors(packed: Packed, device: torch.device | str = "cpu") -> Packed:
     """The same pack as torch tensors on `device`."""
-
-    def moved(array: object, kind: torch.dtype) -> Tensor:
-        return torch.as_tensor(array, dtype=kind).to(device, non_blocking=True)
-
     return Packed(
-        ids=moved(packed.ids, torch.int64),
-        positions=moved(packed.positions, torch.int64),
-        segments=moved(packed.segments, torch.int64),
-        boundaries=moved(packed.boundaries, torch.int32),
+        ids=placed(packed.ids, device, torch.int64),
+        positions=placed(packed.positions, device, torch.int64),
+        segments=placed(packed.segments, device, torch.int64),
+        boundaries=placed(packed.boundaries, device, torch.int32),
         lengths=packed.lengths,
         max_len=packed.max_len,
     )

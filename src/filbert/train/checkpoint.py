@@ -263,27 +263,20 @@ def _raw(tensor: Array) -> npt.NDArray[np.uint8]:
 
 
 def _header(tensors: Mapping[str, Array]) -> tuple[bytes, list[str], int]:
-    """The safetensors header, the order of the tensors' data, and how many bytes that has. As weights.write has it."""
-    kinds: dict[str, str] = {}
+    """The head of the tensors' file, the order of their data, and how many bytes that has."""
+    told: dict[str, tuple[str, tuple[int, ...], int]] = {}
     for name, tensor in tensors.items():
         known = (
             ARRAYS.get(tensor.dtype.newbyteorder("<")) if isinstance(tensor, np.ndarray) else STORED.get(tensor.dtype)
         )
         if known is None or tensor.ndim > weights.MOST_DIMS or name == "__metadata__":
             raise ValueError(f"tensor {name!r} of {tensor.dtype} with {tensor.ndim} dimensions cannot be stored")
-        kinds[name] = known
-    order = sorted(kinds, key=lambda name: (-np.dtype(weights.DTYPES[kinds[name]]).itemsize, name))
-    header: dict[str, Any] = {}
-    at = 0
-    for name in order:
-        end = at + tensors[name].nbytes
-        header[name] = {"dtype": kinds[name], "shape": list(tensors[name].shape), "data_offsets": [at, end]}
-        at = end
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-(8 + len(text)) % 64)
-    if len(text) > weights.HEADER_LIMIT:
-        raise ValueError(f"{len(order):,} tensors need a header of {len(text):,} bytes; {weights.HEADER_LIMIT:,} fit")
-    return len(text).to_bytes(8, "little") + text, order, at
+        told[name] = known, tuple(tensor.shape), tensor.nbytes
+    head, order, num_bytes = weights.header(told)
+    size = len(head) - 8
+    if size > weights.HEADER_LIMIT:
+        raise ValueError(f"{len(order):,} tensors need a header of {size:,} bytes; {weights.HEADER_LIMIT:,} fit")
+    return head, order, num_bytes
 
 
 def _state(state: Mapping[str, Any]) -> bytes:

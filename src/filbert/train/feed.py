@@ -5,6 +5,9 @@ Worker processes build what the plan says; which of them built a batch, and how 
 
 from __future__ import annotations
 
+import atexit
+import pickle
+import shutil
 import signal
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch.utils.data
+from torch import Tensor
 
 from filbert.core.errors import FilbertError
 from filbert.core.protocols import Batch, Task
@@ -20,6 +24,8 @@ from filbert.train.distributed import Ranks, told_of_parents_end
 from filbert.train.machine import Machine
 
 PREFETCH = 4  # batches ahead, for each worker
+SHARED_MEMORY = "/dev/shm"  # noqa: S108  # asked for its size alone
+BYTES_PER_TOKEN = 64  # more than a token of any batch takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +50,58 @@ class _Order:
     weight: float
 
 
-class _Builder(torch.utils.data.Dataset[Fed]):
-    def __init__(self, task: Task, budget: int | None) -> None:
-        self.task, self.budget = task, budget
+class _Builder(torch.utils.data.Dataset[Any]):
+    def __init__(self, task: Task, budget: int | None, is_sent: bool = False) -> None:
+        self.task, self.budget, self.is_sent = task, budget, is_sent
 
-    def __getitem__(self, order: _Order) -> Fed:
+    def __getitem__(self, order: _Order) -> Fed | _Sent:
         parts = [built(self.task, orders, self.budget) for orders in order.parts]
-        return Fed(order.epoch, order.batch, order.last, order.examples, parts, order.weight)
+        fed = Fed(order.epoch, order.batch, order.last, order.examples, parts, order.weight)
+        return _sent(fed) if self.is_sent else fed
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A step's worth with all its arrays in one piece of shared memory, which a process hands over without a copy."""
+
+    rest: bytes
+    sizes: list[int]
+    arrays: Tensor
+
+
+def _sent(fed: Fed) -> _Sent:
+    found: list[pickle.PickleBuffer] = []
+    rest = pickle.dumps(fed, protocol=5, buffer_callback=found.append)
+    raw = [buffer.raw() for buffer in found]
+    sizes = [len(each) for each in raw]
+    arrays = torch.empty(sum(map(_padded, sizes)), dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
+    into, at = memoryview(arrays.numpy().data), 0
+    for each, size in zip(raw, sizes, strict=True):
+        into[at : at + size] = each
+        at += _padded(size)
+    return _Sent(rest, sizes, arrays)
+
+
+def _received(sent: _Sent) -> Fed:
+    whole, at, views = memoryview(sent.arrays.numpy().data), 0, []
+    for size in sent.sizes:
+        views.append(whole[at : at + size])
+        at += _padded(size)
+    fed: Fed = pickle.loads(sent.rest, buffers=views)  # noqa: S301  # from a worker of our own
+    return fed
+
+
+def _padded(size: int) -> int:
+    """Bytes up to the next multiple of 64, where the next array begins."""
+    return size + -size % 64
+
+
+def _has_room(num_bytes: int) -> bool:
+    """Whether shared memory can hold so much; containers often have very little, and to run out kills a worker."""
+    try:
+        return shutil.disk_usage(SHARED_MEMORY).free > 2 * num_bytes
+    except OSError:
+        return False
 
 
 def _tied(worker: int) -> None:
@@ -61,6 +112,13 @@ def _tied(worker: int) -> None:
     told_of_parents_end(signal.SIGKILL)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+
+
+def _ended(batches: Any) -> None:
+    """At the program's end: multiprocessing would ask the workers politely, which they do not hear, and wait."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch would tell of a dead worker
+    for worker in batches._workers:
+        worker.kill()
 
 
 class Feed:
@@ -104,11 +162,15 @@ class Feed:
         return part_budget(self.batch_tokens, longest, self.ranks.world * self.parts)
 
     def __iter__(self) -> Iterator[Fed]:
-        builder, workers = _Builder(self.task, self._budget()), self.machine.workers
+        workers = self.machine.workers
+        is_sent = _has_room(workers * (PREFETCH + 1) * self.batch_tokens * BYTES_PER_TOKEN)
+        builder = _Builder(self.task, self._budget(), is_sent=workers > 0 and is_sent)
         if not workers:
             for order in self._orders():
                 self.told = order
-                yield builder[order]
+                fed = builder[order]
+                assert isinstance(fed, Fed)
+                yield fed
             return
         loader = torch.utils.data.DataLoader(
             builder,
@@ -120,7 +182,15 @@ class Feed:
             multiprocessing_context="fork",
             worker_init_fn=_tied,
         )
-        batches, count = iter(loader), 0
+        batches: Any = iter(loader)
+        atexit.register(_ended, batches)
+        try:
+            yield from self._taken(batches)
+        finally:
+            atexit.unregister(_ended)
+
+    def _taken(self, batches: Iterator[Any]) -> Iterator[Fed]:
+        count = 0
         while True:
             try:
                 fed = next(batches)
@@ -129,7 +199,7 @@ class Feed:
             except (RuntimeError, FilbertError) as error:
                 raise FilbertError(self._failed(error, count)) from None
             count += 1
-            yield fed
+            yield _received(fed) if isinstance(fed, _Sent) else fed
 
     def _failed(self, error: Exception, count: int) -> str:
         which = f"loader worker {count % self.machine.workers + 1} of {self.machine.workers}"

@@ -80,9 +80,10 @@ def found(config: Config, local_rank: int = 0, local_world: int = 1) -> Machine:
         attention.use(attention.fastest())
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     own = max(1, cores // local_world)
-    threads = config.threads or _environment_threads() or own
-    torch.set_num_threads(threads)
     is_cuda = device.type == "cuda"
+    # Beside a GPU the host only hands batches over, and threads that wait for each other while workers use the cores
+    # take longer than one.
+    torch.set_num_threads(config.threads or _environment_threads() or (1 if is_cuda else own))
     if config.compiled == "on" and not is_cuda:
         raise InputError(
             "machine.compiled is on, but only CUDA has one graph for every batch; leave it out on the CPU."

@@ -27,6 +27,7 @@ SLOTS = {  # what each rule remembers of a parameter
     "bert-adamw": ("exp_avg", "exp_avg_sq"),
     "muon": ("momentum",),
 }
+REST = 0.25  # of Muon's rate: at all of it, biases grow until every vector has one and the same large part
 LATE = 1e9  # a step count at which Adam's corrections, 1 - beta^step, are exactly 1: none
 
 
@@ -71,7 +72,8 @@ def optimiser(model: nn.Module, name: str, learning_rate: float, weight_decay: f
     """The optimiser of that name for all parameters that learn; matrices and tables decay, norms and biases do not.
 
     adamw: the usual one, in one fused kernel. bert-adamw: the published one (google-research/bert, optimization.py),
-    which does not correct the moments' slow start. muon: matrices between hidden vectors by Muon, the rest by adamw.
+    which does not correct the moments' slow start. muon: matrices between hidden vectors by Muon, the rest by adamw at
+    a share of the rate (a group's "scale").
     """
     if name not in OPTIMISERS:
         raise one_of("the optimiser", name, OPTIMISERS)
@@ -85,9 +87,10 @@ def optimiser(model: nn.Module, name: str, learning_rate: float, weight_decay: f
         for pieces in sorted(set(inner.values()))
     ]
     outer = [(n, p) for n, p in named if n not in inner]
+    rest = {"rule": rule, "scale": REST if inner else 1.0}
     groups += [
-        {"params": [(n, p) for n, p in outer if p.ndim > 1], "rule": rule},
-        {"params": [(n, p) for n, p in outer if p.ndim <= 1], "rule": rule, "free": True},
+        {"params": [(n, p) for n, p in outer if p.ndim > 1], **rest},
+        {"params": [(n, p) for n, p in outer if p.ndim <= 1], **rest, "free": True},
     ]
     groups = [g | {"weight_decay": 0.0 if g.pop("free", False) else weight_decay} for g in groups if g["params"]]
     if name == "adamw":

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Task
-from filbert.core.records import Packed
+from filbert.nn.attention import placed, tensors
 from filbert.train import optim
 from filbert.train.distributed import Ranks, gathered, local, sharded, shares
 from filbert.train.machine import Machine
@@ -101,7 +101,7 @@ class Stepper:
         weight: 0 on a rank for which the batch had nothing left, and which only keeps the others company.
         """
         for group in self.optimiser.param_groups:
-            group["lr"] = rate
+            group["lr"] = rate * group.get("scale", 1.0)
         seen: dict[str, list[tuple[Tensor, Tensor]]] = {}
         try:
             if not self.settled:
@@ -162,9 +162,7 @@ class Stepper:
     def _moved(self, seen: Mapping[str, list[tuple[Tensor, Tensor]]], clip: float) -> Outcome:
         device = self.machine.device
         if self.twin is not self.model:
-            pairs = [(p, w.grad) for p, w in zip(self.own, self.working, strict=True) if w.grad is not None]
-            for own, gradient in pairs:
-                own.grad = gradient.float()
+            self._brought_back()
         numbers = [sum(values).to(device) for pairs in seen.values() for values in zip(*pairs, strict=True)]
         totals = self.ranks.sums(torch.stack(numbers)) if numbers else torch.zeros(0, device=device)
         norm = self._clipped(clip)
@@ -172,13 +170,28 @@ class Stepper:
         skipped = (~finite).float()
         self.optimiser.found_inf = skipped
         self.optimiser.step()
-        self.optimiser.zero_grad(set_to_none=True)
-        if self.twin is not self.model:
+        if self.twin is self.model:
+            self.optimiser.zero_grad(set_to_none=True)
+        else:
             for weight in self.working:
                 weight.grad = None
             with torch.no_grad():
                 torch._foreach_copy_(self.working, self.own)
         return Outcome(tuple(seen), torch.cat([totals, torch.stack([norm.to(device), skipped])]))
+
+    def _brought_back(self) -> None:
+        """The copy's gradients as those of the weights, in float32, in a few kernels."""
+        into, come = [], []
+        for own, weight in zip(self.own, self.working, strict=True):
+            if weight.grad is None:
+                own.grad = None
+                continue
+            if own.grad is None:
+                own.grad = torch.empty_like(own)
+            into.append(own.grad)
+            come.append(weight.grad)
+        if into:
+            torch._foreach_copy_(into, come)
 
     def _clipped(self, most: float) -> Tensor:
         """The norm of the gradients of all ranks' weights, which shrink to `most` where it is above."""
@@ -233,30 +246,12 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def on_device(batch: Batch, device: torch.device | str, dynamic: bool = False) -> Batch:
     """The batch as tensors on that device; `dynamic` marks what a compiled graph may not take as constant."""
-    device = torch.device(device)
-
-    def moved(array: Any, kind: torch.dtype | None = None) -> Tensor:
-        tensor = torch.as_tensor(array)
-        if kind is not None:
-            tensor = tensor.to(kind)
-        if device.type == "cuda":
-            return tensor.pin_memory().to(device, non_blocking=True)
-        return tensor.to(device)
-
-    packed = batch.packed
-    placed = Packed(
-        ids=moved(packed.ids, torch.int64),
-        positions=moved(packed.positions, torch.int64),
-        segments=moved(packed.segments, torch.int64),
-        boundaries=moved(packed.boundaries, torch.int32),
-        lengths=packed.lengths,
-        max_len=packed.max_len,
-    )
-    targets = {name: moved(value) for name, value in batch.targets.items()}
-    made = Batch(placed, moved(batch.starts), moved(batch.owners), targets)
+    packed = tensors(batch.packed, device)
+    targets = {name: placed(value, device) for name, value in batch.targets.items()}
+    made = Batch(packed, placed(batch.starts, device), placed(batch.owners, device), targets)
     if dynamic:
         num_seqs = len(made.starts)
-        for tensor in (placed.boundaries, made.starts, made.owners, *targets.values()):
-            if tensor is placed.boundaries or len(tensor) == num_seqs:
+        for tensor in (packed.boundaries, made.starts, made.owners, *targets.values()):
+            if tensor is packed.boundaries or len(tensor) == num_seqs:
                 torch._dynamo.mark_dynamic(tensor, 0)
     return made
