@@ -32,7 +32,6 @@ from typing import Any
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
@@ -40,7 +39,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 from filbert.core.protocols import Batch
 from filbert.data.stretches import Stretches
 from filbert.models import bert
-from filbert.nn import attention, layers, short_attention
+from filbert.nn import attention, short_attention
 from filbert.tasks import mlm_nsp
 from filbert.train import machine as machines
 from filbert.train.distributed import Ranks
@@ -174,20 +173,6 @@ def rates(done: Done, seconds: float) -> dict[str, float]:
 
 
 # Contenders -----------------------------------------------------------------------------------------------------------
-
-
-def joined_projection(self: Any, x_TD: Tensor, packed: Any, angles: Any = None, rows: Any = None) -> Tensor:
-    """SelfAttention.forward with queries, keys and values left side by side."""
-    if isinstance(rows, str) or angles is not None:
-        return PLAIN_FORWARD(self, x_TD, packed, angles, rows)
-    qkv = F.linear(x_TD, self.qkv.weight, self.qkv.bias).view(len(x_TD), 3, self.heads, -1)
-    mixed = attention.attend_joined(qkv, packed, reach=self.reach)
-    return self.out(layers.rows_of(mixed.flatten(1), packed, rows))
-
-
-PLAIN_FORWARD = layers.SelfAttention.forward
-if "attend_joined" not in inspect.getsource(layers):
-    layers.SelfAttention.forward = joined_projection  # until the layer does so itself
 
 
 class Filbert:
@@ -429,7 +414,7 @@ class Run:
         self.found: dict[str, Any] = {
             "device": torch.cuda.get_device_name() if CUDA else "cpu",
             "torch": torch.__version__,
-            "blocks": [short_attention.FORWARD, short_attention.BACKWARD],
+            "blocks": [short_attention.FORWARD, short_attention.BACKWARD_QUERIES, short_attention.BACKWARD_KEYS],
             "jobs": {},
         }
         self.ready: dict[str, Any] = {}
@@ -452,12 +437,12 @@ class Run:
         return self.given.seconds - (time.perf_counter() - self.begun)
 
     def best(self) -> str:
-        """The kernel that was faster so far, of those that are right."""
+        """The kernel that was faster so far, of those that are right; untried, the one that a run takes."""
         seen = {
             kernel: self.found["jobs"].get(f"{kernel}-131k", {}).get("mixed", {}).get("tokens_per_s", 0.0)
             for kernel in ("flash", "triton")
         }
-        return max(seen, key=seen.__getitem__)
+        return max(seen, key=seen.__getitem__) if any(seen.values()) else attention.fastest() if CUDA else "flash"
 
     def prepared(self, name: str, make: Callable[[], Any], cases: tuple[str, ...]) -> None:
         """Makes a contender, warms it up and measures it once."""
@@ -489,8 +474,9 @@ class Run:
         elif name == "trainer":
             self.tell(name, {"mixed": trainer(self.shape, *((4, 1, 4) if self.small else (40, 8, ROWS)))})
         elif name == "feed":
-            kernel = f"{self.best()}-131k"
-            if kernel not in self.ready:
+            own = [ready for ready in self.ready if ready.startswith(f"{self.best()}-131k")]
+            kernel = own[0] if own else f"{self.best()}-131k"
+            if not own:
                 self.job(kernel)
             count, workers = (3, 1) if self.small else (60, 8)
             self.tell(name, {"kernel": kernel, **self.ready[kernel][0].fed("mixed", count, workers)})
@@ -592,7 +578,7 @@ def main() -> None:
     words.add_argument("--quick", action="store_true", help="tiny sizes, to try the script")
     given = words.parse_args()
     if given.blocks and given.blocks.exists():
-        for name in ("FORWARD", "BACKWARD"):
+        for name in ("FORWARD", "BACKWARD_QUERIES", "BACKWARD_KEYS"):
             best = json.loads(given.blocks.read_text()).get("sweep", {}).get(f"{name} best")
             setattr(short_attention, name, tuple(best or getattr(short_attention, name)))
     if unknown := set(given.only.split(",")) - set(JOBS):

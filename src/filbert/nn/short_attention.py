@@ -1,8 +1,9 @@
 """Attention for packs of short sequences on CUDA, in Triton: packed queries, keys and values in, mixed values out.
 
-One program of the backward pass owns a head of a whole sequence, so every gradient is summed in one fixed order: the
-same step gives the same bits, which the flash kernel's atomic additions do not. Memory and time are linear in the
-tokens for the lengths that BERT reads; `MOST` says up to which the kernel is offered.
+One program owns a block of queries or of keys of one head and sums their gradients in registers, in one fixed order:
+the same step gives the same bits, which the flash kernel's atomic additions do not. The price is that the backward
+pass makes the scores twice, once for the queries and once for the keys and values. `MOST` says up to which length the
+kernel is offered.
 
 Legend: T tokens in the pack, B sequences, H heads, K head width. Scores and their log-sums are kept in base 2.
 """
@@ -20,11 +21,12 @@ from torch import Tensor
 
 from filbert.core.errors import InputError
 
-MOST = 1_024  # longest sequence: beyond it one program per sequence and head leaves the GPU idle
+MOST = 1_024  # longest sequence: the kernel is made for short ones and was not measured beyond
 WIDTHS = (16, 32, 64, 128)
-# (queries in a block, keys in a block, warps, stages), forward and backward; chosen by benchmarks/attention_kernels.py
-FORWARD = (64, 64, 4, 3)
-BACKWARD = (64, 128, 8, 1)
+# (rows that a program owns, rows that it reads at a time, warps, stages); chosen by benchmarks/attention_kernels.py
+FORWARD = (64, 64, 4, 3)  # owns queries, reads keys
+BACKWARD_QUERIES = (64, 32, 4, 3)  # the same
+BACKWARD_KEYS = (64, 32, 4, 3)  # owns keys, reads queries
 
 
 try:
@@ -45,6 +47,21 @@ def _jit(function: Any) -> Any:
 def _tile(at, rows, stride, WIDTH: tl.constexpr):
     """Pointers to whole rows."""
     return at + rows[:, None] * stride + tl.arange(0, WIDTH)[None, :]
+
+
+@_jit
+def _place(edges_at, sizes, WIDTH: tl.constexpr):
+    """What this program owns: block, head, the sequence's first token and length, where these are in [T, H, K], [H, T].
+
+    The last sequences, the longest, go first.
+    """
+    blocks, heads, tokens = sizes
+    me = tl.program_id(0)
+    block, head = me % blocks, (me // blocks) % heads
+    seq = tl.num_programs(0) // (blocks * heads) - 1 - me // (blocks * heads)
+    start = tl.load(edges_at + seq).to(tl.int64)
+    length = (tl.load(edges_at + seq + 1) - start).to(tl.int32)
+    return block, head, start, length, (start * heads + head) * WIDTH, head.to(tl.int64) * tokens + start
 
 
 @_jit
@@ -75,15 +92,10 @@ def _some_keys(q, places, state, span, factor, WIDTH: tl.constexpr, KEYS: tl.con
 
 @_jit
 def _forward_kernel(tensors, strides, sizes, factor, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr):
-    """One program: a block of queries of one head of one sequence. The last sequences, the longest, go first."""
+    """One program: a block of queries of one head of one sequence."""
     q_at, k_at, v_at, out_at, logs_at, edges_at = tensors
     q_t, q_h, k_t, k_h, v_t, v_h = strides
-    blocks, heads, tokens = sizes
-    me = tl.program_id(0)
-    block, head = me % blocks, (me // blocks) % heads
-    seq = tl.num_programs(0) // (blocks * heads) - 1 - me // (blocks * heads)
-    start = tl.load(edges_at + seq).to(tl.int64)
-    length = (tl.load(edges_at + seq + 1) - start).to(tl.int32)
+    block, head, start, length, own, flat = _place(edges_at, sizes, WIDTH)
     if block * QUERIES < length:
         rows = block * QUERIES + tl.arange(0, QUERIES)
         there = rows < length
@@ -99,91 +111,127 @@ def _forward_kernel(tensors, strides, sizes, factor, WIDTH: tl.constexpr, QUERIE
                 q, places, (most, total, mixed), (whole, length, length), factor, WIDTH, KEYS, True
             )
         mixed = (mixed / total[:, None]).to(q.dtype)
-        own = (start * heads + head) * WIDTH
-        tl.store(_tile(out_at + own, rows, heads * WIDTH, WIDTH), mixed, mask=there[:, None])
-        tl.store(logs_at + head.to(tl.int64) * tokens + start + rows, most + tl.log2(total), mask=there)
+        tl.store(_tile(out_at + own, rows, sizes[1] * WIDTH, WIDTH), mixed, mask=there[:, None])
+        tl.store(logs_at + flat + rows, most + tl.log2(total), mask=there)
 
 
 @_jit
-def _deltas(places, row, length, WIDTH: tl.constexpr, QUERIES: tl.constexpr):
-    """The sum of output times its gradient, for every query of the sequence."""
-    out_at, grad_at, deltas_at = places
-    for at in range(0, length, QUERIES):
-        rows = at + tl.arange(0, QUERIES)
-        there = rows < length
-        out = tl.load(_tile(out_at, rows, row, WIDTH), mask=there[:, None], other=0.0).to(tl.float32)
-        grad = tl.load(_tile(grad_at, rows, row, WIDTH), mask=there[:, None], other=0.0).to(tl.float32)
-        tl.store(deltas_at + rows, tl.sum(out * grad, 1), mask=there)
+def _to_queries(own, read, dq, left, factor, RAGGED: tl.constexpr):
+    """Adds one block of keys to the queries' gradient; only `left` of a ragged block are there."""
+    q, grad, logs, deltas = own
+    k, v = read
+    scores = tl.dot(q, tl.trans(k))
+    dweights = tl.dot(grad, tl.trans(v))
+    scores = scores * factor - logs[:, None]
+    if RAGGED:
+        scores = tl.where((tl.arange(0, k.shape[0]) < left)[None, :], scores, float("-inf"))
+    dscores = tl.exp2(scores) * (dweights - deltas[:, None])
+    return tl.dot(dscores.to(k.dtype), k, dq)
 
 
 @_jit
-def _block_gradients(k, v, places, steps, span, factors, WIDTH: tl.constexpr, QUERIES: tl.constexpr):
-    """One block of keys against every query: the gradients of its keys and values, and its share of the queries'."""
-    q_at, grad_at, logs_at, deltas_at, sums_at, dq_at = places
-    q_t, row, dq_t = steps
-    begin, length = span
-    factor, scale = factors
-    keys = begin + tl.arange(0, k.shape[0])
-    known = keys < length
-    is_first, is_last = begin == 0, begin + k.shape[0] >= length
-    dk = tl.zeros([k.shape[0], WIDTH], tl.float32)
-    dv = tl.zeros([k.shape[0], WIDTH], tl.float32)
-    for at in range(0, length, QUERIES):
-        rows = at + tl.arange(0, QUERIES)
-        there = rows < length
-        q = tl.load(_tile(q_at, rows, q_t, WIDTH), mask=there[:, None], other=0.0)
-        grad = tl.load(_tile(grad_at, rows, row, WIDTH), mask=there[:, None], other=0.0)
-        logs = tl.load(logs_at + rows, mask=there, other=float("inf"))  # a query that is not there weighs 0
-        deltas = tl.load(deltas_at + rows, mask=there, other=0.0)
-        scores = tl.dot(k, tl.trans(q)) * factor - logs[None, :]
-        weights = tl.where(known[:, None], tl.exp2(scores), 0.0)
-        dv = tl.dot(weights.to(grad.dtype), grad, dv)
-        dweights = tl.dot(v, tl.trans(grad))
-        dscores = (weights * (dweights - deltas[None, :])).to(q.dtype)
-        dk = tl.dot(dscores, q, dk)
-        dq = tl.dot(tl.trans(dscores), k)
-        sums = _tile(sums_at, rows, row, WIDTH)
-        dq += tl.load(sums, mask=there[:, None] & (is_first == 0), other=0.0)
-        tl.store(sums, dq, mask=there[:, None] & (is_last == 0))
-        tl.store(_tile(dq_at, rows, dq_t, WIDTH), (dq * scale).to(q.dtype), mask=there[:, None] & is_last)
-    return dk * scale, dv
-
-
-@_jit
-def _backward_kernel(
-    tensors, grads, strides, sizes, factors,
-    WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
+def _queries_kernel(
+    tensors, strides, sizes, factors,
+    WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, PARTS: tl.constexpr,
 ):  # fmt: skip
-    """One program: one head of one sequence, blocks of keys outside, blocks of queries inside.
+    """One program: the gradient of a block of queries. It leaves the keys its `sums`: log-sums and out times gradient.
 
-    A block of keys keeps its own gradients in registers. What it adds to the queries' gradients waits in `sums` for
-    the next block; only this program touches it.
+    The last block of keys, the only ragged one, comes first, so that its loads wait together with the queries'.
     """
-    q_at, k_at, v_at, out_at, grad_at, logs_at, edges_at = tensors
-    dq_at, dk_at, dv_at, sums_at, deltas_at = grads
-    q_t, q_h, k_t, k_h, v_t, v_h, dq_t, dq_h, dk_t, dk_h, dv_t, dv_h = strides
-    heads, tokens = sizes
-    me = tl.program_id(0)
-    head, seq = me % heads, tl.num_programs(0) // heads - 1 - me // heads
-    start = tl.load(edges_at + seq).to(tl.int64)
-    length = (tl.load(edges_at + seq + 1) - start).to(tl.int32)
-    own, flat = (start * heads + head) * WIDTH, head.to(tl.int64) * tokens + start
-    _deltas((out_at + own, grad_at + own, deltas_at + flat), heads * WIDTH, length, WIDTH, QUERIES)
-    tl.debug_barrier()
-    places = (
-        q_at + start * q_t + head * q_h, grad_at + own, logs_at + flat, deltas_at + flat, sums_at + own,
-        dq_at + start * dq_t + head * dq_h,
-    )  # fmt: skip
-    for begin in range(0, length, KEYS):
-        keys = begin + tl.arange(0, KEYS)
+    q_at, k_at, v_at, out_at, grad_at, logs_at, sums_at, dq_at, edges_at = tensors
+    q_t, q_h, k_t, k_h, v_t, v_h, dq_t, dq_h = strides
+    factor, scale = factors
+    block, head, start, length, own, flat = _place(edges_at, sizes, WIDTH)
+    if block * QUERIES < length:
+        rows, row = block * QUERIES + tl.arange(0, QUERIES), sizes[1] * WIDTH
+        there = rows < length
+        k_at, v_at = k_at + start * k_t + head * k_h, v_at + start * v_t + head * v_h
+        last = (length - 1) // KEYS * KEYS
+        keys = last + tl.arange(0, KEYS)
         known = (keys < length)[:, None]
+        q = tl.load(_tile(q_at + start * q_t + head * q_h, rows, q_t, WIDTH), mask=there[:, None], other=0.0)
+        grad = tl.load(_tile(grad_at + own, rows, row, WIDTH), mask=there[:, None], other=0.0)
+        out = tl.load(_tile(out_at + own, rows, row, WIDTH), mask=there[:, None], other=0.0)
+        logs = tl.load(logs_at + flat + rows, mask=there, other=0.0)
+        k = tl.load(_tile(k_at, keys, k_t, WIDTH), mask=known, other=0.0)
+        v = tl.load(_tile(v_at, keys, v_t, WIDTH), mask=known, other=0.0)
+        deltas = tl.sum(out.to(tl.float32) * grad.to(tl.float32), 1)
+        left = sums_at + (flat + rows) * PARTS
+        tl.store(left, logs, mask=there)
+        tl.store(left + 1, deltas, mask=there)
+        queries = (q, grad, logs, deltas)
+        dq = _to_queries(queries, (k, v), tl.zeros([QUERIES, WIDTH], tl.float32), length - last, factor, True)
+        for at in range(0, last, KEYS):
+            keys = at + tl.arange(0, KEYS)
+            k, v = tl.load(_tile(k_at, keys, k_t, WIDTH)), tl.load(_tile(v_at, keys, v_t, WIDTH))
+            dq = _to_queries(queries, (k, v), dq, KEYS, factor, False)
+        made = _tile(dq_at + start * dq_t + head * dq_h, rows, dq_t, WIDTH)
+        tl.store(made, (dq * scale).to(q.dtype), mask=there[:, None])
+
+
+@_jit
+def _to_keys(own, read, dk, dv, factor):
+    """Adds one block of queries to the keys' and the values' gradients. The scores are keys by queries."""
+    k, v = own
+    q, grad, logs, deltas = read
+    scores = tl.dot(k, tl.trans(q))
+    dweights = tl.dot(v, tl.trans(grad))
+    weights = tl.exp2(scores * factor - logs[None, :])
+    dv = tl.dot(weights.to(grad.dtype), grad, dv)
+    dscores = weights * (dweights - deltas[None, :])
+    return tl.dot(dscores.to(q.dtype), q, dk), dv
+
+
+@_jit
+def _apart_sums(sums):
+    """(log-sums, deltas); what stands beyond them in a row of `sums` only fills it up."""
+    if sums.shape[1] == 2:
+        logs, deltas = tl.split(sums)
+    else:
+        firsts, seconds = tl.split(tl.reshape(sums, [sums.shape[0], 2, 2]))
+        logs, _ = tl.split(firsts)
+        deltas, _ = tl.split(seconds)
+    return logs, deltas
+
+
+@_jit
+def _keys_kernel(
+    tensors, strides, sizes, factors,
+    WIDTH: tl.constexpr, KEYS: tl.constexpr, QUERIES: tl.constexpr, PARTS: tl.constexpr,
+):  # fmt: skip
+    """One program: the gradients of a block of keys and of their values. It reads the sums that the queries' left.
+
+    No score is masked: a query that is not there has the log-sum ∞ and so weighs 0; a key that is not there touches
+    its own row only, which is not stored. The last block of queries comes first, as above.
+    """
+    q_at, k_at, v_at, grad_at, sums_at, dk_at, dv_at, edges_at = tensors
+    q_t, q_h, k_t, k_h, v_t, v_h, dk_t, dk_h, dv_t, dv_h = strides
+    factor, scale = factors
+    block, head, start, length, own, flat = _place(edges_at, sizes, WIDTH)
+    if block * KEYS < length:
+        keys, row = block * KEYS + tl.arange(0, KEYS), sizes[1] * WIDTH
+        known = (keys < length)[:, None]
+        q_at, grad_at, sums_at = q_at + start * q_t + head * q_h, grad_at + own, sums_at + flat * PARTS
+        last = (length - 1) // QUERIES * QUERIES
+        rows = last + tl.arange(0, QUERIES)
+        there = rows < length
         k = tl.load(_tile(k_at + start * k_t + head * k_h, keys, k_t, WIDTH), mask=known, other=0.0)
         v = tl.load(_tile(v_at + start * v_t + head * v_h, keys, v_t, WIDTH), mask=known, other=0.0)
-        steps = (q_t, heads * WIDTH, dq_t)
-        dk, dv = _block_gradients(k, v, places, steps, (begin, length), factors, WIDTH, QUERIES)
-        tl.store(_tile(dk_at + start * dk_t + head * dk_h, keys, dk_t, WIDTH), dk.to(k.dtype), mask=known)
-        tl.store(_tile(dv_at + start * dv_t + head * dv_h, keys, dv_t, WIDTH), dv.to(v.dtype), mask=known)
-        tl.debug_barrier()  # the sums are written before the next block of keys reads them
+        q = tl.load(_tile(q_at, rows, q_t, WIDTH), mask=there[:, None], other=0.0)
+        grad = tl.load(_tile(grad_at, rows, row, WIDTH), mask=there[:, None], other=0.0)
+        logs, deltas = _apart_sums(tl.load(_tile(sums_at, rows, PARTS, PARTS), mask=there[:, None], other=0.0))
+        logs = tl.where(there, logs, float("inf"))
+        dk = tl.zeros([KEYS, WIDTH], tl.float32)
+        dk, dv = _to_keys((k, v), (q, grad, logs, deltas), dk, dk, factor)
+        for at in range(0, last, QUERIES):
+            rows = at + tl.arange(0, QUERIES)
+            q, grad = tl.load(_tile(q_at, rows, q_t, WIDTH)), tl.load(_tile(grad_at, rows, row, WIDTH))
+            logs, deltas = _apart_sums(tl.load(_tile(sums_at, rows, PARTS, PARTS)))
+            dk, dv = _to_keys((k, v), (q, grad, logs, deltas), dk, dv, factor)
+        made = _tile(dk_at + start * dk_t + head * dk_h, keys, dk_t, WIDTH)
+        tl.store(made, (dk * scale).to(k.dtype), mask=known)
+        made = _tile(dv_at + start * dv_t + head * dv_h, keys, dv_t, WIDTH)
+        tl.store(made, dv.to(v.dtype), mask=known)
 
 
 def check() -> None:
@@ -212,17 +260,27 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, edges: Tensor, max_len: int) -> tu
     return out, logs
 
 
-def _backward(given: tuple[Tensor, ...], grads: tuple[Tensor, ...], edges: Tensor) -> None:
+def _backward(given: tuple[Tensor, ...], grads: tuple[Tensor, ...], edges: Tensor, max_len: int) -> None:
     """Fills `grads` (of q, k, v) from `given`: q, k, v, out, the gradient of out, logs."""
     q, k, v, out, grad, logs = given
+    dq, dk, dv = grads
     tokens, heads, width = q.shape
-    sums, deltas = q.new_empty(q.shape, dtype=torch.float32), torch.empty_like(logs)
-    queries, keys, warps, stages = BACKWARD
     scale = 1 / math.sqrt(width)
-    _backward_kernel[(heads * (len(edges) - 1),)](
-        (q, k, v, out, grad.contiguous(), logs, edges), (*grads, sums, deltas), _strides(q, k, v, *grads),
-        (heads, tokens), (math.log2(math.e) * scale, scale),
-        WIDTH=width, QUERIES=queries, KEYS=keys, num_warps=warps, num_stages=stages,
+    factors = (math.log2(math.e) * scale, scale)
+    # A load of fewer numbers than a program has threads is done anew by every thread that uses one: fill it up.
+    parts = 2 if 2 * BACKWARD_KEYS[1] >= 32 * BACKWARD_KEYS[2] else 4
+    sums, grad = logs.new_empty((heads, tokens, parts)), grad.contiguous()
+    queries, keys, warps, stages = BACKWARD_QUERIES
+    blocks = -(-max_len // queries)
+    _queries_kernel[(blocks * heads * (len(edges) - 1),)](
+        (q, k, v, out, grad, logs, sums, dq, edges), _strides(q, k, v, dq), (blocks, heads, tokens), factors,
+        WIDTH=width, QUERIES=queries, KEYS=keys, PARTS=parts, num_warps=warps, num_stages=stages,
+    )  # fmt: skip
+    keys, queries, warps, stages = BACKWARD_KEYS
+    blocks = -(-max_len // keys)
+    _keys_kernel[(blocks * heads * (len(edges) - 1),)](
+        (q, k, v, grad, sums, dk, dv, edges), _strides(q, k, v, dk, dv), (blocks, heads, tokens), factors,
+        WIDTH=width, KEYS=keys, QUERIES=queries, PARTS=parts, num_warps=warps, num_stages=stages,
     )  # fmt: skip
 
 
@@ -236,10 +294,10 @@ def _apart(q: Tensor, k: Tensor, v: Tensor, edges: Tensor, max_len: int) -> tupl
 
 @torch.library.custom_op("filbert::short_attention_backward", mutates_args=())
 def _apart_backward(
-    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, logs: Tensor, edges: Tensor
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, logs: Tensor, edges: Tensor, max_len: int
 ) -> tuple[Tensor, Tensor, Tensor]:
     dq, dk, dv = (torch.empty(x.shape, dtype=x.dtype, device=x.device) for x in (q, k, v))
-    _backward((_dense(q), _dense(k), _dense(v), out, grad, logs), (dq, dk, dv), edges)
+    _backward((_dense(q), _dense(k), _dense(v), out, grad, logs), (dq, dk, dv), edges, max_len)
     return dq, dk, dv
 
 
@@ -250,9 +308,9 @@ def _joined(qkv: Tensor, edges: Tensor, max_len: int) -> tuple[Tensor, Tensor]:
 
 
 @torch.library.custom_op("filbert::short_attention_joined_backward", mutates_args=())
-def _joined_backward(grad: Tensor, qkv: Tensor, out: Tensor, logs: Tensor, edges: Tensor) -> Tensor:
+def _joined_backward(grad: Tensor, qkv: Tensor, out: Tensor, logs: Tensor, edges: Tensor, max_len: int) -> Tensor:
     made = torch.empty(qkv.shape, dtype=qkv.dtype, device=qkv.device)
-    _backward((*_dense(qkv).unbind(1), out, grad, logs), made.unbind(1), edges)
+    _backward((*_dense(qkv).unbind(1), out, grad, logs), made.unbind(1), edges, max_len)
     return made
 
 
@@ -262,7 +320,9 @@ def _(q: Tensor, k: Tensor, v: Tensor, edges: Tensor, max_len: int) -> tuple[Ten
 
 
 @_apart_backward.register_fake
-def _(grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, logs: Tensor, edges: Tensor) -> tuple[Tensor, ...]:
+def _(
+    grad: Tensor, q: Tensor, k: Tensor, v: Tensor, out: Tensor, logs: Tensor, edges: Tensor, max_len: int
+) -> tuple[Tensor, ...]:
     return q.new_empty(q.shape), k.new_empty(k.shape), v.new_empty(v.shape)
 
 
@@ -273,21 +333,21 @@ def _(qkv: Tensor, edges: Tensor, max_len: int) -> tuple[Tensor, Tensor]:
 
 
 @_joined_backward.register_fake
-def _(grad: Tensor, qkv: Tensor, out: Tensor, logs: Tensor, edges: Tensor) -> Tensor:
+def _(grad: Tensor, qkv: Tensor, out: Tensor, logs: Tensor, edges: Tensor, max_len: int) -> Tensor:
     return qkv.new_empty(qkv.shape)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-    *tensors, edges, _ = inputs
+    *tensors, edges, ctx.max_len = inputs
     ctx.save_for_backward(*tensors, *output, edges)
 
 
 def _apart_gradients(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-    return *_apart_backward(grad, *ctx.saved_tensors), None, None
+    return *_apart_backward(grad, *ctx.saved_tensors, ctx.max_len), None, None
 
 
 def _joined_gradients(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-    return _joined_backward(grad, *ctx.saved_tensors), None, None
+    return _joined_backward(grad, *ctx.saved_tensors, ctx.max_len), None, None
 
 
 _apart.register_autograd(_apart_gradients, setup_context=_keep)

@@ -197,7 +197,7 @@ class Training:
         if self.course.resume:
             self._restore()
         self.begun = time.perf_counter() - self.state.seconds
-        with _signals() as caught:
+        with _signals(launched=self.ranks.world > 1) as caught:
             early = self._steps(caught)
         self._read()
         if self.config.evaluate_every <= self.state.step or self.course.clock is not None or early:
@@ -466,10 +466,11 @@ def _fields(state: State) -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def _signals() -> Iterator[list[int]]:
+def _signals(launched: bool) -> Iterator[list[int]]:
     """SIGINT and SIGTERM are noted, to be obeyed between steps; a second one, after a while, ends the process at once.
 
-    A launcher passes on what a terminal has sent to all already, so that two may come at almost one moment.
+    A launcher passes on what a terminal has sent to all already, so that two may come at almost one moment; and when
+    the first of its ranks has ended it sends SIGTERM to the others, which must not disturb what they still have to say.
     """
     caught: list[int] = []
     first = math.inf
@@ -491,4 +492,4 @@ def _signals() -> Iterator[list[int]]:
         yield caught
     finally:
         for number, handler in before.items():
-            signal.signal(number, handler)
+            signal.signal(number, signal.SIG_IGN if launched and caught and number == signal.SIGTERM else handler)
