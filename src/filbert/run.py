@@ -497,6 +497,7 @@ def _fine_recipe(
     if not 0 < epochs <= 10_000:
         raise InputError(f"epochs is {epochs:g}, but must be above 0 and at most 10,000.")
     train = {"steps": max(1, round(epochs * per_epoch)), "evaluate_every": per_epoch, **train}
+    train["evaluate_every"] = min(train["evaluate_every"], train["steps"])  # dev data are asked once at least
     return FineRecipe(
         start="" if more.get("scratch") else str(started.folder), model=shape, task=config, train=loop.Config(**train),
         machine=machine.Config(**{"compiled": "off", **given["machine"]}), epochs=epochs, task_name=task,

@@ -241,7 +241,8 @@ def _means(hidden_TD: Tensor, batch: Batch, several: bool) -> Tensor:
 
     edges = batch.packed.boundaries.long()
     lengths = edges.diff()
-    places = torch.searchsorted(edges[:-1].contiguous(), batch.starts.contiguous())  # of our windows, in the row
+    # Of our windows, in the row; boundaries as they are, since a compiled graph can search nothing that it made itself.
+    places = torch.searchsorted(batch.packed.boundaries, batch.starts.to(batch.packed.boundaries.dtype))
     sums_BD = hidden_TD
     counts = lengths[places]
     if several:

@@ -41,6 +41,7 @@ class Config:
     steps: int = 1_000
     batch_tokens: int = 4_096
     learning_rate: float = 1e-3
+    head_rate: float = 1.0  # times the rate, for a task's head
     schedule: str = "linear"
     warmup: float = 0.1
     optimiser: str = "adamw"
@@ -55,10 +56,10 @@ class Config:
         for name in ("steps", "batch_tokens", "checkpoint_every", "evaluate_every"):
             if type(getattr(self, name)) is not int or getattr(self, name) < 1:
                 raise InputError(f"train.{name} is {getattr(self, name)!r}, but must be a whole number of 1 or more.")
-        for name, least, most in (("learning_rate", 0, 1), ("clip", 0, math.inf)):
+        for name, least, most in (("learning_rate", 0, 1), ("head_rate", 0, 1e4), ("clip", 0, math.inf)):
             if not least < getattr(self, name) < most:
                 raise InputError(
-                    f"train.{name} is {getattr(self, name)!r}, but must be above {least} and below {most}."
+                    f"train.{name} is {getattr(self, name)!r}, but must be above {least} and below {most:g}."
                 )
         for name, most in (("warmup", 1), ("weight_decay", 1)):
             if not 0 <= getattr(self, name) < most:
@@ -182,7 +183,7 @@ class Training:
         self.ranks, self.told = course.ranks, course.told
         self.machine: Machine = machines.found(course.machine, self.ranks.local, self.ranks.local_world)
         self.state = State(parts=self.machine.parts)
-        learning = (config.optimiser, config.learning_rate, config.weight_decay)
+        learning = (config.optimiser, config.learning_rate, config.weight_decay, config.head_rate)
         self.stepper = Stepper(model, task, learning, self.machine, self.ranks, config.seed)
         self.pending: list[tuple[dict[str, Any], Any]] = []
         self.last_held: dict[str, float] = {}

@@ -68,12 +68,14 @@ class Mixed(torch.optim.Optimizer):
                 _adam(group, moved, [self.state[p] for p in moved], self.found_inf)
 
 
-def optimiser(model: nn.Module, name: str, learning_rate: float, weight_decay: float) -> AdamW | Mixed:
+def optimiser(
+    model: nn.Module, name: str, learning_rate: float, weight_decay: float, head_rate: float = 1.0
+) -> AdamW | Mixed:
     """The optimiser of that name for all parameters that learn; matrices and tables decay, norms and biases do not.
 
     adamw: the usual one, in one fused kernel. bert-adamw: the published one (google-research/bert, optimization.py),
     which does not correct the moments' slow start. muon: matrices between hidden vectors by Muon, the rest by adamw at
-    a share of the rate (a group's "scale").
+    a share of the rate (a group's "scale"). A task's head, which begins from nothing, has `head_rate` times the rate.
     """
     if name not in OPTIMISERS:
         raise one_of("the optimiser", name, OPTIMISERS)
@@ -87,11 +89,16 @@ def optimiser(model: nn.Module, name: str, learning_rate: float, weight_decay: f
         for pieces in sorted(set(inner.values()))
     ]
     outer = [(n, p) for n, p in named if n not in inner]
-    rest = {"rule": rule, "scale": REST if inner else 1.0}
-    groups += [
-        {"params": [(n, p) for n, p in outer if p.ndim > 1], **rest},
-        {"params": [(n, p) for n, p in outer if p.ndim <= 1], **rest, "free": True},
-    ]
+    heads = [(n, p) for n, p in outer if n.startswith("heads.")] if head_rate != 1.0 else []
+    for some, scale in (
+        ([(n, p) for n, p in outer if n not in dict(heads)], REST if inner else 1.0),
+        (heads, head_rate),
+    ):
+        rest = {"rule": rule, "scale": scale}
+        groups += [
+            {"params": [(n, p) for n, p in some if p.ndim > 1], **rest},
+            {"params": [(n, p) for n, p in some if p.ndim <= 1], **rest, "free": True},
+        ]
     groups = [g | {"weight_decay": 0.0 if g.pop("free", False) else weight_decay} for g in groups if g["params"]]
     if name == "adamw":
         return AdamW(groups, lr=learning_rate, betas=BETAS[name], eps=EPS, fused=True)
