@@ -369,7 +369,7 @@ def test_the_commands(
         (("evaluate", tmp_path / "run", "--data", bad), "bad.tsv line 5"),
         (("evaluate", tmp_path / "nowhere", "--data", dev), "no such folder"),
         ((*start, "--dev", dev), "go on with --resume"),
-        (("finetune", "classify", "--train", train, "--model", "builtin", "--out", tmp_path / "x"), "no built-in model"),
+        (("finetune", "classify", "--train", train, "--model", "builtin", "--out", tmp_path / "x"), "no built-in"),
     ):
         code, out, err = ran(*words)
         assert (code, out) == (2, ""), err

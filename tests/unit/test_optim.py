@@ -362,3 +362,28 @@ def test_schedules_have_their_shapes() -> None:
     assert at[1.0] == [0.0, 0.0, 0.0, 1.0]
     assert optim.share_at("linear", 7.0, 0.1) == 0.0  # a clock may run over
     assert optim.share("linear", 0, 1, 0.1) > 0.5  # a run of one step learns
+
+
+# Rates of their own --------------------------------------------------------------------------------------------------
+
+
+def scales(made: optim.AdamW | optim.Mixed) -> dict[str, float]:
+    return {name: group.get("scale", 1.0) for group in made.param_groups for name in group["param_names"]}
+
+
+@pytest.mark.parametrize("name", optim.OPTIMISERS)
+def test_a_head_has_its_own_rate(name: str) -> None:
+    module = model()
+    found = scales(optim.optimiser(module, name, 1e-2, 0.1, 20.0))
+    assert found.keys() == {n for n, _ in module.named_parameters()}
+    heads = {n for n in found if n.startswith("heads.")}
+    assert len(heads) == 2
+    assert {found[n] for n in heads} == {20.0}
+    assert all(found[n] <= 1.0 for n in found.keys() - heads)
+
+
+def test_what_muon_does_not_move_goes_slower() -> None:
+    made = optim.optimiser(model(), "muon", 1e-2, 0.1)
+    for group in made.param_groups:
+        assert group.get("scale", 1.0) == (1.0 if group["rule"] == "muon" else optim.REST)
+    assert {name for name, scale in scales(made).items() if scale == 1.0} == set(optim._pieces(model()))
