@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import importlib
 import inspect
 import json
 import math
@@ -421,7 +422,7 @@ class Run:
         shape = bert.PRESETS["tiny" if self.small else "base"]
         self.shape = dataclasses.replace(shape, vocab_size=VOCAB, dropout=0.1)
         big = 2_048 if self.small else 131_072
-        self.budgets = {"65k": 1_024 if self.small else 65_536, "131k": big}
+        self.budgets = {"65k": 1_024 if self.small else 65_536, "131k": big, "262k": 2 * big}
         self.tasks = {case: Pairs(case, 80 * big // mean) for case, mean in (("mixed", 185), ("512", 512))}
 
     def tell(self, name: str, value: Any) -> None:
@@ -541,6 +542,7 @@ def num_graphs() -> int:
 JOBS = (
     "flash-131k", "triton-131k", "loop", "trainer", "feed", "builtin-0.1", "triton-131k-d0", "builtin-0.0",
     "triton-65k", "loop-eager", "flash-65k", "flash-131k-d0", "triton-65k-d0", "flash-65k-d0", "loop-nomask",
+    "triton-262k-d0",
 )  # fmt: skip
 
 
@@ -575,8 +577,11 @@ def main() -> None:
     words.add_argument("--seconds", type=float, default=240.0, help="after which no new job begins")
     words.add_argument("--profile", type=Path, help="writes a table of kernels there")
     words.add_argument("--blocks", type=Path, help="what attention_kernels.py --out wrote: takes its best block sizes")
+    words.add_argument("--torch-random", action="store_true", help="dropout by torch's own kernel, not Inductor's")
     words.add_argument("--quick", action="store_true", help="tiny sizes, to try the script")
     given = words.parse_args()
+    if given.torch_random:
+        importlib.import_module("torch._inductor.config").fallback_random = True  # type: ignore[attr-defined]
     if given.blocks and given.blocks.exists():
         for name in ("FORWARD", "BACKWARD_QUERIES", "BACKWARD_KEYS"):
             best = json.loads(given.blocks.read_text()).get("sweep", {}).get(f"{name} best")

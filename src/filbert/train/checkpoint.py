@@ -403,7 +403,7 @@ class Store:
         lost = sorted(name for name in self._names() if TRACE.fullmatch(name))
         if not lost:
             return None
-        raise FilbertError(
+        raise InputError(
             f"{self.folder}: none of the checkpoints here is whole ({weights.named(lost)}); "
             f"restore one from a copy, or delete {self.folder} to begin again at step 0."
         )
