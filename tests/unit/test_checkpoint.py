@@ -341,7 +341,7 @@ def test_all_damaged_never_means_from_the_start(tmp_path: Path) -> None:
             FilbertError, match=r"none of the checkpoints here is whole.*step-00001000\.damaged-1"
         ) as caught:
             Store(tmp_path).newest()
-        assert caught.value.exit_code == 1
+        assert caught.value.exit_code == 2
     store.save(2000, tensors(2000), {})
     assert store.newest().step == 2000
 
