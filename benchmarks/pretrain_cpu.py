@@ -27,12 +27,13 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-import pretrain_gpu as shared
 from filbert.models import bert
 from filbert.train import machine as machines
 from filbert.train.distributed import Ranks
 from filbert.train.feed import Feed
 from filbert.train.step import Stepper
+from pretraining import VOCAB, Pairs, lengths
+from pretraining_peers import masking, rows_for, their_model
 from timing import spread
 
 ROWS, BUDGET = 32, 2_048  # a padded batch; a packed one of as many real tokens
@@ -43,10 +44,10 @@ class Theirs:
     """A loop of one's own around BertForPreTraining, with transformers' collator."""
 
     def __init__(self, shape: bert.Config) -> None:
-        self.model = shared.their_model(shape).train()
+        self.model = their_model(shape).train()
         self.optimiser = torch.optim.AdamW(self.model.parameters(), 1e-4, fused=True)
-        sizes = shared.lengths("to128", 64 * ROWS, 5)
-        self.rows, self.collate = shared.rows_for(sizes, shape.vocab_size), shared.masking(shape.vocab_size)
+        sizes = lengths("to128", 64 * ROWS, 5)
+        self.rows, self.collate = rows_for(sizes, shape.vocab_size), masking(shape.vocab_size)
         self.order = itertools.cycle(range(64))
 
     def __call__(self, steps: int) -> float:
@@ -67,9 +68,11 @@ class Ours:
 
     def __init__(self, shape: bert.Config) -> None:
         torch.manual_seed(0)
-        self.task, self.number = shared.Pairs("to128", 40_000), 0
+        self.task, self.number = Pairs("to128", 40_000), 0
         machine = machines.found(machines.Config(device="cpu", threads=1))
-        self.stepper = Stepper(bert.Bert(shape, self.task.parts), self.task, ("adamw", 1e-4, 0.01), machine, Ranks(), 0)
+        self.stepper = Stepper(
+            bert.Bert(shape, self.task.parts), self.task, ("adamw", 1e-4, 0.01, 1.0), machine, Ranks(), 0
+        )
         self.feed = iter(Feed(self.task, 0, BUDGET, machine, Ranks(), (0, 0), 1))
         next(self.feed)  # the plan is made once for an epoch
 
@@ -96,13 +99,13 @@ def main() -> None:
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     steps = 2 if given.quick else given.steps
-    shape = bert.Config(vocab_size=shared.VOCAB, width=256, layers=4, heads=4, inner=1_024, max_length=128)
+    shape = bert.Config(vocab_size=VOCAB, width=256, layers=4, heads=4, inner=1_024, max_length=128)
     if given.quick:
         shape = dataclasses.replace(shape, width=32, layers=1, heads=1, inner=32)
     bare = dataclasses.replace(shape, dropout=0.0)
 
     def trainer(count: int) -> float:
-        return shared.trainer(shape, 2 + count, 0, ROWS, "to128", time.process_time)["tokens_per_s"]
+        return trainer(shape, 2 + count, 0, ROWS, "to128", time.process_time)["tokens_per_s"]
 
     makers: dict[str, Callable[[], Callable[[int], float]]] = {
         "transformers Trainer": lambda: trainer,

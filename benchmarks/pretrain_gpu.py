@@ -15,30 +15,24 @@ ready, and then again in rounds that take turns, while time lasts. One that fail
 from __future__ import annotations
 
 import argparse
-import contextlib
 import dataclasses
 import importlib
-import inspect
 import json
 import math
 import statistics
 import sys
-import tempfile
 import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 from filbert.core.protocols import Batch
-from filbert.data.stretches import Stretches
 from filbert.models import bert
 from filbert.nn import attention, short_attention
 from filbert.tasks import mlm_nsp
@@ -46,132 +40,20 @@ from filbert.train import machine as machines
 from filbert.train.distributed import Ranks
 from filbert.train.feed import Feed
 from filbert.train.step import Stepper
-
-CUDA = torch.cuda.is_available()
-DEVICE = "cuda" if CUDA else "cpu"
-PEAK = 990e12
-VOCAB, BUILTIN_VOCAB = 21_128, 12_032
-ROWS = 128  # in a padded batch
-CASES = {"mixed": (5.0, 0.75, 512), "to128": (4.0, 0.6, 128)}  # log-normal lengths: mean, spread, cap
-SPECIAL = (0, 1, 2, 3, 4)  # [PAD] [UNK] [CLS] [SEP] [MASK]
-
-
-# Data: made-up documents, the real task -------------------------------------------------------------------------------
-
-
-def lengths(case: str, count: int, seed: int) -> np.ndarray:
-    """How long each sequence is, special tokens included."""
-    if case not in CASES:
-        return np.full(count, int(case))
-    mean, spread, cap = CASES[case]
-    return np.clip(np.exp(np.random.default_rng(seed).normal(mean, spread, count)), 8, cap).astype(np.int64)
-
-
-def shard(num_tokens: int, vocab: int, document: float, seed: int = 0) -> Any:
-    """Random tokens cut into documents of about that many tokens and sentences of about 30."""
-    random = np.random.default_rng(seed)
-
-    def edges(mean: float) -> np.ndarray:
-        cuts = np.cumsum(np.maximum(4, random.lognormal(math.log(mean), 0.6, int(3 * num_tokens / mean))).astype(int))
-        return np.concatenate(([0], cuts[cuts < num_tokens - 4], [num_tokens]))
-
-    documents = edges(document)
-    return SimpleNamespace(
-        ids=random.integers(len(SPECIAL), vocab, num_tokens).astype(np.int32),
-        words=random.random(num_tokens) < 0.6,
-        documents=documents,
-        sentences=np.union1d(documents, edges(30)),
-        num_tokens=num_tokens,
-    )
-
-
-def tokenizer(vocab: int) -> Any:
-    """What a task asks of one."""
-    return SimpleNamespace(vocab_size=vocab, special_ids=SPECIAL, cls_id=2, sep_id=3, mask_id=4, pad_id=0)
-
-
-class Pairs(mlm_nsp.Task):
-    """The real task, but for its plan: pairs of exactly the wanted lengths."""
-
-    def __init__(self, case: str, num_items: int) -> None:
-        longest = CASES[case][2] if case in CASES else int(case)
-        config = mlm_nsp.Config(max_length=longest, mask_prob=0.15)
-        super().__init__([shard(1_000_000, VOCAB, 500)], tokenizer(VOCAB), config)
-        self.case, self.num_items = case, num_items
-        self._made: tuple[int, Any] | None = None
-
-    def plan(self, epoch: int) -> Any:
-        """An epoch of such pairs."""
-        if self._made is None or self._made[0] != epoch:
-            random = np.random.default_rng(epoch)
-            rest = lengths(self.case, self.num_items, epoch) - 3
-            first = 1 + (random.random(len(rest)) * (rest - 1)).astype(np.int64)
-            begin, other = random.integers(0, 1_000_000 - 512, (2, len(rest)))
-            label, number = random.integers(0, 2, len(rest)), np.arange(len(rest))
-            items = Stretches(begin, begin + first, other, other + rest - first, label, number, 3)
-            self._made = epoch, mlm_nsp.EpochPlan(epoch, items)
-        return self._made[1]
-
-
-def builtin_task(num_tokens: int) -> mlm_nsp.Task:
-    """The built-in model's: masked words alone, the real plan over documents."""
-    config = mlm_nsp.Config(objective="mlm", mask_prob=0.2, max_length=256)
-    return mlm_nsp.Task([shard(num_tokens, BUILTIN_VOCAB, 500)], tokenizer(BUILTIN_VOCAB), config)
-
-
-# What the work is -----------------------------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass
-class Done:
-    """Some steps' work."""
-
-    tokens: float = 0.0
-    flops: float = 0.0  # as the anchors count
-    worked: float = 0.0  # without what the last layer need not do
-
-    def __add__(self, other: Done) -> Done:
-        return Done(self.tokens + other.tokens, self.flops + other.flops, self.worked + other.worked)
-
-
-def work_of(shape: bert.Config, sizes: np.ndarray, num_masked: int, paired: bool) -> Done:
-    """Of one batch, forward and backward."""
-    width, tokens, squares = shape.width, float(sizes.sum()), float((sizes.astype(float) ** 2).sum())
-    layer = 4 * width**2 + 2 * width * shape.inner
-    asked = num_masked + (len(sizes) if paired else 0)
-    mixing = 12 * shape.layers * width * squares
-    head = 6 * num_masked * (width**2 + width * shape.vocab_size)
-    most = 6 * (shape.layers - 1) * layer * tokens
-    last = 6 * (3 * width**2 * tokens + (layer - 3 * width**2) * asked)
-    return Done(tokens, 6 * shape.layers * layer * tokens + mixing + head, most + last + mixing + head)
-
-
-def measured(work: Callable[[], Done]) -> dict[str, float]:
-    """Tokens per second and MFU of that work, by the device's own clock."""
-    if CUDA:
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        torch.cuda.synchronize()
-        begin.record()
-        done = work()
-        end.record()
-        torch.cuda.synchronize()
-        seconds = begin.elapsed_time(end) / 1e3
-    else:
-        started = time.perf_counter()
-        done = work()
-        seconds = time.perf_counter() - started
-    return rates(done, seconds)
-
-
-def rates(done: Done, seconds: float) -> dict[str, float]:
-    """Per second."""
-    return {
-        "tokens_per_s": done.tokens / seconds,
-        "mfu": done.flops / seconds / PEAK,
-        "mfu_done": done.worked / seconds / PEAK,
-        "seconds": seconds,
-    }
-
+from pretraining import (
+    BUILTIN_VOCAB,
+    CUDA,
+    ROWS,
+    VOCAB,
+    Done,
+    Pairs,
+    builtin_task,
+    measured,
+    rates,
+    sync,
+    work_of,
+)
+from pretraining_peers import Loop, trainer
 
 # Contenders -----------------------------------------------------------------------------------------------------------
 
@@ -187,7 +69,7 @@ class Filbert:
         torch.manual_seed(0)
         task = next(iter(tasks.values()))
         model = bert.Bert(shape, task.parts)
-        self.stepper = Stepper(model, task, ("adamw", 1e-4, 0.01), self.machine, Ranks(), 0)
+        self.stepper = Stepper(model, task, ("adamw", 1e-4, 0.01, 1.0), self.machine, Ranks(), 0)
         self.ready = {case: self._batches(task, 4) for case, task in tasks.items()}
 
     def _choose(self) -> None:
@@ -260,149 +142,6 @@ class Filbert:
         return {"with_feed": with_feed, "one_batch": alone, "lost": lost, "within_3_percent": lost <= 0.03}
 
 
-def sync() -> None:
-    """Waits for the device."""
-    if CUDA:
-        torch.cuda.synchronize()
-
-
-def their_model(shape: bert.Config) -> Any:
-    """transformers' own, of the same shape."""
-    from transformers import BertConfig, BertForPreTraining
-
-    torch.manual_seed(0)
-    return BertForPreTraining(
-        BertConfig(
-            vocab_size=shape.vocab_size, hidden_size=shape.width, num_hidden_layers=shape.layers,
-            num_attention_heads=shape.heads, intermediate_size=shape.inner, hidden_dropout_prob=shape.dropout,
-            attention_probs_dropout_prob=shape.dropout, attn_implementation="sdpa",
-        )
-    )  # fmt: skip
-
-
-class Loop:
-    """transformers in a loop of one's own: padded batches of 128, autocast, AdamW fused, clipping."""
-
-    def __init__(self, shape: bert.Config, compiled: bool, masked: bool = True) -> None:
-        self.shape, self.masked = shape, masked
-        self.model = their_model(shape).to(DEVICE).train()
-        self.optimiser = torch.optim.AdamW(self.model.parameters(), 1e-4, fused=True)
-        self.forward: Callable[..., Tensor] = self._loss
-        if compiled:
-            self.forward = torch.compile(self._loss, backend="inductor" if CUDA else "eager")
-        self.last: Tensor | None = None
-        self.ready = {case: [self._batch(case, seed) for seed in range(4)] for case in ("mixed", "512")}
-
-    def _loss(self, ids: Tensor, mask: Tensor | None, segments: Tensor, labels: Tensor, pairs: Tensor) -> Tensor:
-        with torch.autocast(DEVICE, torch.bfloat16):
-            return self.model(
-                input_ids=ids, attention_mask=mask, token_type_ids=segments, labels=labels, next_sentence_label=pairs
-            ).loss
-
-    def _batch(self, case: str, seed: int) -> tuple[Any, Done]:
-        rows = ROWS if CUDA else 4
-        sizes, random = lengths(case, rows, seed), np.random.default_rng(seed)
-        there = np.arange(512)[None, :] < sizes[:, None]
-        ids = np.where(there, random.integers(5, self.shape.vocab_size, there.shape), 0)
-        labels = np.where(there & (random.random(there.shape) < 0.15), ids, -100)
-        segments = (np.arange(512)[None, :] > sizes[:, None] // 2) & there
-        arrays = (np.where(labels >= 0, 4, ids), there, segments, labels, random.integers(0, 2, rows))
-        tensors = [torch.as_tensor(array.astype(np.int64)).to(DEVICE) for array in arrays]
-        if not self.masked:
-            tensors[1] = None  # type: ignore[call-overload]
-        return tensors, work_of(self.shape, sizes, int((labels >= 0).sum()), True)
-
-    def steps(self, case: str, count: int) -> Done:
-        """Some steps."""
-        done = Done()
-        for at in range(count):
-            tensors, work = self.ready[case][at % 4]
-            self.last = self.forward(*tensors)
-            self.optimiser.zero_grad(set_to_none=True)
-            self.last.backward()
-            torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-            self.optimiser.step()
-            done += work
-        return done
-
-    def checked(self) -> dict[str, Any]:
-        """The last loss."""
-        value = float(self.last.detach()) if self.last is not None else math.nan
-        if not math.isfinite(value):
-            raise AssertionError(f"the loss is {value}")
-        return {"loss_last": value}
-
-
-def masking(vocab: int) -> Any:
-    """transformers' own collator, which pads and masks, over a made-up vocabulary."""
-    from tokenizers import Tokenizer, models
-    from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerFast
-
-    words = {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4}
-    words |= {f"w{number}": number for number in range(5, vocab)}
-    names = {f"{name}_token": f"[{name.upper()}]" for name in ("pad", "unk", "cls", "sep", "mask")}
-    fast = PreTrainedTokenizerFast(tokenizer_object=Tokenizer(models.WordLevel(words, unk_token="[UNK]")), **names)
-    return DataCollatorForLanguageModeling(fast, mlm=True, mlm_probability=0.15)
-
-
-def rows_for(sizes: np.ndarray, vocab: int) -> list[dict[str, Any]]:
-    """Pairs of those lengths as such a collator takes them."""
-    random, found = np.random.default_rng(5), []
-    for size in sizes.tolist():
-        ids = random.integers(5, vocab, size)
-        ids[0], ids[-1] = 2, 3
-        segments = [0] * (size // 2) + [1] * (size - size // 2)
-        found.append(
-            {
-                "input_ids": ids.tolist(), "token_type_ids": segments, "attention_mask": [1] * size,
-                "next_sentence_label": int(random.integers(0, 2)),
-            }
-        )  # fmt: skip
-    return found
-
-
-def trainer(
-    shape: bert.Config, steps: int, workers: int, rows: int, case: str = "mixed", clock: Any = time.perf_counter
-) -> dict[str, Any]:
-    """transformers' Trainer as a user calls it: its masking collator, bf16 on CUDA, loader workers.
-
-    The first quarter of the steps warms up. Every item is seen once, so the mean length tells the tokens.
-    """
-    from transformers import Trainer, TrainerCallback, TrainingArguments
-
-    sizes = lengths(case, steps * rows, 5)
-    warm, times = max(1, steps // 4), {}
-
-    class Watch(TrainerCallback):
-        """Notes when the warm steps and all steps are over."""
-
-        def on_step_end(self, args: Any, state: Any, control: Any, **rest: Any) -> None:
-            """Called by the Trainer."""
-            if state.global_step in (warm, steps):
-                sync()
-                times[state.global_step] = clock()
-
-    with tempfile.TemporaryDirectory() as folder:
-        wished = {
-            "output_dir": folder, "per_device_train_batch_size": rows, "max_steps": steps, "bf16": CUDA,
-            "dataloader_num_workers": workers, "report_to": [], "save_strategy": "no", "logging_strategy": "no",
-            "learning_rate": 1e-4, "max_grad_norm": 1.0, "disable_tqdm": True, "use_cpu": not CUDA, "seed": 0,
-        }  # fmt: skip
-        known = inspect.signature(TrainingArguments.__init__).parameters
-        made = Trainer(
-            model=their_model(shape),
-            args=TrainingArguments(**{name: value for name, value in wished.items() if name in known}),
-            train_dataset=rows_for(sizes, shape.vocab_size),
-            data_collator=masking(shape.vocab_size),
-            callbacks=[Watch()],
-        )
-        with contextlib.redirect_stdout(sys.stderr):
-            made.train()
-    part = (steps - warm) / steps
-    done = work_of(shape, sizes, int(0.15 * sizes.sum()), True)
-    return rates(Done(done.tokens * part, done.flops * part, done.worked * part), times[steps] - times[warm])
-
-
 # The run --------------------------------------------------------------------------------------------------------------
 
 
@@ -466,14 +205,13 @@ class Run:
         """One job by its name."""
         words = name.split("-")
         if words[0] in ("flash", "triton"):
-            shape = dataclasses.replace(self.shape, dropout=0.0 if "d0" in words else 0.1)
             budget = self.budgets[words[1]]
-            self.prepared(name, lambda: Filbert(shape, words[0], budget, self.tasks), ("mixed", "512"))
+            self.prepared(name, lambda: Filbert(self.dropping(words), words[0], budget, self.tasks), ("mixed", "512"))
         elif words[0] == "loop":
-            make = lambda: Loop(self.shape, "eager" not in words, "nomask" not in words)  # noqa: E731
+            make = lambda: Loop(self.dropping(words), "eager" not in words, "nomask" not in words)  # noqa: E731
             self.prepared(name, make, ("512",) if "nomask" in words else ("mixed", "512"))
-        elif name == "trainer":
-            self.tell(name, {"mixed": trainer(self.shape, *((4, 1, 4) if self.small else (40, 8, ROWS)))})
+        elif words[0] == "trainer":
+            self.tell(name, {"mixed": trainer(self.dropping(words), *((4, 1, 4) if self.small else (40, 8, ROWS)))})
         elif name == "feed":
             own = [ready for ready in self.ready if ready.startswith(f"{self.best()}-131k")]
             kernel = own[0] if own else f"{self.best()}-131k"
@@ -485,6 +223,10 @@ class Run:
             self.prepared(name, lambda: self.builtin(float(words[1])), ("plan",))
         else:
             raise ValueError(f"no such job: {name}")
+
+    def dropping(self, words: list[str]) -> bert.Config:
+        """BERT-base with its dropout, or without where the job's name says d0; ours and theirs alike."""
+        return dataclasses.replace(self.shape, dropout=0.0 if "d0" in words else 0.1)
 
     def builtin(self, dropout: float) -> Filbert:
         """The built-in model's shape."""
@@ -540,10 +282,25 @@ def num_graphs() -> int:
 
 
 JOBS = (
-    "flash-131k", "triton-131k", "loop", "trainer", "feed", "builtin-0.1", "triton-131k-d0", "builtin-0.0",
-    "triton-65k", "loop-eager", "flash-65k", "flash-131k-d0", "triton-65k-d0", "flash-65k-d0", "loop-nomask",
+    "flash-131k",
+    "triton-131k",
+    "loop",
+    "trainer",
+    "feed",
+    "builtin-0.1",
+    "triton-131k-d0",
+    "builtin-0.0",
+    "triton-65k",
+    "loop-eager",
+    "flash-65k",
+    "flash-131k-d0",
+    "triton-65k-d0",
+    "flash-65k-d0",
+    "loop-nomask",
     "triton-262k-d0",
-)  # fmt: skip
+    "loop-d0",
+    "trainer-d0",
+)
 
 
 def table(found: dict[str, Any]) -> None:

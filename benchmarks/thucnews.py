@@ -34,7 +34,7 @@ SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "th
 def options() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--model", required=True, help="pretrained folder or run")
+    parser.add_argument("--model", help="pretrained folder or run; without one, the baseline alone")
     parser.add_argument("--train", default=str(SHARED / "train_90k.txt.xz"))
     parser.add_argument("--dev", default=str(SHARED / "dev.txt.xz"))
     parser.add_argument("--seeds", default="0,1,2", help="one run for each")
@@ -112,7 +112,8 @@ def main() -> None:
     data = tuple(list(examples(path))[: given.rows] for path in (given.train, given.dev))
     print(f"{len(data[0]):,} texts to learn from, {len(data[1]):,} to ask", flush=True)
     kinds = ["scratch"] if given.only_scratch else ["pretrained"] + ["scratch"] * given.scratch
-    jobs: list[tuple[str, int]] = [(kind, int(seed)) for kind in kinds for seed in given.seeds.split(",")]
+    seeds = given.seeds.split(",") if given.model else []
+    jobs: list[tuple[str, int]] = [(kind, int(seed)) for kind in kinds for seed in seeds]
     results: list[dict[str, Any]] = []
 
     def note(result: dict[str, Any]) -> None:

@@ -378,8 +378,11 @@ def test_a_head_has_its_own_rate(name: str) -> None:
     assert found.keys() == {n for n, _ in module.named_parameters()}
     heads = {n for n in found if n.startswith("heads.")}
     assert len(heads) == 2
-    assert {found[n] for n in heads} == {20.0}
+    assert {found[n] for n in heads} == {20.0 * optim.REST if name == "muon" else 20.0}
     assert all(found[n] <= 1.0 for n in found.keys() - heads)
+    for rate in (0.999, 1.0, 1.001):  # no jump where a head has its own group
+        near = scales(optim.optimiser(module, name, 1e-2, 0.1, rate))
+        assert near["heads.labels.weight"] == pytest.approx(near["mlm.bias"], rel=2e-3)
 
 
 def test_what_muon_does_not_move_goes_slower() -> None:

@@ -398,7 +398,7 @@ def _probed(
     name, tokens = probe
     until, here = math.inf, machine.plain(here)
     model = bert.Model(bert.preset(name, tokenizer.vocab_size), task.parts)
-    stepper = Stepper(model, task, ("adamw", 1e-5, 0.01), here, Ranks(), 0)
+    stepper = Stepper(model, task, ("adamw", 1e-5, 0.01, 1.0), here, Ranks(), 0)
     seen, taken = 0, 0.0
     for number, fed in enumerate(Feed(task, 0, max(tokens, task.config.max_length), here, Ranks(), (0, 0), 1)):
         before = time.monotonic()

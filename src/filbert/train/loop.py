@@ -41,7 +41,7 @@ class Config:
     steps: int = 1_000
     batch_tokens: int = 4_096
     learning_rate: float = 1e-3
-    head_rate: float = 1.0  # times the rate, for a task's head
+    head_rate: float = 1.0  # times the rate of the rest, for a task's head
     schedule: str = "linear"
     warmup: float = 0.1
     optimiser: str = "adamw"

@@ -75,7 +75,8 @@ def optimiser(
 
     adamw: the usual one, in one fused kernel. bert-adamw: the published one (google-research/bert, optimization.py),
     which does not correct the moments' slow start. muon: matrices between hidden vectors by Muon, the rest by adamw at
-    a share of the rate (a group's "scale"). A task's head, which begins from nothing, has `head_rate` times the rate.
+    a share of the rate (a group's "scale"). A task's head, which begins from nothing, has `head_rate` times what the
+    rest has.
     """
     if name not in OPTIMISERS:
         raise one_of("the optimiser", name, OPTIMISERS)
@@ -88,16 +89,13 @@ def optimiser(
         {"params": [(n, p) for n, p in named if inner.get(n) == pieces], "rule": "muon", "pieces": pieces}
         for pieces in sorted(set(inner.values()))
     ]
-    outer = [(n, p) for n, p in named if n not in inner]
-    heads = [(n, p) for n, p in outer if n.startswith("heads.")] if head_rate != 1.0 else []
-    for some, scale in (
-        ([(n, p) for n, p in outer if n not in dict(heads)], REST if inner else 1.0),
-        (heads, head_rate),
-    ):
-        rest = {"rule": rule, "scale": scale}
+    rest = [(n, p) for n, p in named if n not in inner]
+    scales = {n: (REST if inner else 1.0) * (head_rate if n.startswith("heads.") else 1.0) for n, _ in rest}
+    for scale in sorted(set(scales.values())):
+        some = [(n, p) for n, p in rest if scales[n] == scale]
         groups += [
-            {"params": [(n, p) for n, p in some if p.ndim > 1], **rest},
-            {"params": [(n, p) for n, p in some if p.ndim <= 1], **rest, "free": True},
+            {"params": [(n, p) for n, p in some if p.ndim > 1], "rule": rule, "scale": scale},
+            {"params": [(n, p) for n, p in some if p.ndim <= 1], "rule": rule, "scale": scale, "free": True},
         ]
     groups = [g | {"weight_decay": 0.0 if g.pop("free", False) else weight_decay} for g in groups if g["params"]]
     if name == "adamw":

@@ -65,7 +65,7 @@ class Stepper:
         self,
         model: nn.Module,
         task: Task,
-        optimiser: tuple[Any, ...],  # name, rate, weight decay and, where it has another, the rate of heads
+        optimiser: tuple[str, float, float, float],  # as optim.optimiser takes them
         machine: Machine,
         ranks: Ranks,
         seed: int,
