@@ -159,8 +159,7 @@ def _pretrained(
     kept_back = shards.held.shards if clock is None else budget.sample(shards.held.shards, clock.choice.held_tokens)
     held = module.Task(kept_back, tokenizer, recipe.task) if _has_held(shards, recipe.task) else None
     torch.manual_seed(recipe.train.seed)
-    model = start if start is not None else _fresh(recipe, task)
-    _check_fit(model, task, recipe)
+    model = _grown(start, recipe, task) if start is not None else _fresh(recipe, task)
     store = Store(out / CHECKPOINTS, recipe.machine.keep)
     if clock is not None:
         store = budget.TimedStore(out / CHECKPOINTS, recipe.machine.keep, clock.acts)
@@ -211,14 +210,17 @@ def _has_held(shards: sharding.Shards, task: mlm_nsp.Config) -> bool:
     return shards.held.num_documents >= (2 if task.objective == "mlm+nsp" else 1)
 
 
-def _check_fit(model: Any, task: Any, recipe: Recipe) -> None:
-    missing = [part for part in task.parts if part not in model.parts]
-    if missing:
-        raise InputError(f"task.objective={recipe.task.objective} needs a model with {', '.join(missing)}.")
+def _grown(model: Any, recipe: Recipe, task: Any) -> Any:
+    """The model to go on from, with new heads where the task asks what it was never asked, and without a task's own."""
     if recipe.task.max_length > model.config.max_length:
         raise InputError(
             f"task.max_length is {recipe.task.max_length}, but the model reads only {model.config.max_length} tokens."
         )
+    kept = {part for part in model.parts if part not in model.heads}
+    grown = type(model)(recipe.model, tuple(kept | set(task.parts)))
+    weights = {name: value for name, value in model.state_dict().items() if not name.startswith("heads.")}
+    grown.load_state_dict(weights, strict=False)
+    return grown
 
 
 def _resumed(store: Store, out: Path, resume: bool, identity: Mapping[str, str] | None = None) -> int:

@@ -12,7 +12,7 @@ import torch
 from filbert.core.errors import InputError
 from filbert.core.records import Encoding, Packed
 from filbert.data.packing import pack
-from filbert.nn import attention, short_attention
+from filbert.nn import attention, layers, short_attention
 from filbert.nn.attention import attend, attend_first, attend_joined, runs, tensors, use
 
 
@@ -121,8 +121,10 @@ def test_short_attention_is_one_node_with_a_gradient() -> None:
     with FakeTensorMode():
         qkv = torch.empty(40, 3, 2, 16, requires_grad=True)
         edges = torch.empty(4, dtype=torch.int32)
+        bias = torch.empty(96, requires_grad=True)
         for out in (
             short_attention.attend_joined(qkv, edges, 20),
+            short_attention.attend_joined(qkv, edges, 20, bias),
             short_attention.attend(*qkv.unbind(1), edges, 20),
         ):
             assert out.shape == (40, 2, 16)
@@ -130,6 +132,8 @@ def test_short_attention_is_one_node_with_a_gradient() -> None:
             out.sum().backward()
             assert qkv.grad is not None
             assert qkv.grad.shape == qkv.shape
+        assert bias.grad is not None
+        assert bias.grad.shape == bias.shape
 
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -155,6 +159,24 @@ def test_every_kernel_is_the_definition_on_cuda(kernel: str, reach: int) -> None
                 assert (got.detach().double().cpu() - right).norm() / right.norm() < 1e-2
     finally:
         use("flash")
+
+
+@needs_cuda
+def test_biases_get_the_same_gradients_from_our_kernels_on_cuda() -> None:
+    packed = tensors(pack(sequences([128, 2, 129, 300, 300, 17, 1, 64]))[0], "cuda")
+    torch.manual_seed(5)
+    attend_layer, feed = layers.SelfAttention(256, 4, True), layers.FeedForward(256, 1024, True)
+    model = torch.nn.ModuleList([attend_layer, feed]).to("cuda", torch.bfloat16)
+    x, weight = torch.randn(2, packed.num_tokens, 256, device="cuda", dtype=torch.bfloat16)
+    found = []
+    try:
+        for kernel in ("flash", "triton"):
+            use(kernel)
+            found.append(torch.autograd.grad(feed(attend_layer(x, packed)), list(model.parameters()), weight))
+    finally:
+        use("flash")
+    for plain, ours in zip(*found, strict=True):
+        assert (ours.float() - plain.float()).norm() / plain.float().norm() < 2e-2
 
 
 def test_a_pack_compiles_to_one_graph_without_breaks() -> None:

@@ -145,6 +145,35 @@ def test_eight_examples_are_learnt(tokenizer: Tokenizer, pool: str) -> None:
     assert scores(task, model, list(range(8))).argmax(-1).tolist() == task.gold.tolist()
 
 
+def test_hidden_tokens_are_only_hidden_while_learning(tokenizer: Tokenizer) -> None:
+    hiding, plain = (classify.Config(max_length=32, mask_prob=share) for share in (0.4, 0.0))
+    task, other = (classify.Task(made(300), LABELS, tokenizer, config) for config in (hiding, plain))
+    model = model_for(task, tokenizer)
+    assert torch.equal(scores(task, model, list(range(300))), scores(other, model, list(range(300))))
+    packed = on_device(task.batch((0, np.arange(300))), "cpu").packed
+    torch.manual_seed(1)
+    hidden = task._hidden(packed).ids
+    special = (packed.ids == tokenizer.cls_id) | (packed.ids == tokenizer.sep_id)
+    changed = hidden != packed.ids
+    assert not (changed & special).any()
+    assert (hidden[changed] == tokenizer.mask_id).all()
+    count = int((~special).sum())
+    assert abs(changed.sum().item() - 0.4 * count) < 4 * (0.24 * count) ** 0.5
+    assert not torch.equal(task._hidden(packed).ids, hidden)
+    torch.manual_seed(1)
+    assert torch.equal(task._hidden(packed).ids, hidden)
+
+
+def test_two_runs_of_a_text_differ_by_their_masks_alone(tokenizer: Tokenizer) -> None:
+    config = classify.Config(max_length=32, mask_prob=0.3, consistency=1.0)
+    task = classify.Task(made(9), LABELS, tokenizer, config)
+    model = model_for(task, tokenizer).train()  # no dropout
+    batch = on_device(task.batch((0, np.arange(9))), "cpu")
+    assert task.loss(model, batch)["consistency_loss"].total.item() > 0
+    unmasked = classify.Task(made(9), LABELS, tokenizer, classify.Config(max_length=32, consistency=1.0))
+    assert unmasked.loss(model, batch)["consistency_loss"].total.item() == 0
+
+
 def test_every_parameter_learns_and_a_part_changes_nothing(tokenizer: Tokenizer) -> None:
     task = classify.Task(made(9), LABELS, tokenizer, classify.Config(max_length=32, pool="cls"))
     model = model_for(task, tokenizer).train()
@@ -190,7 +219,16 @@ def test_a_label_that_is_not_known_is_named_with_its_line(tokenizer: Tokenizer) 
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"max_length": 3}, {"pool": "max"}, {"label_smoothing": 1.0}, {"consistency": -1.0}, {"overlap": -1}]
+    "wrong",
+    [
+        {"max_length": 3},
+        {"pool": "max"},
+        {"label_smoothing": 1.0},
+        {"mask_prob": 1.0},
+        {"mask_prob": -0.1},
+        {"consistency": -1.0},
+        {"overlap": -1},
+    ],
 )
 def test_a_wrong_field_is_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
@@ -251,7 +289,14 @@ class Stops(loop.Deaf):
 
 
 def test_a_run_that_is_killed_and_resumed_has_the_same_weights(tiny_folder: Path, tmp_path: Path) -> None:
-    words = ["train.batch_tokens=64", "train.checkpoint_every=4", "model.dropout=0.1", "task.consistency=0.5", THREADS]
+    words = [
+        "train.batch_tokens=64",
+        "train.checkpoint_every=4",
+        "model.dropout=0.1",
+        "task.consistency=0.5",
+        "task.mask_prob=0.2",
+        THREADS,
+    ]
     data = {"dev": made(9), "settings": words, "epochs": 5, "seed": 3}
 
     def finetuned(out: str, **more: Any) -> run.Finetuned:
@@ -369,7 +414,6 @@ def test_the_commands(
         (("evaluate", tmp_path / "run", "--data", bad), "bad.tsv line 5"),
         (("evaluate", tmp_path / "nowhere", "--data", dev), "no such folder"),
         ((*start, "--dev", dev), "go on with --resume"),
-        (("finetune", "classify", "--train", train, "--model", "builtin", "--out", tmp_path / "x"), "no built-in"),
     ):
         code, out, err = ran(*words)
         assert (code, out) == (2, ""), err

@@ -138,8 +138,8 @@ def _recipe(
     from filbert.train import budget as budgets
 
     given = options["given"]
-    if start is not None and "model" in given:
-        raise click.UsageError("--model fixes the model's shape; leave --set model.… out.")
+    if start is not None and set(given.get("model", {})) - {"dropout"}:
+        raise click.UsageError("--model fixes the model's shape: of --set model.… only model.dropout can be given.")
     preset = options["preset"]
     recipe = Recipe(model=start.config if start is not None else bert.preset(preset or "small", tokenizer.vocab_size))
     plan, begun, imported = timing

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Packed
+from filbert.nn.dropout import Dropout
 from filbert.nn.layers import BLOCKS, FEED_FORWARDS, Angles, Rows, SelfAttention, initialise, tied_logits
 from filbert.nn.positions import Learned, Rotary, Sinusoidal, Table
 
@@ -105,7 +106,7 @@ class Embeddings(nn.Module):
         self.positions = table(config.max_length, config.width) if table else None
         self.segments = Table(config.segments, config.width) if config.segments else None
         self.norm = nn.LayerNorm(config.width, eps=config.eps, bias=config.norm == "post")
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, packed: Packed) -> Tensor:
         """[T, D]."""

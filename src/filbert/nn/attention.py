@@ -15,13 +15,15 @@ from collections.abc import Callable, Iterator
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from filbert.core.errors import one_of
 from filbert.core.records import Packed
 
 Kernel = Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]  # q, k, v, boundaries, longest; no window
-Joined = Callable[[Tensor, Tensor, int], Tensor]  # the same from q, k and v that lie side by side, [T, 3, H, K]
+# The same from q, k and v that lie side by side, [T, 3, H, K]; and the bias in them that shall get its gradient there
+Joined = Callable[[Tensor, Tensor, int, Tensor | None], Tensor]
+HALF = (torch.bfloat16, torch.float16)
 
 
 def placed(array: object, device: torch.device | str, kind: torch.dtype | None = None) -> Tensor:
@@ -59,18 +61,32 @@ def runs(lengths: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
 
 def attend(q_THK: Tensor, k_THK: Tensor, v_THK: Tensor, packed: Packed, *, reach: int = 0) -> Tensor:
     """softmax(q·k / √K)·v within each sequence, [T, H, K]; with `reach`, a token sees at most that far to each side."""
-    if q_THK.is_cuda and q_THK.dtype in (torch.bfloat16, torch.float16):
+    if q_THK.is_cuda and q_THK.dtype in HALF:
         return _flash(q_THK, k_THK, v_THK, packed, reach)
     return _by_length(q_THK, k_THK, v_THK, packed, reach)
 
 
 def attend_joined(qkv_T3HK: Tensor, packed: Packed, *, reach: int = 0) -> Tensor:
     """The same from queries, keys and values that lie side by side, as one projection leaves them."""
-    half, kernel = qkv_T3HK.is_cuda and qkv_T3HK.dtype in (torch.bfloat16, torch.float16), CHOSEN["half"]
-    if half and not reach and kernel in JOINED and _is_short(qkv_T3HK.shape[3], packed.max_len):
-        return JOINED[kernel](qkv_T3HK, packed.boundaries, packed.max_len)
+    if _takes_joined(qkv_T3HK, qkv_T3HK.shape[3], packed, reach):
+        return JOINED[CHOSEN["half"]](qkv_T3HK, packed.boundaries, packed.max_len, None)
     q_THK, k_THK, v_THK = qkv_T3HK.unbind(1)
     return attend(q_THK, k_THK, v_THK, packed, reach=reach)
+
+
+def attend_mapped(x_TD: Tensor, qkv: nn.Linear, heads: int, packed: Packed, *, reach: int = 0) -> Tensor:
+    """The same from what `qkv` maps to queries, keys and values; our kernel makes the gradient of its bias as well."""
+    shape = (len(x_TD), 3, heads, -1)
+    if sums_bias(qkv.bias, x_TD) and _takes_joined(x_TD, qkv.out_features // (3 * heads), packed, reach):
+        qkv_T3HK = F.linear(x_TD, qkv.weight, qkv.bias.detach()).view(shape)
+        return JOINED[CHOSEN["half"]](qkv_T3HK, packed.boundaries, packed.max_len, qkv.bias)
+    return attend_joined(qkv(x_TD).view(shape), packed, reach=reach)
+
+
+def sums_bias(bias: Tensor | None, x: Tensor) -> bool:
+    """Whether our kernels run for x and a layer's bias wants a gradient, which they make while they make its terms."""
+    wanted = bias is not None and bias.requires_grad and torch.is_grad_enabled() and bias.dtype == x.dtype
+    return wanted and x.is_cuda and x.dtype in HALF and CHOSEN["half"] == "triton"
 
 
 def attend_first(q_BHK: Tensor, k_THK: Tensor, v_THK: Tensor, packed: Packed, *, reach: int = 0) -> Tensor:
@@ -128,10 +144,15 @@ def _triton(q: Tensor, k: Tensor, v: Tensor, edges: Tensor, longest: int) -> Ten
     return short_attention.attend(q, k, v, edges, longest)
 
 
-def _triton_joined(qkv: Tensor, edges: Tensor, longest: int) -> Tensor:
+def _triton_joined(qkv: Tensor, edges: Tensor, longest: int, bias: Tensor | None) -> Tensor:
     from filbert.nn import short_attention
 
-    return short_attention.attend_joined(qkv, edges, longest)
+    return short_attention.attend_joined(qkv, edges, longest, bias)
+
+
+def _takes_joined(x: Tensor, width: int, packed: Packed, reach: int) -> bool:
+    half = x.is_cuda and x.dtype in HALF
+    return half and not reach and CHOSEN["half"] in JOINED and _is_short(width, packed.max_len)
 
 
 def _is_short(width: int, longest: int) -> bool:
@@ -150,7 +171,7 @@ def use(kernel: str) -> None:
     """Takes this kernel of KERNELS for half precision on CUDA from now on; windows always take flash.
 
     flash: PyTorch's. triton: ours for short sequences (nn.short_attention), whose gradients are the same bits each
-    time.
+    time; GELU's gradient is then ours as well (nn.fused).
     """
     if kernel not in KERNELS:
         raise one_of("the attention kernel", kernel, KERNELS)

@@ -12,7 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from filbert.core.records import Packed
-from filbert.nn.attention import attend, attend_first, attend_first_folded, attend_joined
+from filbert.nn.attention import attend, attend_first, attend_first_folded, attend_mapped, sums_bias
+from filbert.nn.dropout import Dropout
 from filbert.nn.positions import turned
 
 Rows = (
@@ -43,16 +44,19 @@ class SelfAttention(nn.Module):
 
     def forward(self, x_TD: Tensor, packed: Packed, angles: Angles = None, rows: Rows = None) -> Tensor:
         """[T, D], or [R, D] for the asked rows."""
+        return self.out(self.read(x_TD, packed, angles, rows))  # type: ignore[no-any-return]
+
+    def read(self, x_TD: Tensor, packed: Packed, angles: Angles = None, rows: Rows = None) -> Tensor:
+        """What each token read, all heads side by side, before it is mapped: [T, D] or [R, D]."""
         if isinstance(rows, str):
             return self._first(x_TD, packed, angles)
         if angles is None:
-            qkv_T3HK = self.qkv(x_TD).view(len(x_TD), 3, self.heads, -1)
-            mixed_THK = attend_joined(qkv_T3HK, packed, reach=self.reach)
+            mixed_THK = attend_mapped(x_TD, self.qkv, self.heads, packed, reach=self.reach)
         else:
             q_THK, k_THK, v_THK = self._projected(x_TD, 0, 3)
             q_THK, k_THK = turned(q_THK, angles), turned(k_THK, angles)
             mixed_THK = attend(q_THK, k_THK, v_THK, packed, reach=self.reach)
-        return self.out(rows_of(mixed_THK.flatten(1), packed, rows))  # type: ignore[no-any-return]
+        return rows_of(mixed_THK.flatten(1), packed, rows)
 
     def _first(self, x_TD: Tensor, packed: Packed, angles: Angles) -> Tensor:
         """Only each sequence's first token asks, so most of the layer's work falls away."""
@@ -72,7 +76,7 @@ class SelfAttention(nn.Module):
                 q_BHK = turned(q_BHK, (angles[0][first], angles[1][first]))
                 k_THK = turned(k_THK, angles)
             mixed_BHK = attend_first(q_BHK, k_THK, v_THK, packed, reach=self.reach)
-        return self.out(mixed_BHK.flatten(1))  # type: ignore[no-any-return]
+        return mixed_BHK.flatten(1)
 
     def _projected(self, x_TD: Tensor, begin: int, end: int) -> tuple[Tensor, ...]:
         """Some of queries (0), keys (1) and values (2), each [T, H, K]."""
@@ -80,6 +84,15 @@ class SelfAttention(nn.Module):
         rows = slice(begin * width, end * width)
         mapped = F.linear(x_TD, self.qkv.weight[rows], None if bias is None else bias[rows])
         return mapped.view(len(x_TD), end - begin, self.heads, -1).unbind(1)
+
+
+def gelu_of(up: nn.Linear, x_TD: Tensor) -> Tensor:
+    """GELU of a layer's output; our kernel makes the gradient of its bias as well (nn.fused)."""
+    if not sums_bias(up.bias, x_TD):
+        return F.gelu(up(x_TD))
+    from filbert.nn import fused
+
+    return fused.gelu(F.linear(x_TD, up.weight, up.bias.detach()), up.bias)
 
 
 class FeedForward(nn.Module):
@@ -92,40 +105,43 @@ class FeedForward(nn.Module):
 
     def forward(self, x_TD: Tensor) -> Tensor:
         """[T, D]."""
-        return self.down(F.gelu(self.up(x_TD)))  # type: ignore[no-any-return]
+        return self.down(self.inside(x_TD))  # type: ignore[no-any-return]
+
+    def inside(self, x_TD: Tensor) -> Tensor:
+        """[T, inner]."""
+        return gelu_of(self.up, x_TD)
 
 
 class ReluFeedForward(FeedForward):
     """D -> inner, ReLU, inner -> D: the original Transformer's."""
 
-    def forward(self, x_TD: Tensor) -> Tensor:
-        """[T, D]."""
-        return self.down(F.relu(self.up(x_TD)))  # type: ignore[no-any-return]
+    def inside(self, x_TD: Tensor) -> Tensor:
+        """[T, inner]."""
+        return F.relu(self.up(x_TD))
 
 
 class TanhFeedForward(FeedForward):
     """As BERT's with the tanh form of GELU, which some published folders name gelu_new or gelu_pytorch_tanh."""
 
-    def forward(self, x_TD: Tensor) -> Tensor:
-        """[T, D]."""
-        return self.down(F.gelu(self.up(x_TD), approximate="tanh"))  # type: ignore[no-any-return]
+    def inside(self, x_TD: Tensor) -> Tensor:
+        """[T, inner]."""
+        return F.gelu(self.up(x_TD), approximate="tanh")
 
 
-class GatedFeedForward(nn.Module):
+class GatedFeedForward(FeedForward):
     """D -> 2·inner, one half through GELU times the other, inner -> D (GEGLU, Shazeer 2020)."""
 
     def __init__(self, width: int, inner: int, bias: bool) -> None:
-        super().__init__()
+        super().__init__(width, inner, bias)
         self.up = nn.Linear(width, 2 * inner, bias=bias)
-        self.down = nn.Linear(inner, width, bias=bias)
 
-    def forward(self, x_TD: Tensor) -> Tensor:
-        """[T, D]."""
+    def inside(self, x_TD: Tensor) -> Tensor:
+        """[T, inner]."""
         value, gate = self.up(x_TD).chunk(2, dim=-1)
-        return self.down(F.gelu(value) * gate)  # type: ignore[no-any-return]
+        return F.gelu(value) * gate  # type: ignore[no-any-return]
 
 
-FEED_FORWARDS: dict[str, type[nn.Module]] = {
+FEED_FORWARDS: dict[str, type[FeedForward]] = {
     "gelu": FeedForward,
     "gelu-tanh": TanhFeedForward,
     "relu": ReluFeedForward,
@@ -137,10 +153,10 @@ class Block(nn.Module):
     """Attention and feed-forward with their norms; where the norms stand is the subclasses' one difference."""
 
     def __init__(
-        self, attention: SelfAttention, feed: nn.Module, norms: tuple[nn.Module, nn.Module], dropout: float
+        self, attention: SelfAttention, feed: FeedForward, norms: tuple[nn.Module, nn.Module], dropout: float
     ) -> None:
         super().__init__()
-        self.attention, self.feed, self.dropout = attention, feed, nn.Dropout(dropout)
+        self.attention, self.feed, self.dropout = attention, feed, Dropout(dropout)
         self.attention_norm, self.feed_norm = norms
 
 
@@ -149,9 +165,22 @@ class PostNorm(Block):
 
     def forward(self, x_TD: Tensor, packed: Packed, angles: Angles = None, rows: Rows = None) -> Tensor:
         """[T, D], or [R, D] for the asked rows."""
-        mixed = self.attention(x_TD, packed, angles, rows)
-        x = self.attention_norm(rows_of(x_TD, packed, rows) + self.dropout(mixed))
-        return self.feed_norm(x + self.dropout(self.feed(x)))  # type: ignore[no-any-return]
+        read = self.attention.read(x_TD, packed, angles, rows)
+        x = self._added(rows_of(x_TD, packed, rows), read, self.attention.out, self.attention_norm)
+        return self._added(x, self.feed.inside(x), self.feed.down, self.feed_norm)
+
+    def _added(self, into_TD: Tensor, x: Tensor, layer: nn.Linear, norm: nn.Module) -> Tensor:
+        """The norm of into + dropout(layer(x)); in a compiled step our kernel makes its gradients (nn.fused).
+
+        Without dropout the compiler's own kernel is as good.
+        """
+        ours = self.dropout.share and self.training and torch.compiler.is_compiling() and sums_bias(layer.bias, x)
+        if not (ours and isinstance(norm, nn.LayerNorm) and norm.bias is not None):
+            return norm(into_TD + self.dropout(layer(x)))  # type: ignore[no-any-return]
+        from filbert.nn import fused
+
+        added = F.linear(x, layer.weight, layer.bias.detach())
+        return fused.add_norm(into_TD, added, norm, layer.bias, self.dropout.share)
 
 
 class PreNorm(Block):
@@ -191,6 +220,5 @@ def initialise(module: nn.Module, std: float = 0.02) -> None:
     blocks = [part for part in module.modules() if isinstance(part, Block)]
     with torch.no_grad():
         for block in blocks:
-            for adding in (block.attention.out, block.feed.get_submodule("down")):
-                assert isinstance(adding, nn.Linear)
+            for adding in (block.attention.out, block.feed.down):
                 adding.weight.mul_((2 * len(blocks)) ** -0.5)

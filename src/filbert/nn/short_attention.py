@@ -36,20 +36,38 @@ except ModuleNotFoundError:  # only CUDA builds of torch bring it; without it th
     triton = tl = None
 
 
-def _jit(function: Any) -> Any:
+def jit(function: Any) -> Any:
+    """A kernel where Triton is there."""
     return triton.jit(function) if triton else function
 
 
 # The kernels take their many tensors, strides and sizes as tuples. `_at` is a pointer, `_t` and `_h` are strides. -----
 
 
-@_jit
+@jit
 def _tile(at, rows, stride, WIDTH: tl.constexpr):
     """Pointers to whole rows."""
     return at + rows[:, None] * stride + tl.arange(0, WIDTH)[None, :]
 
 
-@_jit
+@jit
+def _sequence(sizes):
+    return tl.num_programs(0) // (sizes[0] * sizes[1]) - 1 - tl.program_id(0) // (sizes[0] * sizes[1])
+
+
+@jit
+def _store_sum(totals_at, part, x, place, sizes, ROWS: tl.constexpr, WIDTH: tl.constexpr):
+    """Leaves a block's sum over rows in totals [slots, 3, H, K], where its gradient's bias wants it.
+
+    Blocks of one sequence are neighbours and those of two never share a slot, as ⌈L/ROWS⌉ ≤ ⌊L/ROWS⌋ + 1.
+    """
+    block, head, start = place
+    slot = start.to(tl.int32) // ROWS + _sequence(sizes) + block
+    row = ((slot * 3 + part) * sizes[1] + head) * WIDTH
+    tl.store(totals_at + row + tl.arange(0, WIDTH), tl.sum(x, 0))
+
+
+@jit
 def _place(edges_at, sizes, WIDTH: tl.constexpr):
     """What this program owns: block, head, the sequence's first token and length, where these are in [T, H, K], [H, T].
 
@@ -57,14 +75,13 @@ def _place(edges_at, sizes, WIDTH: tl.constexpr):
     """
     blocks, heads, tokens = sizes
     me = tl.program_id(0)
-    block, head = me % blocks, (me // blocks) % heads
-    seq = tl.num_programs(0) // (blocks * heads) - 1 - me // (blocks * heads)
+    block, head, seq = me % blocks, (me // blocks) % heads, _sequence(sizes)
     start = tl.load(edges_at + seq).to(tl.int64)
     length = (tl.load(edges_at + seq + 1) - start).to(tl.int32)
     return block, head, start, length, (start * heads + head) * WIDTH, head.to(tl.int64) * tokens + start
 
 
-@_jit
+@jit
 def _some_keys(q, places, state, span, factor, WIDTH: tl.constexpr, KEYS: tl.constexpr, RAGGED: tl.constexpr):
     """Some blocks of keys, with the softmax kept running: its maximum, its sum, the mixed values."""
     k_at, v_at, k_t, v_t = places
@@ -90,7 +107,7 @@ def _some_keys(q, places, state, span, factor, WIDTH: tl.constexpr, KEYS: tl.con
     return most, total, mixed
 
 
-@_jit
+@jit
 def _forward_kernel(tensors, strides, sizes, factor, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr):
     """One program: a block of queries of one head of one sequence."""
     q_at, k_at, v_at, out_at, logs_at, edges_at = tensors
@@ -115,7 +132,7 @@ def _forward_kernel(tensors, strides, sizes, factor, WIDTH: tl.constexpr, QUERIE
         tl.store(logs_at + flat + rows, most + tl.log2(total), mask=there)
 
 
-@_jit
+@jit
 def _to_queries(own, read, dq, left, factor, RAGGED: tl.constexpr):
     """Adds one block of keys to the queries' gradient; only `left` of a ragged block are there."""
     q, grad, logs, deltas = own
@@ -129,7 +146,7 @@ def _to_queries(own, read, dq, left, factor, RAGGED: tl.constexpr):
     return tl.dot(dscores.to(k.dtype), k, dq)
 
 
-@_jit
+@jit
 def _queries_kernel(
     tensors, strides, sizes, factors,
     WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr, PARTS: tl.constexpr,
@@ -138,7 +155,7 @@ def _queries_kernel(
 
     The last block of keys, the only ragged one, comes first, so that its loads wait together with the queries'.
     """
-    q_at, k_at, v_at, out_at, grad_at, logs_at, sums_at, dq_at, edges_at = tensors
+    q_at, k_at, v_at, out_at, grad_at, logs_at, sums_at, dq_at, edges_at, totals_at = tensors
     q_t, q_h, k_t, k_h, v_t, v_h, dq_t, dq_h = strides
     factor, scale = factors
     block, head, start, length, own, flat = _place(edges_at, sizes, WIDTH)
@@ -166,10 +183,13 @@ def _queries_kernel(
             k, v = tl.load(_tile(k_at, keys, k_t, WIDTH)), tl.load(_tile(v_at, keys, v_t, WIDTH))
             dq = _to_queries(queries, (k, v), dq, KEYS, factor, False)
         made = _tile(dq_at + start * dq_t + head * dq_h, rows, dq_t, WIDTH)
-        tl.store(made, (dq * scale).to(q.dtype), mask=there[:, None])
+        dq *= scale
+        tl.store(made, dq.to(q.dtype), mask=there[:, None])
+        if totals_at is not None:  # a query that is not there has the gradient 0
+            _store_sum(totals_at, 0, dq, (block, head, start), sizes, QUERIES, WIDTH)
 
 
-@_jit
+@jit
 def _to_keys(own, read, dk, dv, factor):
     """Adds one block of queries to the keys' and the values' gradients. The scores are keys by queries."""
     k, v = own
@@ -182,7 +202,7 @@ def _to_keys(own, read, dk, dv, factor):
     return tl.dot(dscores.to(q.dtype), q, dk), dv
 
 
-@_jit
+@jit
 def _apart_sums(sums):
     """(log-sums, deltas); what stands beyond them in a row of `sums` only fills it up."""
     if sums.shape[1] == 2:
@@ -194,7 +214,7 @@ def _apart_sums(sums):
     return logs, deltas
 
 
-@_jit
+@jit
 def _keys_kernel(
     tensors, strides, sizes, factors,
     WIDTH: tl.constexpr, KEYS: tl.constexpr, QUERIES: tl.constexpr, PARTS: tl.constexpr,
@@ -204,7 +224,7 @@ def _keys_kernel(
     No score is masked: a query that is not there has the log-sum ∞ and so weighs 0; a key that is not there touches
     its own row only, which is not stored. The last block of queries comes first, as above.
     """
-    q_at, k_at, v_at, grad_at, sums_at, dk_at, dv_at, edges_at = tensors
+    q_at, k_at, v_at, grad_at, sums_at, dk_at, dv_at, edges_at, totals_at = tensors
     q_t, q_h, k_t, k_h, v_t, v_h, dk_t, dk_h, dv_t, dv_h = strides
     factor, scale = factors
     block, head, start, length, own, flat = _place(edges_at, sizes, WIDTH)
@@ -229,9 +249,13 @@ def _keys_kernel(
             logs, deltas = _apart_sums(tl.load(_tile(sums_at, rows, PARTS, PARTS)))
             dk, dv = _to_keys((k, v), (q, grad, logs, deltas), dk, dv, factor)
         made = _tile(dk_at + start * dk_t + head * dk_h, keys, dk_t, WIDTH)
-        tl.store(made, (dk * scale).to(k.dtype), mask=known)
+        dk *= scale
+        tl.store(made, dk.to(k.dtype), mask=known)
         made = _tile(dv_at + start * dv_t + head * dv_h, keys, dv_t, WIDTH)
         tl.store(made, dv.to(v.dtype), mask=known)
+        if totals_at is not None:
+            _store_sum(totals_at, 1, tl.where(known, dk, 0.0), (block, head, start), sizes, KEYS, WIDTH)
+            _store_sum(totals_at, 2, tl.where(known, dv, 0.0), (block, head, start), sizes, KEYS, WIDTH)
 
 
 def check() -> None:
@@ -260,8 +284,16 @@ def _forward(q: Tensor, k: Tensor, v: Tensor, edges: Tensor, max_len: int) -> tu
     return out, logs
 
 
-def _backward(given: tuple[Tensor, ...], grads: tuple[Tensor, ...], edges: Tensor, max_len: int) -> None:
-    """Fills `grads` (of q, k, v) from `given`: q, k, v, out, the gradient of out, logs."""
+def _totals(qkv: Tensor, edges: Tensor) -> Tensor:
+    """Room for the sums of the gradients by blocks of rows, [slots, 3, H, K]; not every slot has a block."""
+    slots = len(qkv) // min(BACKWARD_QUERIES[0], BACKWARD_KEYS[0]) + len(edges) - 1
+    return qkv.new_zeros((slots, *qkv.shape[1:]), dtype=torch.float32)
+
+
+def _backward(
+    given: tuple[Tensor, ...], grads: tuple[Tensor, ...], edges: Tensor, max_len: int, totals: Tensor | None = None
+) -> None:
+    """Fills `grads` (of q, k, v) from `given`: q, k, v, out, the gradient of out, logs; and `totals`, if wanted."""
     q, k, v, out, grad, logs = given
     dq, dk, dv = grads
     tokens, heads, width = q.shape
@@ -273,13 +305,13 @@ def _backward(given: tuple[Tensor, ...], grads: tuple[Tensor, ...], edges: Tenso
     queries, keys, warps, stages = BACKWARD_QUERIES
     blocks = -(-max_len // queries)
     _queries_kernel[(blocks * heads * (len(edges) - 1),)](
-        (q, k, v, out, grad, logs, sums, dq, edges), _strides(q, k, v, dq), (blocks, heads, tokens), factors,
+        (q, k, v, out, grad, logs, sums, dq, edges, totals), _strides(q, k, v, dq), (blocks, heads, tokens), factors,
         WIDTH=width, QUERIES=queries, KEYS=keys, PARTS=parts, num_warps=warps, num_stages=stages,
     )  # fmt: skip
     keys, queries, warps, stages = BACKWARD_KEYS
     blocks = -(-max_len // keys)
     _keys_kernel[(blocks * heads * (len(edges) - 1),)](
-        (q, k, v, grad, sums, dk, dv, edges), _strides(q, k, v, dk, dv), (blocks, heads, tokens), factors,
+        (q, k, v, grad, sums, dk, dv, edges, totals), _strides(q, k, v, dk, dv), (blocks, heads, tokens), factors,
         WIDTH=width, KEYS=keys, QUERIES=queries, PARTS=parts, num_warps=warps, num_stages=stages,
     )  # fmt: skip
 
@@ -302,16 +334,19 @@ def _apart_backward(
 
 
 @torch.library.custom_op("filbert::short_attention_joined", mutates_args=())
-def _joined(qkv: Tensor, edges: Tensor, max_len: int) -> tuple[Tensor, Tensor]:
+def _joined(qkv: Tensor, edges: Tensor, max_len: int, bias: Tensor | None) -> tuple[Tensor, Tensor]:
     q, k, v = _dense(qkv).unbind(1)
     return _forward(q, k, v, edges, max_len)
 
 
 @torch.library.custom_op("filbert::short_attention_joined_backward", mutates_args=())
-def _joined_backward(grad: Tensor, qkv: Tensor, out: Tensor, logs: Tensor, edges: Tensor, max_len: int) -> Tensor:
+def _joined_backward(
+    grad: Tensor, qkv: Tensor, out: Tensor, logs: Tensor, edges: Tensor, max_len: int, has_bias: bool
+) -> tuple[Tensor, Tensor]:
     made = torch.empty(qkv.shape, dtype=qkv.dtype, device=qkv.device)
-    _backward((*_dense(qkv).unbind(1), out, grad, logs), made.unbind(1), edges, max_len)
-    return made
+    totals = _totals(qkv, edges) if has_bias else None
+    _backward((*_dense(qkv).unbind(1), out, grad, logs), made.unbind(1), edges, max_len, totals)
+    return made, logs.new_empty(0) if totals is None else totals.flatten(1).sum(0)
 
 
 @_apart.register_fake
@@ -327,14 +362,16 @@ def _(
 
 
 @_joined.register_fake
-def _(qkv: Tensor, edges: Tensor, max_len: int) -> tuple[Tensor, Tensor]:
+def _(qkv: Tensor, edges: Tensor, max_len: int, bias: Tensor | None) -> tuple[Tensor, Tensor]:
     tokens, _, heads, width = qkv.shape
     return qkv.new_empty((tokens, heads, width)), qkv.new_empty((heads, tokens), dtype=torch.float32)
 
 
 @_joined_backward.register_fake
-def _(grad: Tensor, qkv: Tensor, out: Tensor, logs: Tensor, edges: Tensor, max_len: int) -> Tensor:
-    return qkv.new_empty(qkv.shape)
+def _(
+    grad: Tensor, qkv: Tensor, out: Tensor, logs: Tensor, edges: Tensor, max_len: int, has_bias: bool
+) -> tuple[Tensor, Tensor]:
+    return qkv.new_empty(qkv.shape), logs.new_empty(qkv.shape[1:].numel() if has_bias else 0)
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -342,16 +379,23 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> N
     ctx.save_for_backward(*tensors, *output, edges)
 
 
+def _keep_joined(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+    qkv, edges, ctx.max_len, bias = inputs
+    ctx.bias_dtype = None if bias is None else bias.dtype
+    ctx.save_for_backward(qkv, *output, edges)
+
+
 def _apart_gradients(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     return *_apart_backward(grad, *ctx.saved_tensors, ctx.max_len), None, None
 
 
 def _joined_gradients(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-    return _joined_backward(grad, *ctx.saved_tensors, ctx.max_len), None, None
+    made, dbias = _joined_backward(grad, *ctx.saved_tensors, ctx.max_len, ctx.bias_dtype is not None)
+    return made, None, None, None if ctx.bias_dtype is None else dbias.to(ctx.bias_dtype)
 
 
 _apart.register_autograd(_apart_gradients, setup_context=_keep)
-_joined.register_autograd(_joined_gradients, setup_context=_keep)
+_joined.register_autograd(_joined_gradients, setup_context=_keep_joined)
 
 
 def attend(q_THK: Tensor, k_THK: Tensor, v_THK: Tensor, edges: Tensor, max_len: int) -> Tensor:
@@ -359,6 +403,9 @@ def attend(q_THK: Tensor, k_THK: Tensor, v_THK: Tensor, edges: Tensor, max_len: 
     return _apart(q_THK, k_THK, v_THK, edges, max_len)[0]  # type: ignore[no-any-return]
 
 
-def attend_joined(qkv_T3HK: Tensor, edges: Tensor, max_len: int) -> Tensor:
-    """The same for queries, keys and values that lie side by side; so does their gradient, which saves a copy of it."""
-    return _joined(qkv_T3HK, edges, max_len)[0]  # type: ignore[no-any-return]
+def attend_joined(qkv_T3HK: Tensor, edges: Tensor, max_len: int, bias: Tensor | None = None) -> Tensor:
+    """The same for queries, keys and values that lie side by side; so does their gradient, which saves a copy of it.
+
+    A bias [3HK] is one that they already have in them, without a gradient: it gets that here.
+    """
+    return _joined(qkv_T3HK, edges, max_len, bias)[0]  # type: ignore[no-any-return]

@@ -39,7 +39,8 @@ class Config:
     max_length: int = 128
     pool: str = "mean"
     label_smoothing: float = 0.0
-    consistency: float = 0.0  # weight of R-Drop: two runs with other dropout should agree (Liang et al. 2021)
+    consistency: float = 0.0  # weight of R-Drop: two runs with other dropout and masks agree (Liang et al. 2021)
+    mask_prob: float = 0.0  # share of tokens hidden behind [MASK], other ones each time a text is learnt from
     overlap: int = 64  # tokens that two windows share; at most half of one
 
     def __post_init__(self) -> None:
@@ -47,8 +48,9 @@ class Config:
             raise InputError(f"task.max_length is {self.max_length!r}, but must be a whole number of 8 or more.")
         if self.pool not in POOLS:
             raise one_of("task.pool", self.pool, POOLS)
-        if not 0 <= self.label_smoothing < 1:
-            raise InputError(f"task.label_smoothing is {self.label_smoothing!r}, but must be from 0 up to 1.")
+        for name in ("label_smoothing", "mask_prob"):
+            if not 0 <= getattr(self, name) < 1:
+                raise InputError(f"task.{name} is {getattr(self, name)!r}, but must be from 0 up to 1.")
         if not 0 <= self.consistency <= 100:
             raise InputError(f"task.consistency is {self.consistency!r}, but must be from 0 to 100.")
         if type(self.overlap) is not int or self.overlap < 0:
@@ -225,14 +227,31 @@ class Task:
         import torch
 
         several = len(batch.starts) != len(batch.targets["label"])
+        packed = self._hidden(batch.packed) if model.training and self.config.mask_prob else batch.packed
         if self.config.pool == "cls":
-            window_BD = model.pooled(model(batch.packed, batch.starts)).float()
+            window_BD = model.pooled(model(packed, batch.starts)).float()
         else:
-            window_BD = _means(model(batch.packed).float(), batch, several)
+            window_BD = _means(model(packed).float(), batch, several)
         if not several:
             return window_BD  # type: ignore[no-any-return]
         weighed_BD = window_BD * batch.targets["shares"][:, None]
         return torch.segment_reduce(weighed_BD, "sum", lengths=batch.targets["num_windows"], unsafe=True)
+
+    def _hidden(self, packed: Packed) -> Packed:
+        """Some of the tokens behind [MASK], by chance: what a model that was trained on blanks bears best."""
+        import torch
+
+        ids, tokenizer = packed.ids, self.tokenizer
+        ordinary = (ids != tokenizer.cls_id) & (ids != tokenizer.sep_id)
+        drawn = torch.rand(len(ids), device=ids.device) < self.config.mask_prob
+        return Packed(
+            ids=torch.where(ordinary & drawn, tokenizer.mask_id, ids),
+            positions=packed.positions,
+            segments=packed.segments,
+            boundaries=packed.boundaries,
+            lengths=packed.lengths,
+            max_len=packed.max_len,
+        )
 
 
 def _means(hidden_TD: Tensor, batch: Batch, several: bool) -> Tensor:
