@@ -15,14 +15,15 @@ def _path() -> Path:
 
 
 def is_there() -> bool:
-    """Whether this install carries it."""
-    return (_path() / "config.json").exists()
+    """Whether this install carries it: archives may hold the small files and not the weights."""
+    return all((_path() / name).exists() for name in ("config.json", "model.safetensors"))
 
 
 def folder() -> Path:
     """The folder of the built-in model: a small BERT for Chinese and English; its README.md is the card."""
     if not is_there():
         raise InputError(
-            "this version carries no built-in model yet; give a folder, e.g. the one `filbert demo` makes."
+            f"{_path()}: this copy of filbert came without the built-in model; install the whole package, or name a "
+            "folder, e.g. the one that `filbert demo` makes."
         )
     return _path()
