@@ -19,6 +19,7 @@ import torch
 
 from filbert.artefact.folder import Loaded, load, save
 from filbert.artefact.weights import inside, small_json
+from filbert.builtin import model as builtin
 from filbert.core.errors import InputError
 from filbert.core.files import json_text, write_text
 from filbert.core.records import Example, Floats
@@ -301,6 +302,11 @@ def measure(
 TASK = "task.json"  # in a model folder: how texts are read and pooled before the head
 RATES = ((512, 3e-4), (768, 1e-4))  # peak rates of models narrower than that; small ones need, and bear, larger steps
 WIDE_RATE = 5e-5
+# A model that was pretrained without dropout does not bear it later: hidden words take its place. And its vectors lie
+# so close together that a fresh head wants far larger steps than they bear (experiments/2026-11-16-second-model.md).
+BARE_RATE, BARE_HEAD, BARE_MASKS = 1e-4, 50.0, 0.15
+PER_EPOCH, FINE_TOKENS = 50, (512, 8_192)  # steps that an epoch has where they are within these tokens
+EPOCHS, FEWEST, MOST_EPOCHS = 3, 240, 20  # passes over the data; more of them where there would be fewer steps
 Source = str | Path | Sequence[Example]  # a file of labelled data, or its examples
 
 
@@ -313,7 +319,7 @@ class FineRecipe:
     task: classify.Config
     train: loop.Config
     machine: machine.Config
-    epochs: float = 3.0  # passes over the data; train.steps follows from it unless it is set
+    epochs: float = EPOCHS  # passes over the data; train.steps follows from it unless it is set
     model_name: str = "bert"
     task_name: str = "classify"
 
@@ -416,6 +422,7 @@ class _Fine:
         task, recipe = self.recipe.task, self.recipe
         about = {"task": recipe.task_name, **{name: getattr(task, name) for name in ("pool", "max_length", "overlap")}}
         came = f"`{Path(recipe.start).resolve().name}`" if recipe.start else "random weights"
+        came = "the built-in model" if builtin.is_there() and Path(recipe.start) == builtin.folder() else came
         card = (
             f"A classifier of {len(self.task.labels)} labels, fine-tuned by filbert from {came} on {len(self.task):,} "
             f"texts for {outcome.state.step:,} steps (seed {recipe.train.seed})."
@@ -485,17 +492,22 @@ def _fine_recipe(
     if fixed:
         raise InputError(f"model.{fixed[0]} is fixed by the folder that the run begins with; only dropout can be set.")
     shape = dataclasses.replace(started.config, **given["model"])
-    config = module.Config(**{"max_length": min(module.Config().max_length, shape.max_length), **given["task"]})
+    bare = shape.dropout == 0 and shape.norm == "post" and not more.get("scratch")
+    usual = {"max_length": min(module.Config().max_length, shape.max_length), "mask_prob": BARE_MASKS if bare else 0.0}
+    config = module.Config(**{**usual, **given["task"]})
     if config.max_length > shape.max_length:
         raise InputError(
             f"task.max_length is {config.max_length}, but the model reads at most {shape.max_length} tokens."
         )
     items = module.Task(*data, config)
     rate = next((rate for width, rate in RATES if shape.width < width), WIDE_RATE)
-    train = {"learning_rate": rate, "seed": more.get("seed") or 0, **given["train"]}
+    pace = {"learning_rate": min(rate, BARE_RATE), "head_rate": BARE_HEAD} if bare else {"learning_rate": rate}
+    least, most = FINE_TOKENS
+    size = int(np.clip(items.lengths(0).sum() // PER_EPOCH, least, most))
+    train = {**pace, "batch_tokens": size, "seed": more.get("seed") or 0, **given["train"]}
     first = loop.Config(**train)
     per_epoch = len(batches(items.lengths(0), first.seed, 0, first.batch_tokens))
-    epochs = float(more.get("epochs") or 3.0)
+    epochs = float(more.get("epochs") or min(max(EPOCHS, -(-FEWEST // per_epoch)), MOST_EPOCHS))
     if not 0 < epochs <= 10_000:
         raise InputError(f"epochs is {epochs:g}, but must be above 0 and at most 10,000.")
     train = {"steps": max(1, round(epochs * per_epoch)), "evaluate_every": per_epoch, **train}

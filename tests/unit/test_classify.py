@@ -361,6 +361,37 @@ def test_wrong_settings_are_named(tiny_folder: Path, tmp_path: Path, words: list
         run.finetune("classify", made(), tiny_folder, tmp_path / "out", settings=words)
 
 
+@pytest.mark.parametrize(("dropout", "expected"), [(0.0, (0.15, 1e-4, 50.0)), (0.1, (0.0, 3e-4, 1.0))])
+def test_a_model_without_dropout_is_learnt_by_hiding_words(
+    tokenizer: Tokenizer, tmp_path: Path, dropout: float, expected: tuple[float, float, float]
+) -> None:
+    task = classify.Task(made(), LABELS, tokenizer, classify.Config())
+    model = model_for(task, tokenizer, dropout)
+    folders.save(tmp_path / "start", bert.Bert(model.config, ("mlm",)), tokenizer)
+
+    def recipe(count: int, **more: Any) -> Mapping[str, Any]:
+        out = tmp_path / f"{count}-{len(more)}"
+        run.finetune("classify", made(count), tmp_path / "start", out, quiet=True, **more)
+        return dict(json.loads((out / "recipe.json").read_text()))
+
+    few = recipe(9, settings=[THREADS])
+    assert (few["task"]["mask_prob"], few["train"]["learning_rate"], few["train"]["head_rate"]) == expected
+    assert (few["train"]["batch_tokens"], few["epochs"], few["train"]["steps"]) == (512, 20, 20)
+    asked = recipe(9, settings=[THREADS, "task.mask_prob=0.3", "train.head_rate=2", "train.batch_tokens=64"], epochs=1)
+    assert (asked["task"]["mask_prob"], asked["train"]["head_rate"], asked["train"]["batch_tokens"]) == (0.3, 2.0, 64)
+    assert asked["epochs"] == 1
+    fresh = recipe(9, settings=[THREADS], scratch=True, epochs=1)
+    assert (fresh["task"]["mask_prob"], fresh["train"]["head_rate"]) == (0.0, 1.0)
+
+
+def test_steps_follow_the_size_of_the_data(tiny_folder: Path, tmp_path: Path) -> None:
+    more = {"settings": [THREADS, "train.steps=1"], "quiet": True}
+    run.finetune("classify", made(9_000), tiny_folder, tmp_path, **more)
+    found = json.loads((tmp_path / "recipe.json").read_text())
+    assert 512 < found["train"]["batch_tokens"] < 8_192
+    assert found["epochs"] == 5  # of 50 steps each, or some more
+
+
 def test_data_that_cannot_be_learnt_from_is_refused(tiny_folder: Path, tmp_path: Path) -> None:
     for data, message in (
         ([], "no examples"),

@@ -218,6 +218,8 @@ def test_labels_must_fit_the_head(tmp_path: Path) -> None:
 
 
 def test_a_wrong_path_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="Did you mean 'builtin'"):
+        folders.load("bulitin")
     with pytest.raises(InputError, match="no such folder"):
         folders.load(tmp_path / "nowhere")
     (tmp_path / "file").write_text("x")

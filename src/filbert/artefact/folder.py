@@ -24,7 +24,7 @@ from torch.overrides import TorchFunctionMode
 from filbert.artefact import config as configs
 from filbert.artefact import foreign, weights
 from filbert.builtin import model as builtin
-from filbert.core.errors import InputError, one_of
+from filbert.core.errors import InputError, did_you_mean, one_of
 from filbert.core.files import json_text, sha256, write_text
 from filbert.core.version import VERSION
 from filbert.models import bert
@@ -105,7 +105,8 @@ def model_folder(path: Path | str) -> Path:
         return builtin.folder()
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "there is no such folder"
-        raise InputError(f"{folder}: {what}; give the folder that holds {configs.NAME} and {weights.WEIGHTS}.")
+        hint = did_you_mean(str(path), [builtin.NAME])
+        raise InputError(f"{folder}: {what}; give the folder that holds {configs.NAME} and {weights.WEIGHTS}.{hint}")
     if not (folder / configs.NAME).exists() and (folder / "model" / configs.NAME).exists():
         return folder / "model"
     return folder

@@ -29,7 +29,10 @@ Write = Callable[[Sequence[str], Any], None]
 @corpus_options
 @json_option
 def command(model: str, data: str | None, text: tuple[str, ...], out: str | None, **options: Any) -> None:
-    """Turn texts into vectors. Texts of any length are read whole, in overlapping windows."""
+    """Turn texts into vectors. Texts of any length are read whole, in overlapping windows.
+
+    MODEL is a folder, a run, or `builtin` for the one that ships.
+    """
     from filbert import load
     from filbert.core.errors import InputError
 

@@ -16,9 +16,11 @@ TASKS = ("classify",)
 @click.argument("task", type=click.Choice(TASKS))
 @click.option("--train", required=True, help="Labelled file to learn from: CSV, TSV, JSONL, Parquet; .gz .xz .zst.")
 @click.option("--dev", help="Labelled file that says after each epoch how good the model is; the best state is kept.")
-@click.option("--model", required=True, help="Folder or run whose weights and vocabulary it begins with.")
+@click.option("--model", required=True, help="Folder or run whose weights and vocabulary it begins with; or builtin.")
 @click.option("-o", "--out", required=True, help="Run folder to write.")
-@click.option("--epochs", type=click.FloatRange(0, min_open=True), help="Passes over the data.  [default: 3]")
+@click.option(
+    "--epochs", type=click.FloatRange(0, min_open=True), help="Passes over the data.  [default: 3, more if few rows]"
+)
 @click.option("--columns", metavar="ROLE=NAME,…", help="Which column is what, e.g. text=review,label=2.")
 @click.option("--set", "settings", multiple=True, help="Any field of the recipe, e.g. train.learning_rate=1e-4.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of everything random.")
