@@ -18,7 +18,6 @@ import numpy as np
 import torch
 
 from filbert.artefact.folder import Loaded, load, save
-from filbert.artefact.weights import inside, small_json
 from filbert.builtin import model as builtin
 from filbert.core.errors import InputError
 from filbert.core.files import json_text, write_text
@@ -32,6 +31,7 @@ from filbert.data.datasets import examples, label_table
 from filbert.data.overlap import Fingerprints
 from filbert.data.packing import bins
 from filbert.decode.labels import probabilities
+from filbert.infer.predict import TASK, read_as
 from filbert.metrics import labels as label_metrics
 from filbert.models import bert
 from filbert.tasks import classify, mlm_nsp
@@ -299,7 +299,6 @@ def measure(
 
 # Fine-tuning ----------------------------------------------------------------------------------------------------------
 
-TASK = "task.json"  # in a model folder: how texts are read and pooled before the head
 RATES = ((512, 3e-4), (768, 1e-4))  # peak rates of models narrower than that; small ones need, and bear, larger steps
 WIDE_RATE = 5e-5
 # A model that was pretrained without dropout does not bear it later: hidden words take its place. And its vectors lie
@@ -534,7 +533,7 @@ def evaluate(model: Path | str, data: Source, **more: Any) -> dict[str, Any]:
     more: `columns`, `encoding`, `batch_tokens`, and the fields of machine.Config.
     """
     found = load(model)
-    reading = _reading(found)
+    reading = read_as(found)
     task = classify.Task(_read("classify", data, more), found.labels, Tokenizer.load(found.folder), reading)
     if not len(task) or (task.gold == classify.NOTHING).any():
         raise InputError(f"{data}: has no labels, so there is nothing to compare with.")
@@ -557,26 +556,3 @@ def scored(model: Any, task: Any, batch_tokens: int, **wishes: Any) -> Floats:
             batch = on_device(task.batch((0, np.asarray(texts))), here.device)
             result[texts] = task.scores(model, batch).cpu().numpy()
     return result
-
-
-def _reading(found: Loaded) -> classify.Config:
-    """How the folder reads texts: as its task.json says, or as published folders do."""
-    if "labels" not in found.model.parts:
-        raise InputError(f"{found.folder}: has no label head; make one: filbert finetune classify --model …")
-    path = found.folder / TASK
-    if not path.exists():
-        pool = "cls" if "pooler" in found.model.parts else "mean"
-        return classify.Config(pool=pool, max_length=found.config.max_length)
-    said = small_json(inside(found.folder, TASK))
-    if said.pop("task", None) != "classify":
-        raise InputError(f"{path}: task must be classify; nothing else can be evaluated yet.")
-    known = classify.Config.__dataclass_fields__
-    if not all(name in known and type(value) in (int, str) for name, value in said.items()):
-        raise InputError(f"{path}: has fields other than {', '.join(known)}; fetch the folder again.")
-    try:
-        config = classify.Config(**said)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
-    if config.max_length > found.config.max_length or (config.pool == "cls") != ("pooler" in found.model.parts):
-        raise InputError(f"{path}: does not fit the model beside it; fetch the folder again.")
-    return config

@@ -19,7 +19,7 @@ from filbert.core.version import VERSION
 
 NOT_COMMANDS = {"__init__", "main", "shared"}
 # As a newcomer meets them; others follow by name.
-ORDER = ("demo", "doctor", "vocab", "pretrain", "finetune", "evaluate", "fill", "embed", "import")
+ORDER = ("demo", "doctor", "vocab", "pretrain", "finetune", "evaluate", "predict", "fill", "embed", "import")
 
 
 class House(click.Group):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -17,7 +18,7 @@ from torch import Tensor
 from filbert.core.records import Encoding, Floats, Packed
 from filbert.data.packing import bins, pack
 from filbert.models.bert import Bert
-from filbert.nn.attention import tensors
+from filbert.nn.attention import batch_tensors, tensors
 
 # Tokens in one pack. Measured (experiments/2026-11-16-cpu-encoding.md): below 1,000 the matrix products lose speed,
 # above 8,000 the activations leave the caches. On a GPU a pack must fill the machine.
@@ -61,6 +62,18 @@ class Engine:
         with torch.inference_mode():
             wanted = torch.as_tensor(places, device=self.device)
             return self.backbone(tensors(packed, self.device), wanted)  # type: ignore[no-any-return]
+
+    def scores(self, task: Any) -> Floats:
+        """[N, L] a head's scores for each item of a task, in order, as training computes them."""
+        out = np.empty((len(task), len(task.labels)), dtype=np.float32)
+
+        def work(group: list[int]) -> None:
+            batch = batch_tensors(task.batch((0, np.asarray(group))), self.device)
+            with torch.inference_mode():
+                out[group] = task.scores(self.backbone, batch).float().cpu().numpy()
+
+        _each(work, list(bins(task.lengths(0).tolist(), self.budget))[::-1], self.device)
+        return out
 
     def _run(self, sequences: Sequence[Encoding], take: Take, kept: Kept | None = None) -> Floats:
         out = np.empty((len(sequences), self.backbone.width), dtype=np.float32)

@@ -12,10 +12,13 @@ from filbert.artefact import folder as folders
 from filbert.artefact.folder import Loaded
 from filbert.core.errors import InputError, one_of
 from filbert.core.pause import collector_paused
-from filbert.core.records import Floats
+from filbert.core.records import Example, Floats, Prediction
 from filbert.decode.blanks import Blank, ranked
+from filbert.decode.labels import predictions
 from filbert.decode.pooling import POOLS, text_vectors, unit_length
 from filbert.infer.engine import Engine
+from filbert.infer.predict import read_as
+from filbert.tasks import classify
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import WindowEncoding, windowed
 
@@ -36,11 +39,11 @@ def load(path: Path | str, *, device: str | None = None, dtype: str = "float32")
 
 
 class Model:
-    """A loaded model: `embed`, `fill`, and what is known of it (`config`, `labels`, `notes`)."""
+    """A loaded model: `embed`, `fill`, `predict`, and what is known of it (`config`, `labels`, `notes`)."""
 
     def __init__(self, found: Loaded, tokenizer: Tokenizer, device: str = "cpu") -> None:
         self.folder, self.config, self.labels, self.notes = found.folder, found.config, found.labels, found.notes
-        self.backbone, self.tokenizer = found.model, tokenizer
+        self.backbone, self.tokenizer, self._found = found.model, tokenizer, found
         self.engine = Engine(found.model, device)
 
     def embed(self, texts: Sequence[str], *, pool: str | None = None, normalize: bool = False) -> Floats:
@@ -90,6 +93,13 @@ class Model:
                 candidates = ranked(known, top, self.tokenizer.token_of, self.tokenizer.special_ids)
                 blanks.append(Blank(int(window.starts[place]), int(window.ends[place]), candidates))
         return blanks
+
+    def predict(self, texts: Sequence[str]) -> list[Prediction]:
+        """The label of each text and the probability of every label; texts of any length are read whole."""
+        task = classify.Task(
+            [Example((text,)) for text in _texts(texts)], self.labels, self.tokenizer, read_as(self._found)
+        )
+        return predictions(self.engine.scores(task), self.labels) if len(task) else []
 
     def _windows(self, texts: list[str]) -> tuple[list[WindowEncoding], list[int]]:
         """All windows of all texts in order, and the text that each is of."""

@@ -18,6 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from filbert.core.errors import one_of
+from filbert.core.protocols import Batch
 from filbert.core.records import Packed
 
 Kernel = Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]  # q, k, v, boundaries, longest; no window
@@ -44,6 +45,12 @@ def tensors(packed: Packed, device: torch.device | str = "cpu") -> Packed:
         lengths=packed.lengths,
         max_len=packed.max_len,
     )
+
+
+def batch_tensors(batch: Batch, device: torch.device | str) -> Batch:
+    """The same batch as tensors on that device."""
+    targets = {name: placed(value, device) for name, value in batch.targets.items()}
+    return Batch(tensors(batch.packed, device), placed(batch.starts, device), placed(batch.owners, device), targets)
 
 
 def runs(lengths: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:

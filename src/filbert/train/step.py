@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Task
-from filbert.nn.attention import placed, tensors
+from filbert.nn.attention import batch_tensors
 from filbert.train import optim
 from filbert.train.distributed import Ranks, gathered, local, sharded, shares
 from filbert.train.machine import Machine
@@ -246,12 +246,10 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def on_device(batch: Batch, device: torch.device | str, dynamic: bool = False) -> Batch:
     """The batch as tensors on that device; `dynamic` marks what a compiled graph may not take as constant."""
-    packed = tensors(batch.packed, device)
-    targets = {name: placed(value, device) for name, value in batch.targets.items()}
-    made = Batch(packed, placed(batch.starts, device), placed(batch.owners, device), targets)
+    made = batch_tensors(batch, device)
     if dynamic:
-        num_seqs = len(made.starts)
-        for tensor in (packed.boundaries, made.starts, made.owners, *targets.values()):
-            if tensor is packed.boundaries or len(tensor) == num_seqs:
+        num_seqs, edges = len(made.starts), made.packed.boundaries
+        for tensor in (edges, made.starts, made.owners, *made.targets.values()):
+            if tensor is edges or len(tensor) == num_seqs:
                 torch._dynamo.mark_dynamic(tensor, 0)
     return made

@@ -1,0 +1,94 @@
+"""filbert predict: a fine-tuned model folder and texts in, the label of each and its probability out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from filbert.cli.shared import encoding_option, errors_option, json_option, progress, result, roles, say
+
+if TYPE_CHECKING:
+    from filbert.core.records import Example
+
+
+@click.command("predict")
+@click.argument("model")
+@click.option("--text", "-t", multiple=True, help="A text given here; may be repeated.")
+@click.option("--data", "-d", help="File of texts: plain lines, CSV, TSV, JSONL, Parquet; .gz .xz .zst; or -.")
+@click.option("--out", "-o", help="JSONL file to write, each result as it comes; without it, standard output.")
+@click.option("--columns", metavar="ROLE=NAME,…", help="Which column is what, e.g. text=review.")
+@click.option("--top", type=click.IntRange(1), help="Only so many labels of each text, the likeliest.")
+@click.option("--resume", is_flag=True, help="Go on where OUT ends.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
+@errors_option
+@encoding_option
+@json_option
+def command(model: str, text: tuple[str, ...], data: str | None, out: str | None, **options: Any) -> None:
+    """Label texts by a fine-tuned model; MODEL is a model folder or a run.
+
+    Texts of any number and length: they are read as they come, and whole. An interrupted run keeps what it wrote.
+    """
+    from filbert import load
+    from filbert.core.errors import InputError
+    from filbert.infer.predict import Results, answered, record
+    from filbert.text.streams import Reading
+
+    as_json, top = options["as_json"], options["top"]
+    if (data is None) == (not text):
+        raise InputError("give the texts once: either --data FILE or one or more --text.")
+    if options["resume"] and not out:
+        raise click.UsageError("--resume goes on with a file: give its --out.")
+    reading = Reading(options["encoding"], errors=options["errors"])
+    examples = _examples(text, data, reading, options)
+    results = Results(out, options["resume"]) if out else None
+    device = None if options["device"] == "auto" else options["device"]
+    loaded = load(model, device=device)
+    for note in loaded.notes:
+        say(f"note: {note}")
+    begun, count = time.perf_counter(), 0
+    kept: list[dict[str, Any]] = []
+    try:
+        if results is not None:
+            _tell_resumed(results)
+            examples = results.rest(examples)
+        shown = progress(examples, unit="texts", quiet=out is None)
+        for chunk in answered(loaded, shown):
+            records = [record(example, said, top) for example, said in chunk]
+            count += len(records)
+            if results is not None:
+                results.write(records)
+            elif as_json:
+                kept += records
+            else:
+                for found in records:
+                    result(found)
+    except BaseException as error:
+        if results is not None and (count or isinstance(error, KeyboardInterrupt)):
+            say(f"{out}: holds {results.count:,} results, all of what was finished; go on with --resume.")
+        raise
+    for note in reading.report.remarks():
+        say(f"note: {note}")
+    seconds = round(time.perf_counter() - begun, 3)
+    if as_json:
+        result({"texts": count, "seconds": seconds, **({"out": out} if out else {"predictions": kept})})
+    else:
+        say(f"{count:,} texts in {seconds:.1f} s.")
+
+
+def _examples(text: tuple[str, ...], data: str | None, reading: Any, options: dict[str, Any]) -> Iterator[Example]:
+    from filbert.core.records import Example
+    from filbert.data.datasets import examples
+
+    if data is None:
+        return (Example((one,), id=number) for number, one in enumerate(text))
+    return examples(data, "classify", roles(options["columns"]), reading=reading)
+
+
+def _tell_resumed(results: Any) -> None:
+    if results.torn:
+        say(f"note: {results.path}: its last line was not finished and is written anew.")
+    if results.count:
+        say(f"{results.path}: {results.count:,} results are there already.")

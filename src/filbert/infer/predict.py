@@ -1,0 +1,159 @@
+"""Texts of any number in, what a fine-tuned model says of each out, in order; and a file of it that no crash loses."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from filbert.artefact.folder import Loaded
+from filbert.artefact.weights import inside, small_json
+from filbert.core.errors import InputError
+from filbert.core.records import Example, Prediction
+from filbert.tasks import classify
+
+TASK = "task.json"  # in a model folder: how texts are read and pooled before the head
+CHUNK, CHUNK_CHARS = 2_048, 2_000_000  # texts, and characters of them, that are answered together
+
+
+class Predicts(Protocol):
+    """What answers: `infer.model.Model`."""
+
+    def predict(self, texts: Sequence[str]) -> list[Prediction]:
+        """One prediction for each text."""
+        ...
+
+
+def answered(model: Predicts, examples: Iterable[Example]) -> Iterator[list[tuple[Example, Prediction]]]:
+    """Every example with its prediction, some at a time. Where reading fails, all that was read is answered first."""
+    waiting: list[Example] = []
+    failed: Exception | None = None
+    size = 0
+
+    def flushed() -> list[tuple[Example, Prediction]]:
+        done = list(zip(waiting, model.predict([example.texts[0] for example in waiting]), strict=True))
+        waiting.clear()
+        return done
+
+    reader = iter(examples)
+    while True:
+        try:
+            example = next(reader)
+        except StopIteration:
+            break
+        except Exception as error:
+            failed = error
+            break
+        waiting.append(example)
+        size += len(example.texts[0])
+        if len(waiting) == CHUNK or size > CHUNK_CHARS:
+            yield flushed()
+            size = 0
+    if waiting:
+        yield flushed()
+    if failed is not None:
+        raise failed
+
+
+def record(example: Example, said: Prediction, top: int | None = None) -> dict[str, Any]:
+    """One result as it is written: where the text stood, the text, its label, and the probabilities."""
+    scores = {label: round(share, 6) for label, share in list(said.scores.items())[:top]}
+    found: dict[str, Any] = {"line": example.line} if example.line else {}
+    found |= {"text": example.texts[0], "label": said.label, "score": round(said.scores[said.label or ""], 6)}
+    if example.gold is not None:
+        found["gold"] = example.gold
+    return {**found, "scores": scores, "coverage": said.coverage}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far a file of results came: so many, and where the last text stood."""
+
+    count: int
+    line: int
+    text: str
+
+
+class Results:
+    """A file of results, one JSON object a line. Each chunk is on the disk before the next is begun."""
+
+    def __init__(self, path: Path | str, resume: bool = False) -> None:
+        self.path, self.count, self.torn = Path(path), 0, False
+        if not self.path.absolute().parent.is_dir():
+            raise InputError(f"{path}: its folder does not exist; make it first, so that no work is done in vain.")
+        if self.path.exists() and not resume:
+            raise InputError(f"{path}: is there already; go on with --resume, or choose another --out.")
+        self.before = self._before() if self.path.exists() else None
+
+    def _before(self) -> Place | None:
+        """What an earlier run left; a last line that was not finished is cut off."""
+        count, whole, last = 0, 0, b""
+        with self.path.open("rb") as file:
+            for line in file:
+                if line.endswith(b"\n"):
+                    count, whole, last = count + 1, whole + len(line), line
+        if whole < self.path.stat().st_size:
+            self.torn = True
+            os.truncate(self.path, whole)
+        if not count:
+            return None
+        self.count = count
+        try:
+            found = json.loads(last)
+            return Place(count, int(found.get("line", 0)), str(found["text"]))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise InputError(
+                f"{self.path} line {count}: is not a result that predict wrote; choose another --out."
+            ) from None
+
+    def rest(self, examples: Iterable[Example]) -> Iterator[Example]:
+        """The examples that have no result yet; those that have one must be the same as then."""
+        before, number = self.before, 0
+        for number, example in enumerate(examples, 1):
+            if before is None or number > before.count:
+                yield example
+            elif number == before.count and (example.line, example.texts[0]) != (before.line, before.text):
+                self._other(number)
+        if before is not None and number < before.count:
+            self._other(number)
+
+    def _other(self, number: int) -> None:
+        raise InputError(
+            f"{self.path}: its {self.count:,} results are not of this data, whose text {number:,} is another; "
+            f"choose another --out."
+        )
+
+    def write(self, records: Sequence[dict[str, Any]]) -> None:
+        """Adds these; when it returns they are on the disk."""
+        lines = "".join(json.dumps(found, ensure_ascii=False) + "\n" for found in records)
+        with self.path.open("ab") as file:
+            file.write(lines.encode("utf-8", "surrogatepass"))
+            file.flush()
+            os.fsync(file.fileno())
+        self.count += len(records)
+
+
+def read_as(found: Loaded) -> classify.Config:
+    """How the folder reads texts: as its task.json says, or as published folders do."""
+    if "labels" not in found.model.parts:
+        raise InputError(f"{found.folder}: has no label head; make one: filbert finetune classify --model …")
+    path = found.folder / TASK
+    if not path.exists():
+        pool = "cls" if "pooler" in found.model.parts else "mean"
+        return classify.Config(pool=pool, max_length=found.config.max_length)
+    said = small_json(inside(found.folder, TASK))
+    if said.pop("task", None) != "classify":
+        raise InputError(f"{path}: task must be classify; nothing else can be evaluated yet.")
+    known = classify.Config.__dataclass_fields__
+    if not all(name in known and type(value) in (int, str) for name, value in said.items()):
+        raise InputError(f"{path}: has fields other than {', '.join(known)}; fetch the folder again.")
+    try:
+        config = classify.Config(**said)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    if config.max_length > found.config.max_length or (config.pool == "cls") != ("pooler" in found.model.parts):
+        raise InputError(f"{path}: does not fit the model beside it; fetch the folder again.")
+    return config
