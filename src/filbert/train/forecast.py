@@ -31,14 +31,14 @@ AGAIN = 15.4  # how many times a text may be read again before that is worth 1 -
 class Law:
     """The constants; N and D are in millions."""
 
-    floor: float = 0.142
-    size: float = 0.344
-    size_power: float = 0.31
-    data: float = 0.586
-    data_power: float = 0.36
+    floor: float = 0.157
+    size: float = 0.408
+    size_power: float = 0.254
+    data: float = 0.489
+    data_power: float = 0.361
     knee: float = 8.0
     start_steps: float = 100.0  # after so many steps 1/e of the start is left
-    accuracy: tuple[float, float, float] = (0.045, 0.75, 0.76)  # right = first + second · (1 - share of H)^third
+    accuracy: tuple[float, float, float] = (0.045, 0.559, 0.697)  # right = first + second · (1 - share of H)^third
     spread: tuple[float, float] = (0.05, 0.03)  # either way at a million tokens, and more for each tenfold beyond
 
 
