@@ -315,7 +315,7 @@ class FineRecipe:
 
     start: str  # the folder whose weights it begins with; "" where they are random
     model: bert.Config
-    task: classify.Config
+    task: Any
     train: loop.Config
     machine: machine.Config
     epochs: float = EPOCHS  # passes over the data; train.steps follows from it unless it is set
@@ -422,12 +422,13 @@ class _Fine:
         about = {"task": recipe.task_name, **{name: getattr(task, name) for name in ("pool", "max_length", "overlap")}}
         came = f"`{Path(recipe.start).resolve().name}`" if recipe.start else "random weights"
         came = "the built-in model" if builtin.is_there() and Path(recipe.start) == builtin.folder() else came
+        read = "pairs of texts" if self.task.num_texts == 2 else "texts"
         card = (
             f"A classifier of {len(self.task.labels)} labels, fine-tuned by filbert from {came} on {len(self.task):,} "
-            f"texts for {outcome.state.step:,} steps (seed {recipe.train.seed})."
+            f"{read} for {outcome.state.step:,} steps (seed {recipe.train.seed})."
         )
         if best:
-            card += f" On {len(self.held):,} other texts: accuracy {best['accuracy']:.4f}."
+            card += f" On {len(self.held):,} others: accuracy {best['accuracy']:.4f}."
         save(
             self.out / MODEL, self.model, self.tokenizer, labels=self.task.labels, card=card,
             files={TASK: json_text(about)},
@@ -444,7 +445,9 @@ class _Fine:
             "task": _digest([recipe.task_name, dataclasses.asdict(recipe.task)]),
             "train": _digest(train),
             "vocabulary": _digest(list(self.tokenizer.vocabulary)),
-            "data": _digest(list(task.labels), task.ids.data, task.gold.data, task.cuts.edges.data),
+            "data": _digest(
+                list(task.labels), task.ids.data, task.gold.data, task.cuts.first.data, task.cuts.second.data
+            ),
         }
 
     def _journal(self, resumed: int, quiet: bool) -> journal.Journal | loop.Deaf:
@@ -530,11 +533,12 @@ def _digest(value: Any, *more: Any) -> str:
 def evaluate(model: Path | str, data: Source, **more: Any) -> dict[str, Any]:
     """How right a fine-tuned folder is on labelled data: metrics at the top, "intervals", "labels", "confusion".
 
-    more: `columns`, `encoding`, `batch_tokens`, and the fields of machine.Config.
+    more: `columns`, `encoding`, `batch_tokens`, `task` (of a published folder, which does not say), and the fields of
+    machine.Config.
     """
     found = load(model)
-    reading = read_as(found)
-    task = classify.Task(_read("classify", data, more), found.labels, Tokenizer.load(found.folder), reading)
+    name, reading = read_as(found, more.get("task"))
+    task = member("tasks", name).Task(_read(name, data, more), found.labels, Tokenizer.load(found.folder), reading)
     if not len(task) or (task.gold == classify.NOTHING).any():
         raise InputError(f"{data}: has no labels, so there is nothing to compare with.")
     wishes = {name: value for name, value in more.items() if name in machine.Config.__dataclass_fields__}

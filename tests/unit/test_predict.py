@@ -20,7 +20,7 @@ from filbert.cli.main import main
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction
 from filbert.infer import predict
-from filbert.infer.predict import Results, answered
+from filbert.infer.predict import Asked, Results, answered
 
 ROWS = [("the train leaves the station", "rail"), ("a ship on the water", "sea"), ("clouds and the wind", "sky")]
 
@@ -131,7 +131,7 @@ class Slow:
     def __init__(self, breaks_at: int = 10**9) -> None:
         self.seen, self.breaks_at = 0, breaks_at
 
-    def predict(self, texts: Sequence[str]) -> list[Prediction]:
+    def predict(self, texts: Sequence[Asked], *, task: str | None = None) -> list[Prediction]:
         self.seen += len(texts)
         if self.seen > self.breaks_at:
             raise KeyboardInterrupt
@@ -184,7 +184,7 @@ def test_an_interrupted_file_is_gone_on_with(
     assert ran(*words, tmp_path / "whole.jsonl").code == 0  # type: ignore[operator]
     real, seen = fb.Model.predict, [0]
 
-    def breaks(self: fb.Model, texts: Sequence[str]) -> list[Prediction]:
+    def breaks(self: fb.Model, texts: Sequence[Asked], *, task: str | None = None) -> list[Prediction]:
         seen[0] += 1
         if seen[0] == 4:
             raise KeyboardInterrupt

@@ -15,14 +15,15 @@ SHOWN = 30  # labels in the table for people; --json has all
 @click.argument("model")
 @click.option("--data", "-d", required=True, help="Labelled file: CSV, TSV, JSONL, Parquet; .gz .xz .zst.")
 @click.option("--columns", metavar="ROLE=NAME,…", help="Which column is what, e.g. text=review,label=2.")
+@click.option("--task", help="classify or pair, for a published folder, which does not say; else the folder's own.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
 @encoding_option
 @json_option
-def command(model: str, data: str, columns: str | None, device: str, encoding: str, as_json: bool) -> None:
+def command(model: str, data: str, columns: str | None, as_json: bool, **options: Any) -> None:
     """Measure a fine-tuned model on labelled data; MODEL is a model folder or a run."""
     from filbert import run
 
-    told = run.evaluate(model, data, columns=roles(columns), encoding=encoding, device=device)
+    told = run.evaluate(model, data, columns=roles(columns), **options)
     if as_json:
         result(told)
         return

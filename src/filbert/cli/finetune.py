@@ -9,7 +9,7 @@ import click
 
 from filbert.cli.shared import encoding_option, json_option, result, roles
 
-TASKS = ("classify",)
+TASKS = ("classify", "pair")
 
 
 @click.command("finetune")

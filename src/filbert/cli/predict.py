@@ -17,17 +17,19 @@ if TYPE_CHECKING:
 @click.command("predict")
 @click.argument("model")
 @click.option("--text", "-t", multiple=True, help="A text given here; may be repeated.")
+@click.option("--pair", nargs=2, multiple=True, metavar="FIRST SECOND", help="Two texts for a model of pairs.")
 @click.option("--data", "-d", help="File of texts: plain lines, CSV, TSV, JSONL, Parquet; .gz .xz .zst; or -.")
 @click.option("--out", "-o", help="JSONL file to write, each result as it comes; without it, standard output.")
 @click.option("--columns", metavar="ROLE=NAME,…", help="Which column is what, e.g. text=review.")
+@click.option("--task", help="classify or pair, for a published folder, which does not say; else the folder's own.")
 @click.option("--top", type=click.IntRange(1), help="Only so many labels of each text, the likeliest.")
 @click.option("--resume", is_flag=True, help="Go on where OUT ends.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
 @errors_option
 @encoding_option
 @json_option
-def command(model: str, text: tuple[str, ...], data: str | None, out: str | None, **options: Any) -> None:
-    """Label texts by a fine-tuned model; MODEL is a model folder or a run.
+def command(model: str, data: str | None, out: str | None, **options: Any) -> None:
+    """Label texts, or pairs of texts, by a fine-tuned model; MODEL is a model folder or a run.
 
     Texts of any number and length: they are read as they come, and whole. An interrupted run keeps what it wrote.
     """
@@ -37,15 +39,16 @@ def command(model: str, text: tuple[str, ...], data: str | None, out: str | None
     from filbert.text.streams import Reading
 
     as_json, top = options["as_json"], options["top"]
-    if (data is None) == (not text):
-        raise InputError("give the texts once: either --data FILE or one or more --text.")
+    here = [(text,) for text in options["text"]] + list(options["pair"])
+    if (data is None) == (not here):
+        raise InputError("give the texts once: either --data FILE, or one or more --text or --pair.")
     if options["resume"] and not out:
         raise click.UsageError("--resume goes on with a file: give its --out.")
     reading = Reading(options["encoding"], errors=options["errors"])
-    examples = _examples(text, data, reading, options)
     results = Results(out, options["resume"]) if out else None
     device = None if options["device"] == "auto" else options["device"]
     loaded = load(model, device=device)
+    examples = _examples(here, data, reading, (loaded.task(options["task"]), options["columns"]))
     for note in loaded.notes:
         say(f"note: {note}")
     begun, count = time.perf_counter(), 0
@@ -55,7 +58,7 @@ def command(model: str, text: tuple[str, ...], data: str | None, out: str | None
             _tell_resumed(results)
             examples = results.rest(examples)
         shown = progress(examples, unit="texts", quiet=out is None)
-        for chunk in answered(loaded, shown):
+        for chunk in answered(loaded, shown, options["task"]):
             records = [record(example, said, top) for example, said in chunk]
             count += len(records)
             if results is not None:
@@ -78,13 +81,15 @@ def command(model: str, text: tuple[str, ...], data: str | None, out: str | None
         say(f"{count:,} texts in {seconds:.1f} s.")
 
 
-def _examples(text: tuple[str, ...], data: str | None, reading: Any, options: dict[str, Any]) -> Iterator[Example]:
+def _examples(
+    here: list[tuple[str, ...]], data: str | None, reading: Any, how: tuple[str, str | None]
+) -> Iterator[Example]:
     from filbert.core.records import Example
     from filbert.data.datasets import examples
 
     if data is None:
-        return (Example((one,), id=number) for number, one in enumerate(text))
-    return examples(data, "classify", roles(options["columns"]), reading=reading)
+        return (Example(texts, id=number) for number, texts in enumerate(here))
+    return examples(data, how[0], roles(how[1]), reading=reading)
 
 
 def _tell_resumed(results: Any) -> None:

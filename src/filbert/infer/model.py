@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,8 +18,7 @@ from filbert.decode.blanks import Blank, ranked
 from filbert.decode.labels import predictions
 from filbert.decode.pooling import POOLS, text_vectors, unit_length
 from filbert.infer.engine import Engine
-from filbert.infer.predict import read_as
-from filbert.tasks import classify
+from filbert.infer.predict import LABELLED, Asked, read_as
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import WindowEncoding, windowed
 
@@ -94,12 +94,20 @@ class Model:
                 blanks.append(Blank(int(window.starts[place]), int(window.ends[place]), candidates))
         return blanks
 
-    def predict(self, texts: Sequence[str]) -> list[Prediction]:
-        """The label of each text and the probability of every label; texts of any length are read whole."""
-        task = classify.Task(
-            [Example((text,)) for text in _texts(texts)], self.labels, self.tokenizer, read_as(self._found)
-        )
-        return predictions(self.engine.scores(task), self.labels) if len(task) else []
+    def predict(self, texts: Sequence[Asked], *, task: str | None = None) -> list[Prediction]:
+        """The label of each text, or pair of texts, and the probability of every label; all are read whole.
+
+        task: "pair" for a published folder that reads pairs, since such folders do not say so themselves.
+        """
+        name, config = read_as(self._found, task)
+        kind = LABELLED[name].Task
+        given = _pairs(texts) if kind.num_texts == 2 else [(text,) for text in _texts(texts)]
+        found = kind([Example(each) for each in given], self.labels, self.tokenizer, config)
+        return predictions(self.engine.scores(found), self.labels) if len(found) else []
+
+    def task(self, task: str | None = None) -> str:
+        """What it was fine-tuned for; a folder without a label head is refused."""
+        return read_as(self._found, task)[0]
 
     def _windows(self, texts: list[str]) -> tuple[list[WindowEncoding], list[int]]:
         """All windows of all texts in order, and the text that each is of."""
@@ -117,7 +125,16 @@ def _counted(windows: Sequence[WindowEncoding]) -> list[np.ndarray[tuple[int], n
     return [window.owned | (window.parts < 0) for window in windows]
 
 
-def _texts(texts: Sequence[str]) -> list[str]:
+def _pairs(pairs: Sequence[Asked]) -> list[tuple[str, ...]]:
+    if isinstance(pairs, str):
+        raise InputError("pairs is one string, but a list of pairs is needed: write predict([(first, second)]).")
+    for index, pair in enumerate(pairs):
+        if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
+            raise InputError(f"pair {index} is {str(pair)[:40]!r}, but must be two strings: this model reads pairs.")
+    return [tuple(pair) for pair in pairs]
+
+
+def _texts(texts: Sequence[Any]) -> list[str]:
     if isinstance(texts, str):
         raise InputError("texts is one string, but a list of strings is needed: write embed([text]).")
     for index, text in enumerate(texts):

@@ -11,30 +11,36 @@ from typing import Any, Protocol
 
 from filbert.artefact.folder import Loaded
 from filbert.artefact.weights import inside, small_json
-from filbert.core.errors import InputError
+from filbert.core.errors import InputError, one_of
 from filbert.core.records import Example, Prediction
-from filbert.tasks import classify
+from filbert.tasks import classify, pair
 
 TASK = "task.json"  # in a model folder: how texts are read and pooled before the head
+LABELLED = {"classify": classify, "pair": pair}  # the tasks whose answer is one label
 CHUNK, CHUNK_CHARS = 2_048, 2_000_000  # texts, and characters of them, that are answered together
+
+
+Asked = str | tuple[str, str]  # a text, or a pair of them
 
 
 class Predicts(Protocol):
     """What answers: `infer.model.Model`."""
 
-    def predict(self, texts: Sequence[str]) -> list[Prediction]:
-        """One prediction for each text."""
+    def predict(self, texts: Sequence[Asked], *, task: str | None = None) -> list[Prediction]:
+        """One prediction for each text or pair."""
         ...
 
 
-def answered(model: Predicts, examples: Iterable[Example]) -> Iterator[list[tuple[Example, Prediction]]]:
+def answered(
+    model: Predicts, examples: Iterable[Example], task: str | None = None
+) -> Iterator[list[tuple[Example, Prediction]]]:
     """Every example with its prediction, some at a time. Where reading fails, all that was read is answered first."""
     waiting: list[Example] = []
     failed: Exception | None = None
     size = 0
 
     def flushed() -> list[tuple[Example, Prediction]]:
-        done = list(zip(waiting, model.predict([example.texts[0] for example in waiting]), strict=True))
+        done = list(zip(waiting, model.predict([asked(example) for example in waiting], task=task), strict=True))
         waiting.clear()
         return done
 
@@ -48,7 +54,7 @@ def answered(model: Predicts, examples: Iterable[Example]) -> Iterator[list[tupl
             failed = error
             break
         waiting.append(example)
-        size += len(example.texts[0])
+        size += sum(map(len, example.texts))
         if len(waiting) == CHUNK or size > CHUNK_CHARS:
             yield flushed()
             size = 0
@@ -58,11 +64,17 @@ def answered(model: Predicts, examples: Iterable[Example]) -> Iterator[list[tupl
         raise failed
 
 
+def asked(example: Example) -> Asked:
+    """What the model is to read of it."""
+    return example.texts[0] if len(example.texts) == 1 else (example.texts[0], example.texts[1])
+
+
 def record(example: Example, said: Prediction, top: int | None = None) -> dict[str, Any]:
     """One result as it is written: where the text stood, the text, its label, and the probabilities."""
     scores = {label: round(share, 6) for label, share in list(said.scores.items())[:top]}
     found: dict[str, Any] = {"line": example.line} if example.line else {}
-    found |= {"text": example.texts[0], "label": said.label, "score": round(said.scores[said.label or ""], 6)}
+    texts = dict(zip(("text", "second"), example.texts, strict=False))
+    found |= {**texts, "label": said.label, "score": round(said.scores[said.label or ""], 6)}
     if example.gold is not None:
         found["gold"] = example.gold
     return {**found, "scores": scores, "coverage": said.coverage}
@@ -74,7 +86,7 @@ class Place:
 
     count: int
     line: int
-    text: str
+    texts: tuple[str, ...]
 
 
 class Results:
@@ -103,7 +115,8 @@ class Results:
         self.count = count
         try:
             found = json.loads(last)
-            return Place(count, int(found.get("line", 0)), str(found["text"]))
+            texts = (found["text"], *([found["second"]] if "second" in found else []))
+            return Place(count, int(found.get("line", 0)), texts)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise InputError(
                 f"{self.path} line {count}: is not a result that predict wrote; choose another --out."
@@ -115,7 +128,7 @@ class Results:
         for number, example in enumerate(examples, 1):
             if before is None or number > before.count:
                 yield example
-            elif number == before.count and (example.line, example.texts[0]) != (before.line, before.text):
+            elif number == before.count and (example.line, example.texts) != (before.line, before.texts):
                 self._other(number)
         if before is not None and number < before.count:
             self._other(number)
@@ -136,24 +149,33 @@ class Results:
         self.count += len(records)
 
 
-def read_as(found: Loaded) -> classify.Config:
-    """How the folder reads texts: as its task.json says, or as published folders do."""
+def read_as(found: Loaded, task: str | None = None) -> tuple[str, classify.Config]:
+    """The folder's task and how it reads texts: as its task.json says, or as published folders do.
+
+    Published folders do not say whether they read texts or pairs: `task` does, or they read texts.
+    """
+    if task is not None and task not in LABELLED:
+        raise one_of("the task", task, LABELLED)
     if "labels" not in found.model.parts:
         raise InputError(f"{found.folder}: has no label head; make one: filbert finetune classify --model …")
     path = found.folder / TASK
     if not path.exists():
         pool = "cls" if "pooler" in found.model.parts else "mean"
-        return classify.Config(pool=pool, max_length=found.config.max_length)
+        name = task or "classify"
+        return name, LABELLED[name].Config(pool=pool, max_length=found.config.max_length)
     said = small_json(inside(found.folder, TASK))
-    if said.pop("task", None) != "classify":
-        raise InputError(f"{path}: task must be classify; nothing else can be evaluated yet.")
+    name = said.pop("task", None)
+    if name not in LABELLED:
+        raise one_of(f"{path}: task", str(name), LABELLED)
+    if task not in (None, name):
+        raise InputError(f"{found.folder}: was fine-tuned for {name}, not for {task}.")
     known = classify.Config.__dataclass_fields__
-    if not all(name in known and type(value) in (int, str) for name, value in said.items()):
+    if not all(field in known and type(value) in (int, str) for field, value in said.items()):
         raise InputError(f"{path}: has fields other than {', '.join(known)}; fetch the folder again.")
     try:
-        config = classify.Config(**said)
+        config: classify.Config = LABELLED[name].Config(**said)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     if config.max_length > found.config.max_length or (config.pool == "cls") != ("pooler" in found.model.parts):
         raise InputError(f"{path}: does not fit the model beside it; fetch the folder again.")
-    return config
+    return name, config

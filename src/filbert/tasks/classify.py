@@ -20,14 +20,13 @@ from filbert.core.errors import InputError, did_you_mean, one_of
 from filbert.core.protocols import Batch, Item, Term
 from filbert.core.records import Encoding, Example, Ints, Packed
 from filbert.text.tokenizer import Tokenizer
-from filbert.text.windows import windows
+from filbert.text.windows import plan
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 POOLS = ("mean", "cls")
 NOTHING = -100  # the label of a text whose label is not known
-SPECIALS = 2  # [CLS] and [SEP], in every window
 
 Places = npt.NDArray[np.int64]
 
@@ -59,23 +58,28 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """All windows of all texts in order: text i has windows edges[i]:edges[i+1], each a stretch of one token array."""
+    """All windows of all examples in order: example i has windows edges[i]:edges[i+1].
+
+    A window is a stretch of its first text and, of a pair, one of its second: places in one array of all tokens. Of
+    these it answers for some. Without a second text those columns are empty stretches.
+    """
 
     edges: Places  # [N+1]
-    first: Places  # [B] its first token, of all texts laid end to end
-    end: Places  # [B]
-    own_first: Places  # [B] of these tokens own_first:own_end it answers for
-    own_end: Places  # [B]
+    first: Places  # [B, 4] start and end of what it reads, and of what it answers for
+    second: Places  # [B, 4]
+    specials: int  # [CLS] and each [SEP]
 
     @property
     def lengths(self) -> Places:
         """[B] tokens of each window as the model reads it."""
-        return self.end - self.first + SPECIALS
+        read: Places = self.first[:, 1] - self.first[:, 0] + self.second[:, 1] - self.second[:, 0]
+        return read + self.specials
 
     @property
     def shares(self) -> npt.NDArray[np.float64]:
-        """[B] how much each window counts among those of its text."""
-        owned = np.maximum(self.own_end - self.own_first, 1).astype(np.float64)  # an empty text has one empty window
+        """[B] how much each window counts among those of its example."""
+        answered = self.first[:, 3] - self.first[:, 2] + self.second[:, 3] - self.second[:, 2]
+        owned = np.maximum(answered, 1).astype(np.float64)  # an empty text has one empty window
         if len(owned) == len(self.edges) - 1:
             return np.ones(len(owned))
         totals = np.add.reduceat(owned, self.edges[:-1]) if len(owned) else owned
@@ -83,27 +87,32 @@ class Cuts:
         return shares
 
 
-def cuts(boundaries: npt.NDArray[Any], max_length: int, overlap: int) -> Cuts:
-    """The windows of texts whose tokens lie end to end, text i at boundaries[i]:boundaries[i+1]."""
-    bounds = np.asarray(boundaries, dtype=np.int64)
-    sizes, room = np.diff(bounds), max_length - SPECIALS
-    long = np.flatnonzero(sizes > room)
-    found = {int(index): windows(int(sizes[index]), room, min(overlap, room // 2)) for index in long}
-    counts = np.ones(len(sizes), dtype=np.int64)
-    counts[long] = [len(found[int(index)]) for index in long]
+def cuts(first: Places, second: Places | None, max_length: int, overlap: int) -> Cuts:
+    """The windows of examples whose tokens lie end to end: text i at first[i]:first[i+1], or a pair with second's."""
+    specials = 2 if second is None else 3
+    sides = [first, np.zeros_like(first) if second is None else second]
+    sizes = [np.diff(side) for side in sides]
+    long = np.flatnonzero(sizes[0] + sizes[1] > max_length - specials)
+    found = {}
+    for index in long.tolist():
+        one, two = (int(size[index]) for size in sizes)
+        found[index] = plan(one, None if second is None else two, max_length, overlap)
+    counts = np.ones(len(first) - 1, dtype=np.int64)
+    counts[long] = [len(windows) for windows in found.values()]
     edges = np.concatenate(([0], np.cumsum(counts)))
-    columns = [np.repeat(bounds[:-1], counts), np.repeat(bounds[1:], counts)] * 2
-    columns = [column.copy() for column in columns]
-    for index, cut in found.items():
-        rows = np.array([(w.start, w.end, w.own_start, w.own_end) for w in cut], dtype=np.int64) + bounds[index]
-        for column, values in zip(columns, rows.T, strict=True):
-            column[edges[index] : edges[index + 1]] = values
-    return Cuts(edges, *columns)
+    columns = [np.repeat(np.stack([side[:-1], side[1:]] * 2, axis=1), counts, axis=0) for side in sides]
+    for index, windows in found.items():
+        for column, side, which in zip(columns, sides, range(2), strict=True):
+            pairs = [window[which] for window in windows]
+            rows = [(w.start, w.end, w.own_start, w.own_end) if w is not None else (0, 0, 0, 0) for w in pairs]
+            column[edges[index] : edges[index + 1]] = np.array(rows, dtype=np.int64) + side[index]
+    return Cuts(edges, columns[0], columns[1], specials)
 
 
 class Task:
     """Classification of texts by the labels given; a text without a label can be scored, not learnt from."""
 
+    num_texts = 1  # of each example
     parts: tuple[str, ...]  # of a model that can be trained by it
 
     def __init__(
@@ -112,9 +121,12 @@ class Task:
         self.labels, self.tokenizer, self.config = tuple(labels), tokenizer, config
         self.parts = ("pooler", "labels") if config.pool == "cls" else ("labels",)
         self.gold = golds(examples, self.labels)
-        pieces = tokenizer.pieces([example.texts[0] for example in examples])
+        texts = [example.texts[side] for side in range(self.num_texts) for example in examples]
+        pieces = tokenizer.pieces(texts)
         self.ids = np.asarray(pieces.ids, dtype=np.int32)
-        self.cuts = cuts(pieces.boundaries, config.max_length, config.overlap)
+        bounds, count = np.asarray(pieces.boundaries, dtype=np.int64), len(examples)
+        second = bounds[count:] if self.num_texts == 2 else None
+        self.cuts = cuts(bounds[: count + 1], second, config.max_length, config.overlap)
         self.shares = self.cuts.shares
         self.window_tokens = self.cuts.lengths
         totals = np.concatenate(([0], np.cumsum(self.window_tokens)))
@@ -145,40 +157,51 @@ class Task:
         packed = self._laid_out(chosen[order], lengths[order], budget)
         starts = np.empty(len(order), dtype=np.int64)
         starts[order] = packed.boundaries[: len(order)]
-        begin = self.cuts.first[chosen] - 1  # the place of [CLS], so that own places count from it
-        owned = np.stack((self.cuts.own_first[chosen] - begin, self.cuts.own_end[chosen] - begin), axis=1)
         targets = {
             "label": self.gold[texts],
             "num_windows": counts,
             "shares": self.shares[chosen].astype(np.float32),
-            "owned": owned,
+            "owned": self._owned(chosen),
         }
         return Batch(packed, starts, np.repeat(np.arange(len(texts)), counts), targets)
 
+    def _owned(self, chosen: Places) -> Places:
+        """[B, 5] places in each window: start and end of what it owns of each text, and the [SEP] between them."""
+        first, second = self.cuts.first[chosen], self.cuts.second[chosen]
+        middle = first[:, 1] - first[:, 0] + 1
+        own_first = first[:, 2:] - first[:, :1] + 1
+        own_second = second[:, 2:] - second[:, :1] + middle[:, None] + 1
+        return np.concatenate((own_first, own_second, middle[:, None]), axis=1)
+
     def _laid_out(self, chosen: Places, lengths: Places, budget: int | None) -> Packed:
-        """[CLS] tokens [SEP] of each window in one row."""
+        """[CLS] first [SEP], or [CLS] first [SEP] second [SEP], of each window in one row."""
         edges = np.concatenate(([0], np.cumsum(lengths)))
         total, sizes = int(edges[-1]), lengths.tolist()
+        first, second = self.cuts.first[chosen], self.cuts.second[chosen]
         places = np.arange(total) - np.repeat(edges[:-1], lengths)
-        inside = np.ones(total, dtype=bool)
-        inside[edges[:-1]] = inside[edges[1:] - 1] = False
+        middle = np.repeat(first[:, 1] - first[:, 0] + 1, lengths)
+        behind = places > middle
+        inside = (places > 0) & (places != middle)
+        inside[edges[1:] - 1] = False
         ids = np.full(total, self.tokenizer.sep_id, dtype=np.int32)
         ids[edges[:-1]] = self.tokenizer.cls_id
-        sources = places + np.repeat(self.cuts.first[chosen] - 1, lengths)
-        ids[inside] = self.ids[sources[inside]]
+        begins = np.where(behind, np.repeat(second[:, 0], lengths) - middle, np.repeat(first[:, 0], lengths))
+        ids[inside] = self.ids[(begins + places - 1)[inside]]
+        segments = behind.astype(np.int32)
         longest = max(sizes, default=0)
         if budget is not None and total < budget:  # a text of many windows may have more: nothing is cut
             longest = max(longest, self.config.max_length)
             fill = [longest] * ((budget - total) // longest)
             fill += [rest] if (rest := (budget - total) % longest) else []
             ids = np.pad(ids, (0, budget - total), constant_values=self.tokenizer.pad_id)
+            segments = np.pad(segments, (0, budget - total))
             places = np.concatenate([places, *(np.arange(size) for size in fill)])
             sizes += fill
             edges = np.concatenate(([0], np.cumsum(sizes)))
         return Packed(
             ids=ids,
             positions=places.astype(np.int32),
-            segments=np.zeros(len(ids), dtype=np.int32),
+            segments=segments,
             boundaries=edges.astype(np.int32),
             lengths=tuple(sizes),
             max_len=longest,
@@ -265,14 +288,16 @@ def _means(hidden_TD: Tensor, batch: Batch, several: bool) -> Tensor:
     sums_BD = hidden_TD
     counts = lengths[places]
     if several:
-        own = torch.zeros(len(lengths), 2, dtype=torch.long, device=edges.device)
+        own = torch.zeros(len(lengths), 5, dtype=torch.long, device=edges.device)
         own[places] = batch.targets["owned"].long()
         own_TX = own.repeat_interleave(lengths, dim=0, output_size=len(hidden_TD))
         position = batch.packed.positions
         last = (lengths - 1).repeat_interleave(lengths, output_size=len(hidden_TD))
-        counted = (position == 0) | (position == last) | ((position >= own_TX[:, 0]) & (position < own_TX[:, 1]))
+        counted = (position == 0) | (position == own_TX[:, 4]) | (position == last)
+        for column in (0, 2):
+            counted |= (position >= own_TX[:, column]) & (position < own_TX[:, column + 1])
         sums_BD = hidden_TD * counted[:, None]
-        counts = own[places, 1] - own[places, 0] + SPECIALS
+        counts = torch.segment_reduce(counted.float(), "sum", lengths=lengths, unsafe=True)[places]
     sums_BD = torch.segment_reduce(sums_BD, "sum", lengths=lengths, unsafe=True)
     means_BD: Tensor = sums_BD[places] / counts[:, None]
     return means_BD

@@ -76,7 +76,7 @@ def windowed(
     """`encode_windows` for texts already cut into tokens; an overlap of more than half the room counts as half."""
     lengths = (len(first.ids), None if second is None else len(second.ids))
     result = []
-    for left, right in _plan(*lengths, max_length, overlap):
+    for left, right in plan(*lengths, max_length, overlap):
         tokens = first.cut(left.start, left.end)
         others = None if second is None or right is None else second.cut(right.start, right.end)
         encoding = tokenizer.assembled(tokens, others)
@@ -89,7 +89,7 @@ def windowed(
     return result
 
 
-def _plan(first: int, second: int | None, max_length: int, overlap: int) -> list[tuple[Window, Window | None]]:
+def plan(first: int, second: int | None, max_length: int, overlap: int) -> list[tuple[Window, Window | None]]:
     """Which stretches of one or two texts of so many tokens are read together."""
     room = max_length - (2 if second is None else 3)
     if room < (1 if second is None else 2) or overlap < 0:

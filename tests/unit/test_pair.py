@@ -1,0 +1,183 @@
+"""Pairs of texts: read together as published, in windows where they are long, one decision; and the commands."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import filbert as fb
+from filbert import run
+from filbert.artefact import folder as folders
+from filbert.cli.main import main
+from filbert.core.errors import InputError
+from filbert.core.records import Example
+from filbert.models import bert
+from filbert.tasks import pair
+from filbert.text.tokenizer import Tokenizer
+from filbert.text.windows import encode_windows
+from filbert.train import loop, machine
+from filbert.train.step import on_device
+
+LABELS = ("other", "same")
+WORDS = ["the", "train", "leaves", "a", "ship", "on", "water", "clouds", "and", "wind", "今", "天", "气", "很", "好"]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def tokenizer(tiny_folder: Path) -> Tokenizer:
+    return Tokenizer.load(tiny_folder)
+
+
+def made(count: int = 8, longest: int = 10) -> list[Example]:
+    """Two texts that begin alike, or not."""
+    random = np.random.default_rng(1)
+    found = []
+    for index in range(count):
+        first, second = (list(random.choice(WORDS, random.integers(0, longest))) for _ in range(2))
+        same = index % 2
+        begin = WORDS[index % 5], WORDS[(index if same else index + 2) % 5]
+        texts = (" ".join([begin[0], *first]), " ".join([begin[1], *second]))
+        found.append(Example(texts, LABELS[same], index, "pairs.tsv", index + 1))
+    return found
+
+
+def model_for(task: pair.Task, tokenizer: Tokenizer, dropout: float = 0.0) -> bert.Bert:
+    torch.manual_seed(0)
+    shape = {"width": 32, "layers": 2, "heads": 2, "inner": 64, "max_length": 64, "dropout": dropout}
+    model = bert.Bert(bert.Config(vocab_size=tokenizer.vocab_size, **shape), task.parts, len(task.labels))
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn_like(weight) * 0.1)
+    return model.eval()
+
+
+def scores(task: pair.Task, model: bert.Bert, indices: list[int]) -> torch.Tensor:
+    with torch.inference_mode():
+        return task.scores(model, on_device(task.batch((0, np.array(indices))), "cpu"))
+
+
+@pytest.mark.parametrize("pool", ["mean", "cls"])
+@pytest.mark.parametrize("longest", [3, 60])
+def test_packed_equals_one_by_one(tokenizer: Tokenizer, pool: str, longest: int) -> None:
+    task = pair.Task(made(12, longest), LABELS, tokenizer, pair.Config(max_length=32, overlap=4, pool=pool))
+    assert (len(task.cuts.first) > len(task)) == (longest > 3)
+    model = model_for(task, tokenizer)
+    alone = torch.cat([scores(task, model, [index]) for index in range(12)])
+    torch.testing.assert_close(scores(task, model, list(range(12))), alone, atol=1e-5, rtol=0)
+    filled = task.batch((0, np.arange(12)), budget=4_096)
+    with torch.inference_mode():
+        torch.testing.assert_close(task.scores(model, on_device(filled, "cpu")), alone, atol=1e-5, rtol=0)
+
+
+def test_windows_are_those_of_the_one_rule(tokenizer: Tokenizer) -> None:
+    examples = [*made(12, 60), Example(("", ""), "same"), Example(("", "a ship " * 40), "same"),
+                Example(("wind " * 40, ""), "same")]  # fmt: skip
+    task = pair.Task(examples, LABELS, tokenizer, pair.Config(max_length=24, overlap=6))
+    model = model_for(task, tokenizer)
+    head = model.heads["labels"]
+    for index, example in enumerate(examples):
+        wanted = encode_windows(tokenizer, *example.texts, max_length=24, overlap=6)
+        batch = task.batch((0, np.array([index])))
+        edges = batch.packed.boundaries
+        ends = edges[np.searchsorted(edges, batch.starts, side="right")]
+        rows = [slice(start, end) for start, end in zip(batch.starts, ends, strict=True)]
+        assert [batch.packed.ids[row].tolist() for row in rows] == [w.ids.tolist() for w in wanted]
+        assert [batch.packed.segments[row].tolist() for row in rows] == [w.segments.tolist() for w in wanted]
+        with torch.inference_mode():
+            hidden = model(on_device(batch, "cpu").packed).numpy()
+        counted = [w.owned | (w.parts < 0) if len(wanted) > 1 else np.ones(len(w), bool) for w in wanted]
+        means = np.stack([hidden[row][own].mean(0) for row, own in zip(rows, counted, strict=True)])
+        weights = np.array([max(1, w.owned.sum()) for w in wanted], dtype=np.float64)
+        vector = (means * (weights / weights.sum())[:, None]).sum(0)
+        with torch.inference_mode():
+            right = head(torch.from_numpy(vector).float())
+        torch.testing.assert_close(scores(task, model, [index])[0], right, atol=1e-5, rtol=0)
+
+
+def test_eight_examples_are_learnt(tokenizer: Tokenizer) -> None:
+    config = pair.Config(max_length=32, overlap=4, label_smoothing=0.05, consistency=0.5)
+    task = pair.Task(made(8), LABELS, tokenizer, config)
+    model = model_for(task, tokenizer, dropout=0.1)
+    one = machine.Config(threads=1)
+    loop.fit(model, task, loop.Config(steps=120, learning_rate=3e-3, batch_tokens=4096), lambda line: None, machine=one)
+    assert scores(task, model, list(range(8))).argmax(-1).tolist() == task.gold.tolist()
+
+
+def test_a_pair_is_read_as_transformers_reads_it(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    transformers = pytest.importorskip("transformers")
+    task = pair.Task(made(6), LABELS, tokenizer, pair.Config(max_length=48, pool="cls"))
+    model = model_for(task, tokenizer)
+    folders.save(tmp_path / "m", model, tokenizer, labels=LABELS)
+    theirs = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "m").eval()
+    words = transformers.BertTokenizerFast.from_pretrained(tmp_path / "m")
+    examples = made(6)
+    given = words([e.texts[0] for e in examples], [e.texts[1] for e in examples], return_tensors="pt", padding=True)
+    with torch.inference_mode():
+        wanted = theirs(**given).logits
+    torch.testing.assert_close(scores(task, model, list(range(6))), wanted, atol=1e-5, rtol=0)
+    said = fb.load(tmp_path / "m").predict([(e.texts[0], e.texts[1]) for e in examples], task="pair")
+    assert [p.label for p in said] == [LABELS[place] for place in wanted.argmax(-1).tolist()]
+
+
+def test_the_commands(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def ran(*words: str | Path) -> tuple[int, str, str]:
+        monkeypatch.setattr(sys, "argv", ["filbert", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return int(ended.value.code or 0), *capsys.readouterr()
+
+    rows = [{"sentence1": e.texts[0], "sentence2": e.texts[1], "label": e.gold} for e in made(24)]
+    data = tmp_path / "pairs.jsonl"
+    data.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    out = tmp_path / "run"
+    settings = ["--set", "machine.threads=1", "--set", "train.batch_tokens=256", "--epochs", "2"]
+    code, _, err = ran(
+        "finetune", "pair", "--train", data, "--dev", data, "--model", tiny_folder, "--out", out, *settings
+    )
+    assert code == 0, err
+    assert "pairs of texts" in (out / "model" / "README.md").read_text()
+    assert json.loads((out / "model" / "task.json").read_text())["task"] == "pair"
+    code, told, _ = ran("evaluate", out, "--data", data, "--json")
+    assert code == 0
+    assert json.loads(told)["num_examples"] == 24
+    code, said, _ = ran("predict", out, "--data", data, "--json")
+    found: list[dict[str, Any]] = json.loads(said)["predictions"]
+    assert [(f["text"], f["second"], f["gold"]) for f in found] == [tuple(row.values()) for row in rows]
+    right = np.mean([f["label"] == f["gold"] for f in found])
+    assert right == pytest.approx(json.loads(told)["accuracy"])
+    code, said, _ = ran("predict", out, "--pair", "a ship", "the ship")
+    assert code == 0
+    assert json.loads(said)["second"] == "the ship"
+    code, _, err = ran("predict", out, "--text", "alone")
+    assert code == 2
+    assert "this model reads pairs" in err
+    code, _, err = ran("predict", out, "--pair", "a", "b", "--task", "classify")
+    assert code == 2
+    assert "was fine-tuned for pair, not for classify" in err
+    code, _, err = ran("evaluate", out, "--data", data, "--task", "tag")
+    assert code == 2
+    assert "classify, pair" in err
+
+
+def test_wrong_pairs_are_named(tiny_folder: Path, tmp_path: Path) -> None:
+    run.finetune("pair", made(8), tiny_folder, tmp_path / "r", epochs=1, settings=["machine.threads=1"], quiet=True)
+    model = fb.load(tmp_path / "r")
+    assert model.task() == "pair"
+    for wrong in (["one"], [("one",)], [("one", "two", "three")], [("one", 2)]):
+        with pytest.raises(InputError, match=r"pair 0 is .* must be two strings"):
+            model.predict(wrong)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="one string"):
+        model.predict("one")
+    assert model.predict([]) == []
