@@ -30,11 +30,9 @@ from filbert.data.batches import batches
 from filbert.data.datasets import examples, label_table
 from filbert.data.overlap import Fingerprints
 from filbert.data.packing import bins
-from filbert.decode.labels import probabilities
 from filbert.infer.predict import TASK, read_as
-from filbert.metrics import labels as label_metrics
 from filbert.models import bert
-from filbert.tasks import classify, mlm_nsp
+from filbert.tasks import mlm_nsp
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import train as train_vocabulary
 from filbert.train import budget, journal, loop, machine, report
@@ -344,16 +342,16 @@ def finetune(
 ) -> Finetuned:
     """Trains a model folder's encoder and a fresh head for a task on labelled data, and leaves a run folder.
 
-    The best state by dev accuracy is what is kept; without dev data, the last. more: `epochs`, `seed`, `columns`,
+    The best state on dev data is what is kept; without dev data, the last. more: `epochs`, `seed`, `columns`,
     `encoding`, `scratch` (random weights of the same shape), `force`, `quiet`, and `told` instead of the journal.
     """
     out, started = Path(out), load(model)
     tokenizer = Tokenizer.load(started.folder)
     learnt = _read(task, train, more)
-    labels = _label_names(train, learnt)
-    recipe, items = _fine_recipe(task, (learnt, labels, tokenizer), started, settings, more)
-    held = type(items)(_read(task, dev, more), labels, tokenizer, recipe.task) if dev is not None else None
-    if held is not None and (held.gold == classify.NOTHING).any():
+    _check_labelled(train, learnt)
+    recipe, items = _fine_recipe(task, (train, learnt, tokenizer), started, settings, more)
+    held = type(items)(_read(task, dev, more), items.labels, tokenizer, recipe.task) if dev is not None else None
+    if held is not None and held.has_unknown:
         raise InputError(f"{dev}: has no labels, so it cannot say which state is the best.")
     with joined(recipe.machine.device) as ranks, contextlib.ExitStack() as stack:
         if ranks.is_first:
@@ -388,8 +386,8 @@ class _Fine:
         if ranks.is_first:
             write_text(out / RECIPE, json_text({**dataclasses.asdict(recipe), "filbert": VERSION}))
         course = loop.Course(
-            held=self.held, watched="accuracy", machine=recipe.machine, ranks=ranks, store=self.store, resume=resume,
-            identity=identity, force=force, told=told,
+            held=self.held, watched=self.task.watched, machine=recipe.machine, ranks=ranks, store=self.store,
+            resume=resume, identity=identity, force=force, told=told,
         )  # fmt: skip
         best: dict[str, float] = {}
         try:
@@ -419,7 +417,8 @@ class _Fine:
 
     def _save(self, outcome: loop.Outcome, best: Mapping[str, float]) -> None:
         task, recipe = self.recipe.task, self.recipe
-        about = {"task": recipe.task_name, **{name: getattr(task, name) for name in ("pool", "max_length", "overlap")}}
+        kept = ("pool", "max_length", "overlap", "answer", "center", "scale")
+        about = {"task": recipe.task_name, **{name: getattr(task, name) for name in kept if hasattr(task, name)}}
         came = f"`{Path(recipe.start).resolve().name}`" if recipe.start else "random weights"
         came = "the built-in model" if builtin.is_there() and Path(recipe.start) == builtin.folder() else came
         read = "pairs of texts" if self.task.num_texts == 2 else "texts"
@@ -428,7 +427,7 @@ class _Fine:
             f"{read} for {outcome.state.step:,} steps (seed {recipe.train.seed})."
         )
         if best:
-            card += f" On {len(self.held):,} others: accuracy {best['accuracy']:.4f}."
+            card += f" On {len(self.held):,} others: {self.task.watched} {best[self.task.watched]:.4f}."
         save(
             self.out / MODEL, self.model, self.tokenizer, labels=self.task.labels, card=card,
             files={TASK: json_text(about)},
@@ -459,7 +458,7 @@ class _Fine:
         recipe = self.recipe
         facts = {"texts": f"{len(self.task):,}", "labels": ", ".join(self.task.labels[:20])}
         if best:
-            facts |= {"best step": f"{best['step']:,}", "best accuracy": f"{best['accuracy']:.4f}"}
+            facts |= {"best step": f"{best['step']:,}", f"best {self.task.watched}": f"{best[self.task.watched]:.4f}"}
         title = f"{self.out.name}: {recipe.task_name}"
         report.write(self.out, title, dataclasses.asdict(recipe), journal.entries(self.out / LOG), facts, [])
 
@@ -470,16 +469,22 @@ def _read(task: str, source: Source, more: Mapping[str, Any]) -> list[Example]:
     return list(examples(source, task, more.get("columns"), more.get("encoding") or "utf-8"))
 
 
+def _check_labelled(source: Source, data: Sequence[Example]) -> None:
+    if not data:
+        raise InputError(f"{_called(source)}: has no examples, so there is nothing to learn.")
+    if any(example.gold is None for example in data):
+        raise InputError(f"{_called(source)}: has no labels; give a file with a text and a label in each row.")
+
+
+def _called(source: Source) -> str:
+    return str(source) if isinstance(source, str | Path) else "the training data"
+
+
 def _label_names(source: Source, data: Sequence[Example]) -> tuple[str, ...]:
     """The labels to learn, in a fixed order."""
-    name = source if isinstance(source, str | Path) else "the training data"
-    if not data:
-        raise InputError(f"{name}: has no examples, so there is nothing to learn.")
-    if any(example.gold is None for example in data):
-        raise InputError(f"{name}: has no labels; give a file with a text and a label in each row.")
     labels = label_table(data).check().labels
     if len(labels) < 2:
-        raise InputError(f"{name}: has only the label {labels[0]!r}, but two or more are needed.")
+        raise InputError(f"{_called(source)}: has only the label {labels[0]!r}, but two or more are needed.")
     return labels
 
 
@@ -501,7 +506,11 @@ def _fine_recipe(
         raise InputError(
             f"task.max_length is {config.max_length}, but the model reads at most {shape.max_length} tokens."
         )
-    items = module.Task(*data, config)
+    source, learnt, tokenizer = data
+    if hasattr(module, "fitted"):
+        config = module.fitted(config, learnt)
+    labels = module.label_names(config) if hasattr(module, "label_names") else None
+    items = module.Task(learnt, labels or _label_names(source, learnt), tokenizer, config)
     rate = next((rate for width, rate in RATES if shape.width < width), WIDE_RATE)
     pace = {"learning_rate": min(rate, BARE_RATE), "head_rate": BARE_HEAD} if bare else {"learning_rate": rate}
     least, most = FINE_TOKENS
@@ -539,15 +548,10 @@ def evaluate(model: Path | str, data: Source, **more: Any) -> dict[str, Any]:
     found = load(model)
     name, reading = read_as(found, more.get("task"))
     task = member("tasks", name).Task(_read(name, data, more), found.labels, Tokenizer.load(found.folder), reading)
-    if not len(task) or (task.gold == classify.NOTHING).any():
+    if not len(task) or task.has_unknown:
         raise InputError(f"{data}: has no labels, so there is nothing to compare with.")
     wishes = {name: value for name, value in more.items() if name in machine.Config.__dataclass_fields__}
-    scores = scored(found.model, task, more.get("batch_tokens") or 16_384, **wishes)
-    chances = probabilities(scores)
-    table = label_metrics.confusion(task.gold, scores.argmax(-1), len(found.labels))
-    loss = -np.log(np.maximum(chances[np.arange(len(task)), task.gold], 1e-300)).mean()
-    told = label_metrics.summary(table, found.labels)
-    return {"accuracy": told.pop("accuracy"), "f1": told.pop("f1"), "loss": float(loss), **told}
+    return task.evaluated(scored(found.model, task, more.get("batch_tokens") or 16_384, **wishes))  # type: ignore[no-any-return]
 
 
 def scored(model: Any, task: Any, batch_tokens: int, **wishes: Any) -> Floats:

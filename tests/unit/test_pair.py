@@ -17,6 +17,7 @@ from filbert.artefact import folder as folders
 from filbert.cli.main import main
 from filbert.core.errors import InputError
 from filbert.core.records import Example
+from filbert.metrics import numbers
 from filbert.models import bert
 from filbert.tasks import pair
 from filbert.text.tokenizer import Tokenizer
@@ -181,3 +182,92 @@ def test_wrong_pairs_are_named(tiny_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="one string"):
         model.predict("one")
     assert model.predict([]) == []
+
+
+# Numbers --------------------------------------------------------------------------------------------------------------
+
+
+def numbered(count: int = 12) -> list[Example]:
+    """Pairs whose number is large where they begin alike."""
+    found = []
+    for index, example in enumerate(made(count)):
+        gold = str(70 + index % 3 if example.gold == "same" else 30 - index % 3)
+        found.append(Example(example.texts, gold, index, "pairs.tsv", index + 1))
+    return found
+
+
+def test_numbers_are_learnt_and_given_in_their_own_unit(tokenizer: Tokenizer) -> None:
+    config = pair.fitted(pair.Config(max_length=32, answer="number"), numbered())
+    values = np.array([float(e.gold) for e in numbered()])
+    assert (config.center, config.scale) == (pytest.approx(values.mean()), pytest.approx(values.std()))
+    task = pair.Task(numbered(), pair.VALUE, tokenizer, config)
+    model = model_for(task, tokenizer)
+    seen: list[Any] = []
+    steps = loop.Config(steps=150, learning_rate=3e-3, batch_tokens=4096)
+    loop.fit(model, task, steps, seen.append, machine=machine.Config(threads=1))
+    assert seen[-1]["explained"] > 0.9 > seen[0]["explained"]
+    said = scores(task, model.eval(), list(range(12))).numpy()
+    told = task.evaluated(said)
+    assert told["pearson"] > 0.95
+    assert told["mse"] < 0.1 * told["mean_mse"]
+    given = [p.scores["value"] for p in task.predictions(said)]
+    np.testing.assert_allclose(given, values, atol=20)
+    low, high = told["intervals"]["pearson"]
+    assert low <= told["pearson"] <= high
+
+
+def test_a_perfect_answer_is_perfect(tokenizer: Tokenizer) -> None:
+    config = pair.fitted(pair.Config(answer="number"), numbered())
+    task = pair.Task(numbered(), pair.VALUE, tokenizer, config)
+    told = task.evaluated(((task.gold - config.center) / config.scale)[:, None])
+    assert told["pearson"] == pytest.approx(1)
+    assert told["spearman"] == pytest.approx(1)
+    assert told["mse"] == pytest.approx(0, abs=1e-6)
+
+
+def test_what_is_no_number_is_named(tokenizer: Tokenizer, tiny_folder: Path, tmp_path: Path) -> None:
+    wrong = [*numbered(4), Example(("a", "b"), "much", 4, "pairs.tsv", 17)]
+    settings = ["task.answer=number", "machine.threads=1"]
+    with pytest.raises(InputError, match=r"pairs\.tsv line 17: the label 'much' is no number"):
+        run.finetune("pair", wrong, tiny_folder, tmp_path / "x", settings=settings)
+    same = [Example(("a", "b"), "3", index) for index in range(4)]
+    with pytest.raises(InputError, match="no two different numbers"):
+        run.finetune("pair", same, tiny_folder, tmp_path / "x", settings=settings)
+    for field in ("nan", "inf"):
+        with pytest.raises(InputError, match="is no number"):
+            pair.number(Example(("a", "b"), field))
+    with pytest.raises(InputError, match="are for labels"):
+        pair.Config(answer="number", label_smoothing=0.1)
+    with pytest.raises(InputError, match=r"task\.answer"):
+        pair.Config(answer="numbr")
+
+
+def test_a_run_of_numbers_from_file_to_prediction(tiny_folder: Path, tmp_path: Path) -> None:
+    data = tmp_path / "sts.tsv"
+    data.write_text("".join(f"{e.texts[0]}\t{e.texts[1]}\t{e.gold}\n" for e in numbered(30)), encoding="utf-8")
+    settings = ["task.answer=number", "machine.threads=1", "train.learning_rate=1e-3"]
+    columns = {"first": 1, "second": 2, "label": 3}
+    done = run.finetune("pair", data, tiny_folder, tmp_path / "run", dev=data, settings=settings, epochs=6, quiet=True,
+                        columns=columns)  # fmt: skip
+    assert "explained" in done.best
+    told = run.evaluate(tmp_path / "run", data, threads=1, columns=columns)
+    said = fb.load(tmp_path / "run").predict([(e.texts[0], e.texts[1]) for e in numbered(30)])
+    assert all(p.label is None for p in said)
+    assert np.mean([(p.scores["value"] - float(e.gold)) ** 2 for p, e in zip(said, numbered(30), strict=True)]) == (
+        pytest.approx(told["mse"], rel=1e-3)
+    )
+    transformers = pytest.importorskip("transformers")
+    theirs = transformers.AutoConfig.from_pretrained(tmp_path / "run" / "model")
+    assert theirs.num_labels == 1
+
+
+def test_correlations_are_those_of_scipy() -> None:
+    stats = pytest.importorskip("scipy.stats")
+    random = np.random.default_rng(3)
+    for _ in range(20):
+        one, two = random.integers(0, 6, 50), random.normal(size=50).round(1)
+        two = two + one * random.normal()
+        assert numbers.pearson(one, two) == pytest.approx(stats.pearsonr(one, two).statistic)
+        assert numbers.spearman(one, two) == pytest.approx(stats.spearmanr(one, two).statistic)
+    assert numbers.pearson([1, 1, 1], [1, 2, 3]) == 0
+    assert numbers.summary([], [])["num_examples"] == 0

@@ -27,9 +27,11 @@ def command(model: str, data: str, columns: str | None, as_json: bool, **options
     if as_json:
         result(told)
         return
-    for name in ("accuracy", "f1"):
-        low, high = told["intervals"][name]
+    for name, (low, high) in told["intervals"].items():
         click.echo(f"{name:<8} {told[name]:.4f}  (95 %: {low:.4f} to {high:.4f})")
+    if "mse" in told:
+        click.echo(f"{'mean':<8} {told['mean_mse']:.4f}  (squared error of always saying the mean)")
+        return
     click.echo(f"{'majority':<8} {told['majority_accuracy']:.4f}  (always the most frequent label)")
     click.echo(_labels(told))
 

@@ -46,5 +46,7 @@ def command(task: str, train: str, model: str, out: str, as_json: bool, **option
         told = {"out": out, "steps": state.step, "seconds": round(took, 1), "labels": len(finished.labels)}
         result({**told, "best_step": finished.best.get("step"), "held": best})
         return
-    numbers = f" Best at step {finished.best['step']:,}: accuracy {best['accuracy']:.4f}." if best else ""
-    click.echo(f"{out}/model: {len(finished.labels)} labels, {state.step:,} steps in {took:.0f} s.{numbers}")
+    measured = "accuracy" if "accuracy" in best else "explained"
+    numbers = f" Best at step {finished.best['step']:,}: {measured} {best[measured]:.4f}." if best else ""
+    asked = f"{len(finished.labels)} labels" if len(finished.labels) > 1 else "a number"
+    click.echo(f"{out}/model: {asked}, {state.step:,} steps in {took:.0f} s.{numbers}")

@@ -15,7 +15,6 @@ from filbert.core.errors import InputError, one_of
 from filbert.core.pause import collector_paused
 from filbert.core.records import Example, Floats, Prediction
 from filbert.decode.blanks import Blank, ranked
-from filbert.decode.labels import predictions
 from filbert.decode.pooling import POOLS, text_vectors, unit_length
 from filbert.infer.engine import Engine
 from filbert.infer.predict import LABELLED, Asked, read_as
@@ -103,7 +102,7 @@ class Model:
         kind = LABELLED[name].Task
         given = _pairs(texts) if kind.num_texts == 2 else [(text,) for text in _texts(texts)]
         found = kind([Example(each) for each in given], self.labels, self.tokenizer, config)
-        return predictions(self.engine.scores(found), self.labels) if len(found) else []
+        return found.predictions(self.engine.scores(found)) if len(found) else []
 
     def task(self, task: str | None = None) -> str:
         """What it was fine-tuned for; a folder without a label head is refused."""

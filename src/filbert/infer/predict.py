@@ -74,10 +74,11 @@ def record(example: Example, said: Prediction, top: int | None = None) -> dict[s
     scores = {label: round(share, 6) for label, share in list(said.scores.items())[:top]}
     found: dict[str, Any] = {"line": example.line} if example.line else {}
     texts = dict(zip(("text", "second"), example.texts, strict=False))
-    found |= {**texts, "label": said.label, "score": round(said.scores[said.label or ""], 6)}
-    if example.gold is not None:
-        found["gold"] = example.gold
-    return {**found, "scores": scores, "coverage": said.coverage}
+    gold = {} if example.gold is None else {"gold": example.gold}
+    if said.label is None:  # a number
+        return {**found, **texts, **scores, **gold, "coverage": said.coverage}
+    best = {"label": said.label, "score": round(said.scores[said.label], 6)}
+    return {**found, **texts, **best, **gold, "scores": scores, "coverage": said.coverage}
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +170,8 @@ def read_as(found: Loaded, task: str | None = None) -> tuple[str, classify.Confi
         raise one_of(f"{path}: task", str(name), LABELLED)
     if task not in (None, name):
         raise InputError(f"{found.folder}: was fine-tuned for {name}, not for {task}.")
-    known = classify.Config.__dataclass_fields__
-    if not all(field in known and type(value) in (int, str) for field, value in said.items()):
+    known = LABELLED[name].Config.__dataclass_fields__
+    if not all(field in known and type(value) in (int, str, float) for field, value in said.items()):
         raise InputError(f"{path}: has fields other than {', '.join(known)}; fetch the folder again.")
     try:
         config: classify.Config = LABELLED[name].Config(**said)

@@ -1,5 +1,4 @@
-"""What stands between two products, for training on CUDA: a layer's output and its bias in, GELU of it or the norm of
-its sum with the layer's input out, and the gradients of all of them back.
+"""What stands between two products, on CUDA: outputs and biases in, GELU or the norm of a sum out, gradients back.
 
 The gradient of a bias is a sum over all tokens. The kernels here sum it while they make its terms, where it would else
 take a pass of its own over all that was just written. Each program sums some rows in one fixed order and the programs'

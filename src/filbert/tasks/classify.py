@@ -18,7 +18,9 @@ import numpy.typing as npt
 
 from filbert.core.errors import InputError, did_you_mean, one_of
 from filbert.core.protocols import Batch, Item, Term
-from filbert.core.records import Encoding, Example, Ints, Packed
+from filbert.core.records import Encoding, Example, Ints, Packed, Prediction
+from filbert.decode.labels import predictions, probabilities
+from filbert.metrics import labels as metrics
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import plan
 
@@ -113,6 +115,7 @@ class Task:
     """Classification of texts by the labels given; a text without a label can be scored, not learnt from."""
 
     num_texts = 1  # of each example
+    watched = "accuracy"  # the measure that says which state is best
     parts: tuple[str, ...]  # of a model that can be trained by it
 
     def __init__(
@@ -120,7 +123,7 @@ class Task:
     ) -> None:
         self.labels, self.tokenizer, self.config = tuple(labels), tokenizer, config
         self.parts = ("pooler", "labels") if config.pool == "cls" else ("labels",)
-        self.gold = golds(examples, self.labels)
+        self.gold = self._golds(examples)
         texts = [example.texts[side] for side in range(self.num_texts) for example in examples]
         pieces = tokenizer.pieces(texts)
         self.ids = np.asarray(pieces.ids, dtype=np.int32)
@@ -131,6 +134,14 @@ class Task:
         self.window_tokens = self.cuts.lengths
         totals = np.concatenate(([0], np.cumsum(self.window_tokens)))
         self.num_tokens: Places = np.diff(totals[self.cuts.edges])  # [N] of each text, all its windows together
+
+    def _golds(self, examples: Sequence[Example]) -> npt.NDArray[Any]:
+        return golds(examples, self.labels)
+
+    @property
+    def has_unknown(self) -> bool:
+        """Whether some text has no label."""
+        return bool((self.gold == NOTHING).any())
 
     def __len__(self) -> int:
         return len(self.gold)
@@ -244,6 +255,18 @@ class Task:
         head = model.heads["labels"]
         text_ND = F.dropout(self.vectors(model, batch), model.config.dropout, model.training)
         return head(text_ND.to(head.weight.dtype)).float()  # type: ignore[no-any-return]
+
+    def predictions(self, scores: npt.NDArray[np.float32]) -> list[Prediction]:
+        """The scores in the user's own labels."""
+        return predictions(scores, self.labels)
+
+    def evaluated(self, scores: npt.NDArray[np.float32]) -> dict[str, Any]:
+        """How right the scores are: metrics at the top, "intervals", "labels", "confusion"."""
+        chances = probabilities(scores)
+        table = metrics.confusion(self.gold, scores.argmax(-1), len(self.labels))
+        loss = -np.log(np.maximum(chances[np.arange(len(self)), self.gold], 1e-300)).mean()
+        told = metrics.summary(table, self.labels)
+        return {"accuracy": told.pop("accuracy"), "f1": told.pop("f1"), "loss": float(loss), **told}
 
     def vectors(self, model: Any, batch: Batch) -> Tensor:
         """One vector for each text, [N, D] in float32."""

@@ -1,22 +1,131 @@
-"""One label for two texts, such as entailment or paraphrase: labelled pairs in, the loss or scores of a label head out.
+"""One label or one number for two texts: labelled pairs in, the loss of a head, its scores or its numbers out.
 
 Both texts are read together, [CLS] first [SEP] second [SEP], the second as segment 1 (Devlin et al. 2019, §4.1). A pair
 longer than `max_length` is read in windows that hold a stretch of each (text.windows), and they make one decision.
+`answer="label"` is for entailment or paraphrase, `answer="number"` for similarity: the head's one output is learnt by
+squared error, in units of the training data's own mean and spread, which the folder keeps.
+
+Legend: N pairs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
+from filbert.core.errors import InputError, one_of
+from filbert.core.protocols import Batch, Term
+from filbert.core.records import Example, Prediction
+from filbert.metrics import numbers
 from filbert.tasks import classify
+
+ANSWERS = ("label", "number")
+VALUE = ("value",)  # the one output of a head that gives numbers
 
 
 @dataclass(frozen=True, kw_only=True)
 class Config(classify.Config):
     """How pairs are read and what is asked of the scores."""
 
+    answer: str = "label"
+    center: float = 0.0  # of the numbers to learn; both are measured on the training data
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.answer not in ANSWERS:
+            raise one_of("task.answer", self.answer, ANSWERS)
+        if not math.isfinite(self.center) or not 0 < self.scale < math.inf:
+            raise InputError(f"task.center and task.scale are {self.center!r} and {self.scale!r}; leave them out.")
+        if self.answer == "number" and (self.label_smoothing or self.consistency):
+            raise InputError("task.label_smoothing and task.consistency are for labels; leave them out for numbers.")
+
+
+def fitted(config: Config, examples: Sequence[Example]) -> Config:
+    """The config with the unit of the training data's numbers."""
+    if config.answer != "number":
+        return config
+    values = np.array([number(example) for example in examples if example.gold is not None])
+    if not len(values) or values.std() == 0:
+        raise InputError("the training data has no two different numbers, so there is nothing to learn.")
+    return replace(config, center=float(values.mean()), scale=float(values.std()))
+
+
+def label_names(config: Config) -> tuple[str, ...] | None:
+    """The head's outputs where the data do not say."""
+    return VALUE if config.answer == "number" else None
+
+
+def number(example: Example) -> float:
+    """Its gold as a number; one that is none is named with its file and line."""
+    try:
+        value = float(example.gold)
+    except (TypeError, ValueError):
+        value = math.nan
+    if not math.isfinite(value):
+        where = f"{example.source} line {example.line}" if example.source else f"example {example.id}"
+        raise InputError(
+            f"{where}: the label {str(example.gold)[:40]!r} is no number, but task.answer=number needs one."
+        )
+    return value
+
 
 class Task(classify.Task):
-    """Classification of pairs of texts."""
+    """Classification of pairs of texts, or a number for each."""
 
     num_texts = 2
+    config: Config
+
+    @property
+    def watched(self) -> str:  # type: ignore[override]
+        """The measure that says which state is best."""
+        return "explained" if self.config.answer == "number" else "accuracy"
+
+    def _golds(self, examples: Sequence[Example]) -> npt.NDArray[Any]:
+        if self.config.answer == "label":
+            return super()._golds(examples)
+        return np.array([math.nan if e.gold is None else number(e) for e in examples], dtype=np.float32)
+
+    @property
+    def has_unknown(self) -> bool:
+        """Whether some pair has no gold."""
+        return bool(np.isnan(self.gold).any()) if self.config.answer == "number" else super().has_unknown
+
+    def counts(self, batch: Batch) -> Mapping[str, int]:
+        """How many pairs each loss sums over."""
+        if self.config.answer == "label":
+            return super().counts(batch)
+        return {"label_loss": int((~np.isnan(batch.targets["label"])).sum())}
+
+    def loss(self, model: Any, batch: Batch) -> Mapping[str, Term]:
+        """Of labels the cross-entropy, of numbers the squared error; `explained` is the share of the variance."""
+        if self.config.answer == "label":
+            return super().loss(model, batch)
+        import torch
+
+        gold = (batch.targets["label"] - self.config.center) / self.config.scale
+        known = ~torch.isnan(gold)
+        off = torch.where(known, (self.scores(model, batch)[:, 0] - gold) ** 2, 0.0).sum()
+        count = known.sum()
+        return {"label_loss": Term(off, count), "explained": Term((count - off).detach(), count)}
+
+    def predictions(self, scores: npt.NDArray[np.float32]) -> list[Prediction]:
+        """In the user's own labels or units."""
+        if self.config.answer == "label":
+            return super().predictions(scores)
+        return [Prediction(scores={VALUE[0]: value}) for value in self._values(scores).tolist()]
+
+    def evaluated(self, scores: npt.NDArray[np.float32]) -> dict[str, Any]:
+        """How right the scores are."""
+        if self.config.answer == "label":
+            return super().evaluated(scores)
+        return numbers.summary(self.gold, self._values(scores))
+
+    def _values(self, scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
+        found: npt.NDArray[np.float64] = scores[:, 0].astype(np.float64) * self.config.scale + self.config.center
+        return found
