@@ -1,0 +1,418 @@
+"""Scores or tags of units (words, characters, tokens) in, entities with places in the user's text out; and back.
+
+Legend: T units laid end to end, B sequences, L tags, n sequences that still go on at a step, U units of one text,
+C entity types.
+
+An entity over units is (start, end, type), its end exclusive. Schemes: `bio` (B- begins, I- goes on), `bioes` (E- ends,
+S- stands alone) and `plain` (a label for each unit, each unit a span of its own; O is none).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from filbert.core.errors import FilbertError, InputError, one_of
+from filbert.core.records import Span
+
+Entity = tuple[int, int, str]
+Places = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+OUTSIDE, NAMELESS = "O", "_"  # B and I without a type are of the type _, as seqeval has it
+LETTERS = {"bio": "BI", "bioes": "BIES", "plain": ""}
+SCHEMES = tuple(LETTERS)
+MOST = 1e30  # scores beyond are taken for it: no sum of them leaves float32, so a legal path beats every illegal one
+
+
+# -- tags and which may follow which -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """Which tags may stand first, which may follow which, which may stand last."""
+
+    begin: Bools  # [L]
+    pair: Bools  # [L, L] from row to column
+    end: Bools  # [L]
+
+    def impossible(self) -> int | None:
+        """The shortest length that no legal sequence has, None where there is one of each length."""
+        reached, seen, length = self.begin, set[bytes](), 1
+        while reached.tobytes() not in seen:
+            if not (reached & self.end).any():
+                return length
+            seen.add(reached.tobytes())
+            reached, length = np.asarray(self.pair[reached].any(axis=0)), length + 1
+        return None
+
+    def broken(self, gold_T: npt.ArrayLike, boundaries: npt.ArrayLike) -> Places:
+        """The units, in order, at which a sequence takes a step that is not allowed, or ends where it may not."""
+        gold, bounds = np.asarray(gold_T, dtype=np.int64), np.asarray(boundaries, dtype=np.int64)
+        if gold.size and not 0 <= gold.min() <= gold.max() < len(self.begin):
+            raise InputError(f"tags go from 0 to {len(self.begin) - 1}, but here from {gold.min()} to {gold.max()}.")
+        filled = np.diff(bounds) > 0
+        first, last = bounds[:-1][filled], bounds[1:][filled] - 1
+        wrong = np.zeros(len(gold), dtype=np.bool_)
+        wrong[1:] = ~self.pair[gold[:-1], gold[1:]]
+        wrong[first] = ~self.begin[gold[first]]  # also where the line above looked across two sequences
+        wrong[last] |= ~self.end[gold[last]]
+        return np.flatnonzero(wrong)
+
+
+def tag_set(types: Sequence[str], scheme: str) -> tuple[str, ...]:
+    """The tags for these entity types: O, then those of each type; for `plain` the labels as they are."""
+    letters = _letters(scheme)
+    if len(set(types)) != len(types) or not all(types):
+        raise InputError(f"the entity types {', '.join(types)!r} must be names that differ.")
+    if scheme == "plain":
+        return tuple(types)
+    return (OUTSIDE, *(f"{letter}-{name}" for name in types for letter in letters))
+
+
+def allowed(tags: Sequence[str], scheme: str) -> Allowed:
+    """What the scheme lets these tags do, in whatever order they are."""
+    _letters(scheme)
+    size = len(tags)
+    begin, pair, end = np.ones(size, np.bool_), np.ones((size, size), np.bool_), np.ones(size, np.bool_)
+    if scheme == "plain":
+        return Allowed(begin, pair, end)
+    parsed = [_parsed(tag, scheme) for tag in tags]
+    names = np.array([name for _, name in parsed])
+    letters = np.array([letter for letter, _ in parsed])
+    goes_on = np.isin(letters, ["I", "E"])  # needs an open entity of its type before it
+    is_open = np.isin(letters, ["B", "I"])
+    same = names[:, None] == names
+    pair = np.where(goes_on, is_open[:, None] & same, True)
+    if scheme == "bioes":  # what is open must be ended
+        end = ~is_open
+        pair &= np.where(is_open[:, None], goes_on & same, True)
+    return Allowed(~goes_on, pair, end)
+
+
+def _letters(scheme: str) -> str:
+    if scheme not in LETTERS:
+        raise one_of("the tag scheme", scheme, SCHEMES)
+    return LETTERS[scheme]
+
+
+def _parsed(tag: str, scheme: str) -> tuple[str, str]:
+    """The letter and the type of a tag, split as seqeval does: B-PER-X is of the type PER-X."""
+    letter, rest = tag[:1], tag[1:]
+    fits = tag == OUTSIDE or (letter and letter in LETTERS[scheme] and (not rest or rest[0] == "-"))
+    if not fits:
+        known = ", ".join(f"{each}-" for each in LETTERS[scheme])
+        raise InputError(f"the tag {tag!r} is not O or an entity type with one of {known} before it.")
+    return letter, rest[1:] or NAMELESS
+
+
+# -- tags to entities, entities to tags ----------------------------------------------------------------------------
+
+
+def entities(tags: Sequence[str], scheme: str, strict: bool = False) -> list[Entity]:
+    """The entities that the tags of one sequence draw, in order.
+
+    As seqeval reads them. Lenient is its default, the rules of conlleval: what goes on without having begun begins
+    there, what is not ended ends before the next; B, I, E and S are all known, whatever the scheme. Strict is its
+    `mode="strict"`: only B I* is an entity in `bio`, only B I* E and S in `bioes`; other pieces are none.
+    """
+    if _letters(scheme) == "":
+        return [(place, place + 1, tag) for place, tag in enumerate(tags) if tag != OUTSIDE]
+    if strict:
+        return list(_strict([_parsed(tag, scheme) for tag in tags], scheme))
+    return list(_lenient([_parsed(tag, "bioes") for tag in tags]))
+
+
+def _lenient(parsed: list[tuple[str, str]]) -> Iterator[Entity]:
+    before, open_type, start = OUTSIDE, "", 0
+    for place, (letter, name) in enumerate([*parsed, (OUTSIDE, NAMELESS)]):
+        changed = before in "ESO" or letter in "BSO" or name != open_type
+        if before != OUTSIDE and changed:
+            yield start, place, open_type
+        if letter != OUTSIDE and changed:
+            start = place
+        before, open_type = letter, name
+
+
+def _strict(parsed: list[tuple[str, str]], scheme: str) -> Iterator[Entity]:
+    start, open_type = -1, ""  # -1: nothing is open
+    for place, (letter, name) in enumerate([*parsed, (OUTSIDE, NAMELESS)]):
+        if start >= 0 and letter in "IE" and name == open_type:
+            if letter == "E":
+                yield start, place + 1, name
+                start = -1
+            continue
+        if start >= 0 and scheme == "bio":
+            yield start, place, open_type
+        start, open_type = (place, name) if letter == "B" else (-1, "")
+        if letter == "S":
+            yield place, place + 1, name
+
+
+def tags(found: Iterable[Entity], length: int, scheme: str) -> list[str]:
+    """The tags of a sequence of `length` units that holds these entities, which must not share a unit."""
+    letters = _letters(scheme)
+    result = [OUTSIDE] * length
+    taken = np.zeros(length, dtype=np.bool_)
+    for start, end, name in found:
+        if not 0 <= start < end <= length:
+            raise InputError(f"the entity {name} at units {start}:{end} leaves the sequence, which has {length} units.")
+        if taken[start:end].any():
+            raise InputError(f"the entity {name} at units {start}:{end} shares units with another; {NO_NESTING}")
+        if not letters and end - start > 1:
+            raise InputError(f"the entity {name} has {end - start} units, which plain tags cannot join; use bio.")
+        taken[start:end] = True
+        result[start:end] = _drawn(name, end - start, scheme)
+    return result
+
+
+NO_NESTING = "a tag for each unit cannot say that; use the span decoder."
+
+
+def _drawn(name: str, size: int, scheme: str) -> list[str]:
+    if scheme == "plain":
+        return [name]
+    if scheme == "bio":
+        return [f"B-{name}"] + [f"I-{name}"] * (size - 1)
+    return [f"S-{name}"] if size == 1 else [f"B-{name}", *[f"I-{name}"] * (size - 2), f"E-{name}"]
+
+
+# -- Viterbi -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """Units of packed sequences by their place in the sequence, without padding: all first ones, all second ones, …
+
+    Within a step the longest sequence comes first, so those that go on to the next step are always the first n.
+    """
+
+    rows: Places  # [T] the units in that order
+    edges: list[int]  # step s is rows[edges[s]:edges[s+1]]
+    order: Places  # the sequences that hold units, the longest first
+
+    @property
+    def ranges(self) -> list[tuple[int, int, int]]:
+        """(begin, end, how many go on) of each step."""
+        sizes = np.diff([*self.edges, self.edges[-1]]).tolist()
+        return list(zip(self.edges[:-1], self.edges[1:], sizes[1:], strict=True))
+
+
+def steps(boundaries: npt.ArrayLike, num_units: int) -> Steps:
+    """How to walk sequences side by side: as many steps as the longest has units."""
+    bounds = np.asarray(boundaries, dtype=np.int64)
+    lengths = np.diff(bounds)
+    if int(lengths.sum()) != num_units or (lengths < 0).any() or bounds[:1].any():
+        raise InputError(f"the boundaries of the sequences must go from 0 up to {num_units}, the number of units.")
+    order = np.argsort(-lengths, kind="stable")[: int((lengths > 0).sum())]
+    sizes = lengths[order]
+    counts = np.searchsorted(-sizes, -np.arange(sizes[0] if len(sizes) else 0), side="left")
+    edges = np.concatenate(([0], np.cumsum(counts)))
+    within = np.arange(int(edges[-1])) - np.repeat(edges[:-1], counts)
+    rows = bounds[order][within] + np.repeat(np.arange(len(counts)), counts)
+    return Steps(rows, edges.tolist(), order)
+
+
+def viterbi(
+    scores_TL: npt.ArrayLike,
+    boundaries: npt.ArrayLike,
+    weights: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike] | None = None,
+    legal: Allowed | None = None,
+) -> Places:
+    """[T] the tags of the best legal sequences; `weights` are a CRF's begin [L], transitions [L, L] and end [L].
+
+    Without weights: the best legal sequence by the units' own scores (their log-probabilities, say). Of equally good
+    ones the lowest tag wins, at the last unit first and then backwards. nn.crf gives the same.
+    """
+    scores = np.asarray(scores_TL)
+    scores = _bounded(scores if scores.dtype == np.float64 else scores.astype(np.float32))
+    size = scores.shape[1]
+    given = (np.zeros(size), np.zeros((size, size)), np.zeros(size)) if weights is None else weights
+    open_: Sequence[npt.ArrayLike] = (True, True, True) if legal is None else (legal.begin, legal.pair, legal.end)
+    begin_L, pair_LL, end_L = (
+        np.where(may, _bounded(np.asarray(weight, dtype=scores.dtype)), -np.inf).astype(scores.dtype)
+        for weight, may in zip(given, open_, strict=True)
+    )
+    walk = steps(boundaries, len(scores))
+    by_step_TL = scores[walk.rows]
+    best_nL = begin_L + by_step_TL[: len(walk.order)]
+    pointers, finals = [], []
+    for start, end, num_on in walk.ranges:
+        if start:
+            reach_nLL = best_nL[:, :, None] + pair_LL
+            pointers.append(reach_nLL.argmax(axis=1))
+            best_nL = reach_nLL.max(axis=1) + by_step_TL[start:end]
+        finals.append(best_nL[num_on:] + end_L)
+        best_nL = best_nL[:num_on]
+    if any(np.isneginf(final.max(axis=1)).any() for final in finals if len(final)):
+        raise InputError("a sequence has no legal tags at all: what is allowed leaves none of its length.")
+    result = np.empty(len(scores), dtype=np.int64)
+    tag_n = np.empty(0, dtype=np.int64)
+    for step in range(len(finals) - 1, -1, -1):
+        going_on = pointers[step][np.arange(len(tag_n)), tag_n] if len(tag_n) else tag_n
+        tag_n = np.concatenate((going_on, finals[step].argmax(axis=1)))
+        result[walk.rows[walk.edges[step] : walk.edges[step + 1]]] = tag_n
+    return result
+
+
+def _bounded(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The values within ±MOST; a tag cannot be told from what is not a number."""
+    if np.isnan(values).any():
+        raise FilbertError("the tagger's scores are not numbers (NaN): its weights are damaged, or training diverged.")
+    return np.asarray(np.clip(values, -MOST, MOST))
+
+
+# -- units to places in the text -----------------------------------------------------------------------------------
+
+
+def spans(
+    found: Iterable[Entity], starts: npt.ArrayLike, ends: npt.ArrayLike, probs_U: npt.ArrayLike | None = None
+) -> tuple[Span, ...]:
+    """The entities as stretches of the text whose units stand at starts:ends; text[span.start:span.end] is each.
+
+    A span's score is the mean of its units' probabilities (each of the tag that was taken), so that long entities
+    do not look less sure than short ones; 1.0 where none are given.
+    """
+    begins, finishes = _offsets(starts, ends)
+    shares = np.ones(len(begins)) if probs_U is None else np.asarray(probs_U, dtype=np.float64)
+    return tuple(
+        Span(int(begins[start]), int(finishes[end - 1]), name, float(shares[start:end].mean()))
+        for start, end, name in found
+    )
+
+
+def nested(
+    probs_UUC: npt.ArrayLike, types: Sequence[str], starts: npt.ArrayLike, ends: npt.ArrayLike, threshold: float = 0.5
+) -> tuple[Span, ...]:
+    """The spans whose probability [first unit, last unit, type] is above the threshold, the best first.
+
+    They may lie within each other, but never cross: of two that do, the better stays. Of equally good ones the one
+    that begins first stays, then the shorter, then the earlier type. One stretch may be of several types. Only the
+    upper triangle is looked at.
+    """
+    probs = np.asarray(probs_UUC, dtype=np.float64)
+    begins, finishes = _offsets(starts, ends)
+    _bounded(probs)
+    above = probs > threshold
+    first, last, kind = np.nonzero(above & np.triu(np.ones(probs.shape[:2], np.bool_))[:, :, None])
+    scores = probs[first, last, kind]
+    crossed = np.zeros(probs.shape[:2], dtype=np.bool_)
+    taken = np.zeros(probs.shape[:2], dtype=np.bool_)
+    result = []
+    for place in np.argsort(-scores, kind="stable"):
+        start, end = int(first[place]), int(last[place])
+        if crossed[start, end]:
+            continue
+        result.append(Span(int(begins[start]), int(finishes[end]), types[kind[place]], float(scores[place])))
+        if not taken[start, end]:
+            taken[start, end] = True
+            crossed[:start, start:end] = True  # begins before and ends inside
+            crossed[start + 1 : end + 1, end + 1 :] = True  # begins inside and ends after
+    return tuple(result)
+
+
+def _offsets(starts: npt.ArrayLike, ends: npt.ArrayLike) -> tuple[Places, Places]:
+    """The units' offsets, checked: each holds a character, and none begins or ends before the one on its left."""
+    begins, finishes = np.asarray(starts, dtype=np.int64), np.asarray(ends, dtype=np.int64)
+    if begins.shape != finishes.shape or begins.ndim != 1:
+        raise InputError(f"{begins.size} units begin, but {finishes.size} end; each needs a start and an end.")
+    in_order = (np.diff(begins) >= 0).all() and (np.diff(finishes) >= 0).all()
+    if not in_order or not (begins < finishes).all() or (begins.size and begins[0] < 0):
+        raise InputError("the units must stand in the order of the text and hold at least one character each.")
+    return begins, finishes
+
+
+# -- gold spans to units, units to tokens --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Alignment:
+    """Gold spans over units, and every gold span for which that is not the whole truth.
+
+    Those that are not named again come back from their units exactly as they were given.
+    """
+
+    entities: tuple[Entity, ...]  # over units, in the order of the text
+    cut: tuple[Span, ...] = ()  # an edge falls inside a unit; the whole unit was taken
+    loose: tuple[Span, ...] = ()  # an edge lies outside all units (white space, say); the units within were taken
+    lost: tuple[Span, ...] = ()  # touches no unit; left out
+    overlapping: tuple[Span, ...] = ()  # shares a unit with one that was kept; left out
+
+    @property
+    def num_changed(self) -> int:
+        """How many gold spans are not what they were: to be told to the user."""
+        return len(self.cut) + len(self.loose) + len(self.lost) + len(self.overlapping)
+
+
+def aligned(gold: Iterable[Span], starts: npt.ArrayLike, ends: npt.ArrayLike, nesting: bool = False) -> Alignment:
+    """Gold spans over the units that stand at starts:ends of the text; nothing is moved without being named.
+
+    A span takes every unit that it touches. Without `nesting`, of those that share a unit one is kept, so that `tags`
+    can write them: one with exact edges before others, then the longest, then the one that begins first.
+    """
+    begins, finishes = _offsets(starts, ends)
+    kept: list[tuple[Span, Entity]] = []
+    named: dict[str, list[Span]] = {"cut": [], "loose": [], "lost": [], "overlapping": []}
+    ranked: list[tuple[bool, int, int, Span, Entity]] = []
+    for span in gold:
+        first = int(np.searchsorted(finishes, span.start, side="right"))  # the first unit that ends after its start
+        end = int(np.searchsorted(begins, span.end, side="left"))  # past the last one that begins before its end
+        if first >= end or span.start >= span.end:
+            named["lost"].append(span)
+            continue
+        is_exact = bool(begins[first] == span.start and finishes[end - 1] == span.end)
+        ranked.append((not is_exact, span.start - span.end, span.start, span, (first, end, span.label)))
+    ranked.sort(key=lambda row: row[:3])
+    taken, seen = np.zeros(len(begins), dtype=np.bool_), set[tuple[int, int, str]]()
+    for _, _, _, span, entity in ranked:
+        if (span.start, span.end, span.label) in seen:
+            continue  # the same thing said twice
+        seen.add((span.start, span.end, span.label))
+        if not nesting and taken[entity[0] : entity[1]].any():
+            named["overlapping"].append(span)
+            continue
+        taken[entity[0] : entity[1]] = True
+        kept.append((span, entity))
+    for span, (first, end, _) in kept:
+        if begins[first] < span.start or finishes[end - 1] > span.end:
+            named["cut"].append(span)
+        elif begins[first] > span.start or finishes[end - 1] < span.end:
+            named["loose"].append(span)
+    found = sorted({entity for _, entity in kept})
+    return Alignment(tuple(found), **{name: tuple(sorted(each, key=_place)) for name, each in named.items()})
+
+
+def _place(span: Span) -> tuple[int, int, str]:
+    return span.start, span.end, span.label
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Which tokens each unit reads: first[u] to last[u], both counted."""
+
+    first: Places  # [U]
+    last: Places  # [U]
+    bare: Bools  # [U] no token stands in the unit: it reads the one before; -1 is before all, where [CLS] stands
+    shared: Bools  # [U] a token of it reaches into another unit or beyond it: both read the same vector
+
+
+def rows(starts: npt.ArrayLike, ends: npt.ArrayLike, token_starts: npt.ArrayLike, token_ends: npt.ArrayLike) -> Rows:
+    """The tokens of each unit of the gold data (a word, a character), told from offsets alone: never off by one.
+
+    Labels stay with the units. A unit without tokens (a space, a character that the tokenizer drops) keeps its label
+    and is named in `bare`; units inside one token (the letters of a word, where gold has characters) in `shared`.
+    """
+    begins, finishes = _offsets(starts, ends)
+    token_begins, token_finishes = _offsets(token_starts, token_ends)
+    first = np.searchsorted(token_finishes, begins, side="right")
+    last = np.searchsorted(token_begins, finishes, side="left") - 1
+    bare = first > last
+    first = np.where(bare, last, first)
+    shared = np.zeros(len(begins), dtype=np.bool_)
+    full = np.flatnonzero(~bare)
+    shared[full] = (token_begins[first[full]] < begins[full]) | (token_finishes[last[full]] > finishes[full])
+    return Rows(first.astype(np.int64), last.astype(np.int64), bare, shared)
