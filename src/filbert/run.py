@@ -21,7 +21,7 @@ from filbert.artefact.folder import Loaded, load, save
 from filbert.builtin import model as builtin
 from filbert.core.errors import InputError
 from filbert.core.files import json_text, write_text
-from filbert.core.records import Example, Floats
+from filbert.core.records import Example
 from filbert.core.registry import member
 from filbert.core.settings import parsed
 from filbert.core.version import VERSION
@@ -389,6 +389,8 @@ class _Fine:
             held=self.held, watched=self.task.watched, machine=recipe.machine, ranks=ranks, store=self.store,
             resume=resume, identity=identity, force=force, told=told,
         )  # fmt: skip
+        for remark in getattr(self.task, "remarks", list)():
+            told.event("note", remark)
         best: dict[str, float] = {}
         try:
             training = loop.Training(self.model, self.task, recipe.train, course)
@@ -417,14 +419,19 @@ class _Fine:
 
     def _save(self, outcome: loop.Outcome, best: Mapping[str, float]) -> None:
         task, recipe = self.recipe.task, self.recipe
-        kept = ("pool", "max_length", "overlap", "answer", "center", "scale")
-        about = {"task": recipe.task_name, **{name: getattr(task, name) for name in kept if hasattr(task, name)}}
+        if self.held is not None and hasattr(self.held, "calibrated"):
+            task = self.held.calibrated(scored(self.model, self.held, 16_384))
+        kept = ("pool", "max_length", "overlap", "answer", "center", "scale", "longest", "rule", "threshold")
+        said = {name: getattr(task, name, None) for name in kept}
+        about = {"task": recipe.task_name, **{name: value for name, value in said.items() if value is not None}}
         came = f"`{Path(recipe.start).resolve().name}`" if recipe.start else "random weights"
         came = "the built-in model" if builtin.is_there() and Path(recipe.start) == builtin.folder() else came
+        kind = {"answer": "A model that answers questions"}.get(recipe.task_name)
+        kind = kind or f"A classifier of {len(self.task.labels)} labels"
         read = "pairs of texts" if self.task.num_texts == 2 else "texts"
         card = (
-            f"A classifier of {len(self.task.labels)} labels, fine-tuned by filbert from {came} on {len(self.task):,} "
-            f"{read} for {outcome.state.step:,} steps (seed {recipe.train.seed})."
+            f"{kind}, fine-tuned by filbert from {came} on {len(self.task):,} {read} for {outcome.state.step:,} steps "
+            f"(seed {recipe.train.seed})."
         )
         if best:
             card += f" On {len(self.held):,} others: {self.task.watched} {best[self.task.watched]:.4f}."
@@ -510,7 +517,7 @@ def _fine_recipe(
     if hasattr(module, "fitted"):
         config = module.fitted(config, learnt)
     labels = module.label_names(config) if hasattr(module, "label_names") else None
-    items = module.Task(learnt, labels or _label_names(source, learnt), tokenizer, config)
+    items = module.Task(learnt, _label_names(source, learnt) if labels is None else labels, tokenizer, config)
     rate = next((rate for width, rate in RATES if shape.width < width), WIDE_RATE)
     pace = {"learning_rate": min(rate, BARE_RATE), "head_rate": BARE_HEAD} if bare else {"learning_rate": rate}
     least, most = FINE_TOKENS
@@ -554,13 +561,14 @@ def evaluate(model: Path | str, data: Source, **more: Any) -> dict[str, Any]:
     return task.evaluated(scored(found.model, task, more.get("batch_tokens") or 16_384, **wishes))  # type: ignore[no-any-return]
 
 
-def scored(model: Any, task: Any, batch_tokens: int, **wishes: Any) -> Floats:
-    """[N, L] the head's scores for every text of a task, in order, computed as training computes them."""
+def scored(model: Any, task: Any, batch_tokens: int, **wishes: Any) -> list[Any]:
+    """What a task's head says of each of its items, in order, computed as training computes it."""
     here = machine.found(machine.Config(**wishes))
     model = model.to(here.device, torch.bfloat16 if here.half else torch.float32).eval()
-    result = np.empty((len(task), len(task.labels)), dtype=np.float32)
+    result: list[Any] = [None] * len(task)
     with torch.inference_mode():
         for texts in bins(task.lengths(0).tolist(), batch_tokens):
             batch = on_device(task.batch((0, np.asarray(texts))), here.device)
-            result[texts] = task.scores(model, batch).cpu().numpy()
+            for index, found in zip(texts, task.raw(model, batch), strict=True):
+                result[index] = found
     return result

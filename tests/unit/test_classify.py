@@ -401,7 +401,7 @@ def test_data_that_cannot_be_learnt_from_is_refused(tiny_folder: Path, tmp_path:
     ):
         with pytest.raises(InputError, match=message):
             run.finetune("classify", data, tiny_folder, tmp_path / "out")
-    with pytest.raises(InputError, match="has no label head"):
+    with pytest.raises(InputError, match="has no head for a task"):
         run.evaluate(tiny_folder, made())
 
 
@@ -441,7 +441,7 @@ def test_the_commands(
     code, out, _ = ran("evaluate", tmp_path / "run" / "model", "--data", dev)
     assert out.startswith("accuracy")
     for words, message in (
-        (("evaluate", tiny_folder, "--data", dev), "has no label head"),
+        (("evaluate", tiny_folder, "--data", dev), "has no head for a task"),
         (("evaluate", tmp_path / "run", "--data", bad), "bad.tsv line 5"),
         (("evaluate", tmp_path / "nowhere", "--data", dev), "no such folder"),
         ((*start, "--dev", dev), "go on with --resume"),

@@ -85,7 +85,7 @@ def test_predictions_are_the_scores_of_evaluation_in_order(folder: Path, tmp_pat
 
 
 def test_a_model_without_labels_says_so(tiny_folder: Path) -> None:
-    with pytest.raises(InputError, match="no label head"):
+    with pytest.raises(InputError, match="no head for a task"):
         fb.load(tiny_folder).predict(["x"])
 
 

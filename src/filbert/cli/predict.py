@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 @click.command("predict")
 @click.argument("model")
 @click.option("--text", "-t", multiple=True, help="A text given here; may be repeated.")
-@click.option("--pair", nargs=2, multiple=True, metavar="FIRST SECOND", help="Two texts for a model of pairs.")
+@click.option("--pair", nargs=2, multiple=True, metavar="FIRST SECOND", help="Two texts, or question and passage.")
 @click.option("--data", "-d", help="File of texts: plain lines, CSV, TSV, JSONL, Parquet; .gz .xz .zst; or -.")
 @click.option("--out", "-o", help="JSONL file to write, each result as it comes; without it, standard output.")
 @click.option("--columns", metavar="ROLE=NAME,…", help="Which column is what, e.g. text=review.")
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @encoding_option
 @json_option
 def command(model: str, data: str | None, out: str | None, **options: Any) -> None:
-    """Label texts, or pairs of texts, by a fine-tuned model; MODEL is a model folder or a run.
+    """Label texts or pairs, or answer questions, by a fine-tuned model; MODEL is a model folder or a run.
 
     Texts of any number and length: they are read as they come, and whole. An interrupted run keeps what it wrote.
     """

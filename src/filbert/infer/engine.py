@@ -63,14 +63,15 @@ class Engine:
             wanted = torch.as_tensor(places, device=self.device)
             return self.backbone(tensors(packed, self.device), wanted)  # type: ignore[no-any-return]
 
-    def scores(self, task: Any) -> Floats:
-        """[N, L] a head's scores for each item of a task, in order, as training computes them."""
-        out = np.empty((len(task), len(task.labels)), dtype=np.float32)
+    def answers(self, task: Any) -> list[Any]:
+        """What a task's head says of each of its items, in order, as training computes it."""
+        out: list[Any] = [None] * len(task)
 
         def work(group: list[int]) -> None:
             batch = batch_tensors(task.batch((0, np.asarray(group))), self.device)
             with torch.inference_mode():
-                out[group] = task.scores(self.backbone, batch).float().cpu().numpy()
+                for index, found in zip(group, task.raw(self.backbone, batch), strict=True):
+                    out[index] = found
 
         _each(work, list(bins(task.lengths(0).tolist(), self.budget))[::-1], self.device)
         return out

@@ -17,7 +17,7 @@ from filbert.core.records import Example, Floats, Prediction
 from filbert.decode.blanks import Blank, ranked
 from filbert.decode.pooling import POOLS, text_vectors, unit_length
 from filbert.infer.engine import Engine
-from filbert.infer.predict import LABELLED, Asked, read_as
+from filbert.infer.predict import TASKS, Asked, read_as
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import WindowEncoding, windowed
 
@@ -94,18 +94,19 @@ class Model:
         return blanks
 
     def predict(self, texts: Sequence[Asked], *, task: str | None = None) -> list[Prediction]:
-        """The label of each text, or pair of texts, and the probability of every label; all are read whole.
+        """What the model was fine-tuned to say of each text or pair, however long: a label, a number, an answer.
 
-        task: "pair" for a published folder that reads pairs, since such folders do not say so themselves.
+        A model that answers questions takes (question, passage). task: "pair" for a published folder that reads pairs,
+        since such folders do not say so themselves.
         """
         name, config = read_as(self._found, task)
-        kind = LABELLED[name].Task
+        kind = TASKS[name].Task
         given = _pairs(texts) if kind.num_texts == 2 else [(text,) for text in _texts(texts)]
         found = kind([Example(each) for each in given], self.labels, self.tokenizer, config)
-        return found.predictions(self.engine.scores(found)) if len(found) else []
+        return found.predictions(self.engine.answers(found)) if len(found) else []
 
     def task(self, task: str | None = None) -> str:
-        """What it was fine-tuned for; a folder without a label head is refused."""
+        """What it was fine-tuned for; a folder without a task's head is refused."""
         return read_as(self._found, task)[0]
 
     def _windows(self, texts: list[str]) -> tuple[list[WindowEncoding], list[int]]:

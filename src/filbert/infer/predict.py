@@ -13,10 +13,11 @@ from filbert.artefact.folder import Loaded
 from filbert.artefact.weights import inside, small_json
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Example, Prediction
-from filbert.tasks import classify, pair
+from filbert.tasks import answer, classify, pair
 
 TASK = "task.json"  # in a model folder: how texts are read and pooled before the head
-LABELLED = {"classify": classify, "pair": pair}  # the tasks whose answer is one label
+TASKS = {"classify": classify, "pair": pair, "answer": answer}  # what a folder can be fine-tuned for
+HEADS = {"classify": "labels", "pair": "labels", "answer": "span"}
 CHUNK, CHUNK_CHARS = 2_048, 2_000_000  # texts, and characters of them, that are answered together
 
 
@@ -74,11 +75,29 @@ def record(example: Example, said: Prediction, top: int | None = None) -> dict[s
     scores = {label: round(share, 6) for label, share in list(said.scores.items())[:top]}
     found: dict[str, Any] = {"line": example.line} if example.line else {}
     texts = dict(zip(("text", "second"), example.texts, strict=False))
+    if said.spans or said.label == "":  # an answer
+        return {**found, **_answer(example, said, top)}
     gold = {} if example.gold is None else {"gold": example.gold}
     if said.label is None:  # a number
         return {**found, **texts, **scores, **gold, "coverage": said.coverage}
     best = {"label": said.label, "score": round(said.scores[said.label], 6)}
     return {**found, **texts, **best, **gold, "scores": scores, "coverage": said.coverage}
+
+
+def _answer(example: Example, said: Prediction, top: int | None) -> dict[str, Any]:
+    question, passage = example.texts
+    rows = [
+        {"text": passage[span.start : span.end], "start": span.start, "end": span.end, "score": round(span.score, 6)}
+        for span in said.spans[: top or 5]
+    ]
+    given: dict[str, Any] = {"answer": said.label}
+    if said.label:
+        given |= {"start": rows[0]["start"], "end": rows[0]["end"], "score": rows[0]["score"]}
+    if said.scores:
+        given["no_answer"] = round(said.scores[""], 6)
+    if example.gold is not None:
+        given["gold"] = [answer.text for answer in example.gold]
+    return {"text": question, "second": passage, **given, "candidates": rows, "coverage": said.coverage}
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,33 +169,40 @@ class Results:
         self.count += len(records)
 
 
-def read_as(found: Loaded, task: str | None = None) -> tuple[str, classify.Config]:
+def read_as(found: Loaded, task: str | None = None) -> tuple[str, Any]:
     """The folder's task and how it reads texts: as its task.json says, or as published folders do.
 
-    Published folders do not say whether they read texts or pairs: `task` does, or they read texts.
+    Published folders with labels do not say whether they read texts or pairs: `task` does, or they read texts.
     """
-    if task is not None and task not in LABELLED:
-        raise one_of("the task", task, LABELLED)
-    if "labels" not in found.model.parts:
-        raise InputError(f"{found.folder}: has no label head; make one: filbert finetune classify --model …")
+    if task is not None and task not in TASKS:
+        raise one_of("the task", task, TASKS)
+    parts = found.model.parts
+    if not set(parts) & set(HEADS.values()):
+        raise InputError(f"{found.folder}: has no head for a task; make one: filbert finetune classify --model …")
     path = found.folder / TASK
-    if not path.exists():
-        pool = "cls" if "pooler" in found.model.parts else "mean"
-        name = task or "classify"
-        return name, LABELLED[name].Config(pool=pool, max_length=found.config.max_length)
-    said = small_json(inside(found.folder, TASK))
-    name = said.pop("task", None)
-    if name not in LABELLED:
-        raise one_of(f"{path}: task", str(name), LABELLED)
+    said: dict[str, Any] = {}
+    if path.exists():
+        said = dict(small_json(inside(found.folder, TASK)))
+        name = str(said.pop("task", None))
+        if name not in TASKS:
+            raise one_of(f"{path}: task", name, TASKS)
+    else:
+        name = task or ("answer" if "span" in parts else "classify")
+        said = {"max_length": min(found.config.max_length, 384) if name == "answer" else found.config.max_length}
+        if name != "answer":
+            said["pool"] = "cls" if "pooler" in parts else "mean"
     if task not in (None, name):
         raise InputError(f"{found.folder}: was fine-tuned for {name}, not for {task}.")
-    known = LABELLED[name].Config.__dataclass_fields__
+    if HEADS[name] not in parts:
+        raise InputError(f"{found.folder}: has no head for {name}; make one: filbert finetune {name} --model …")
+    known = TASKS[name].Config.__dataclass_fields__
     if not all(field in known and type(value) in (int, str, float) for field, value in said.items()):
         raise InputError(f"{path}: has fields other than {', '.join(known)}; fetch the folder again.")
     try:
-        config: classify.Config = LABELLED[name].Config(**said)
+        config: Any = TASKS[name].Config(**said)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    if config.max_length > found.config.max_length or (config.pool == "cls") != ("pooler" in found.model.parts):
+    pooled = getattr(config, "pool", None)
+    if config.max_length > found.config.max_length or (pooled and (pooled == "cls") != ("pooler" in parts)):
         raise InputError(f"{path}: does not fit the model beside it; fetch the folder again.")
     return name, config

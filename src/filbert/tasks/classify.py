@@ -21,7 +21,7 @@ from filbert.core.protocols import Batch, Item, Term
 from filbert.core.records import Encoding, Example, Ints, Packed, Prediction
 from filbert.decode.labels import predictions, probabilities
 from filbert.metrics import labels as metrics
-from filbert.text.tokenizer import Tokenizer
+from filbert.text.tokenizer import Pieces, Tokenizer
 from filbert.text.windows import plan
 
 if TYPE_CHECKING:
@@ -124,16 +124,25 @@ class Task:
         self.labels, self.tokenizer, self.config = tuple(labels), tokenizer, config
         self.parts = ("pooler", "labels") if config.pool == "cls" else ("labels",)
         self.gold = self._golds(examples)
-        texts = [example.texts[side] for side in range(self.num_texts) for example in examples]
-        pieces = tokenizer.pieces(texts)
+        self._cut([example.texts for example in examples])
+
+    def _cut(self, texts: Sequence[tuple[str, ...]]) -> Pieces:
+        """The texts as tokens and windows; all first texts, then all second ones."""
+        config, count = self.config, len(texts)
+        pieces = self.tokenizer.pieces([each[side] for side in range(self.num_texts) for each in texts])
         self.ids = np.asarray(pieces.ids, dtype=np.int32)
-        bounds, count = np.asarray(pieces.boundaries, dtype=np.int64), len(examples)
+        bounds = np.asarray(pieces.boundaries, dtype=np.int64)
         second = bounds[count:] if self.num_texts == 2 else None
         self.cuts = cuts(bounds[: count + 1], second, config.max_length, config.overlap)
         self.shares = self.cuts.shares
         self.window_tokens = self.cuts.lengths
         totals = np.concatenate(([0], np.cumsum(self.window_tokens)))
         self.num_tokens: Places = np.diff(totals[self.cuts.edges])  # [N] of each text, all its windows together
+        return pieces
+
+    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        """All that is learnt from: what a run that goes on must find unchanged."""
+        return self.ids, self.gold, self.cuts.first, self.cuts.second
 
     def _golds(self, examples: Sequence[Example]) -> npt.NDArray[Any]:
         return golds(examples, self.labels)
@@ -256,12 +265,17 @@ class Task:
         text_ND = F.dropout(self.vectors(model, batch), model.config.dropout, model.training)
         return head(text_ND.to(head.weight.dtype)).float()  # type: ignore[no-any-return]
 
-    def predictions(self, scores: npt.NDArray[np.float32]) -> list[Prediction]:
-        """The scores in the user's own labels."""
-        return predictions(scores, self.labels)
+    def raw(self, model: Any, batch: Batch) -> Sequence[Any]:
+        """What the head says of each item of a batch, for `predictions` and `evaluated`."""
+        return list(self.scores(model, batch).cpu().numpy())
 
-    def evaluated(self, scores: npt.NDArray[np.float32]) -> dict[str, Any]:
-        """How right the scores are: metrics at the top, "intervals", "labels", "confusion"."""
+    def predictions(self, raw: Sequence[Any]) -> list[Prediction]:
+        """In the user's own labels, from what `raw` gave for every item."""
+        return predictions(np.asarray(raw), self.labels)
+
+    def evaluated(self, raw: Sequence[Any]) -> dict[str, Any]:
+        """How right they are: metrics at the top, "intervals", "labels", "confusion"."""
+        scores = np.asarray(raw)
         chances = probabilities(scores)
         table = metrics.confusion(self.gold, scores.argmax(-1), len(self.labels))
         loss = -np.log(np.maximum(chances[np.arange(len(self)), self.gold], 1e-300)).mean()

@@ -114,18 +114,18 @@ class Task(classify.Task):
         count = known.sum()
         return {"label_loss": Term(off, count), "explained": Term((count - off).detach(), count)}
 
-    def predictions(self, scores: npt.NDArray[np.float32]) -> list[Prediction]:
+    def predictions(self, raw: Sequence[Any]) -> list[Prediction]:
         """In the user's own labels or units."""
         if self.config.answer == "label":
-            return super().predictions(scores)
-        return [Prediction(scores={VALUE[0]: value}) for value in self._values(scores).tolist()]
+            return super().predictions(raw)
+        return [Prediction(scores={VALUE[0]: value}) for value in self._values(raw).tolist()]
 
-    def evaluated(self, scores: npt.NDArray[np.float32]) -> dict[str, Any]:
-        """How right the scores are."""
+    def evaluated(self, raw: Sequence[Any]) -> dict[str, Any]:
+        """How right they are."""
         if self.config.answer == "label":
-            return super().evaluated(scores)
-        return numbers.summary(self.gold, self._values(scores))
+            return super().evaluated(raw)
+        return numbers.summary(self.gold, self._values(raw))
 
-    def _values(self, scores: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
-        found: npt.NDArray[np.float64] = scores[:, 0].astype(np.float64) * self.config.scale + self.config.center
-        return found
+    def _values(self, raw: Sequence[Any]) -> npt.NDArray[np.float64]:
+        found: npt.NDArray[np.float64] = np.asarray(raw, dtype=np.float64)[:, 0] * self.config.scale
+        return found + self.config.center
