@@ -31,7 +31,7 @@ def command(model: str, data: str, columns: str | None, as_json: bool, **options
         click.echo(f"{name:<8} {told[name]:.4f}  (95 %: {low:.4f} to {high:.4f})")
     if "exact" in told:
         click.echo(
-            f"{told['num_examples']:,} questions, {told['num_unanswerable']:,} without an answer; {told['rule']}'s rule"
+            f"{told['num_examples']:,} questions, {told['num_unanswerable']:,} without an answer; by {told['rule']}'s rule"
         )
         return
     if "mse" in told:
