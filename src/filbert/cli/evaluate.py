@@ -30,9 +30,8 @@ def command(model: str, data: str, columns: str | None, as_json: bool, **options
     for name, (low, high) in told["intervals"].items():
         click.echo(f"{name:<8} {told[name]:.4f}  (95 %: {low:.4f} to {high:.4f})")
     if "exact" in told:
-        click.echo(
-            f"{told['num_examples']:,} questions, {told['num_unanswerable']:,} without an answer; by {told['rule']}'s rule"
-        )
+        none = f"{told['num_unanswerable']:,} without an answer"
+        click.echo(f"{told['num_examples']:,} questions, {none}; by {told['rule']}'s rule")
         return
     if "mse" in told:
         click.echo(f"{'mean':<8} {told['mean_mse']:.4f}  (squared error of always saying the mean)")
