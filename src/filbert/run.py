@@ -421,12 +421,12 @@ class _Fine:
         task, recipe = self.recipe.task, self.recipe
         if self.held is not None and hasattr(self.held, "calibrated"):
             task = self.held.calibrated(scored(self.model, self.held, 16_384))
-        kept = ("pool", "max_length", "overlap", "answer", "center", "scale", "longest", "rule", "threshold")
+        kept = ("pool", "max_length", "overlap", "answer", "center", "scale", "longest", "rule", "threshold", "scheme")
         said = {name: getattr(task, name, None) for name in kept}
         about = {"task": recipe.task_name, **{name: value for name, value in said.items() if value is not None}}
         came = f"`{Path(recipe.start).resolve().name}`" if recipe.start else "random weights"
         came = "the built-in model" if builtin.is_there() and Path(recipe.start) == builtin.folder() else came
-        kind = {"answer": "A model that answers questions"}.get(recipe.task_name)
+        kind = {"answer": "A model that answers questions", "tag": "A tagger"}.get(recipe.task_name)
         kind = kind or f"A classifier of {len(self.task.labels)} labels"
         read = "pairs of texts" if self.task.num_texts == 2 else "texts"
         card = (
@@ -516,7 +516,7 @@ def _fine_recipe(
     source, learnt, tokenizer = data
     if hasattr(module, "fitted"):
         config = module.fitted(config, learnt)
-    labels = module.label_names(config) if hasattr(module, "label_names") else None
+    labels = module.label_names(config, learnt) if hasattr(module, "label_names") else None
     items = module.Task(learnt, _label_names(source, learnt) if labels is None else labels, tokenizer, config)
     rate = next((rate for width, rate in RATES if shape.width < width), WIDE_RATE)
     pace = {"learning_rate": min(rate, BARE_RATE), "head_rate": BARE_HEAD} if bare else {"learning_rate": rate}

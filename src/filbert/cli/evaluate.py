@@ -33,17 +33,21 @@ def command(model: str, data: str, columns: str | None, as_json: bool, **options
         none = f"{told['num_unanswerable']:,} without an answer"
         click.echo(f"{told['num_examples']:,} questions, {none}; by {told['rule']}'s rule")
         return
+    if "types" in told:
+        click.echo(f"{told['num_entities']:,} spans in {told['num_sentences']:,} texts")
+        click.echo(_labels(told["types"], "spans"))
+        return
     if "mse" in told:
         click.echo(f"{'mean':<8} {told['mean_mse']:.4f}  (squared error of always saying the mean)")
         return
     click.echo(f"{'majority':<8} {told['majority_accuracy']:.4f}  (always the most frequent label)")
-    click.echo(_labels(told))
+    click.echo(_labels(told["labels"], "texts"))
 
 
-def _labels(told: dict[str, Any]) -> str:
-    rows = [("label", "precision", "recall", "f1", "texts")]
-    for label, own in list(told["labels"].items())[:SHOWN]:
+def _labels(told: dict[str, Any], counted: str) -> str:
+    rows: list[tuple[str, ...]] = [("label", "precision", "recall", "f1", counted)]
+    for label, own in list(told.items())[:SHOWN]:
         numbers = [f"{own[name]:.3f}" for name in ("precision", "recall", "f1")]
         rows.append((label, *numbers, f"{int(own['support']):,}"))
-    more = len(told["labels"]) - SHOWN
+    more = len(told) - SHOWN
     return table(rows) + (f"\n… and {more} more labels" if more > 0 else "")

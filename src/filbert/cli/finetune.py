@@ -9,7 +9,7 @@ import click
 
 from filbert.cli.shared import encoding_option, json_option, result, roles
 
-TASKS = ("answer", "classify", "pair")
+TASKS = ("answer", "classify", "pair", "tag")
 
 
 @click.command("finetune")
@@ -46,7 +46,7 @@ def command(task: str, train: str, model: str, out: str, as_json: bool, **option
         told = {"out": out, "steps": state.step, "seconds": round(took, 1), "labels": len(finished.labels)}
         result({**told, "best_step": finished.best.get("step"), "held": best})
         return
-    measured = next((name for name in ("accuracy", "explained", "span_accuracy") if name in best), "")
+    measured = next((name for name in ("accuracy", "explained", "span_accuracy", "tag_f1") if name in best), "")
     numbers = f" Best at step {finished.best['step']:,}: {measured} {best[measured]:.4f}." if best else ""
     asked = {0: "answers", 1: "a number"}.get(len(finished.labels), f"{len(finished.labels)} labels")
     click.echo(f"{out}/model: {asked}, {state.step:,} steps in {took:.0f} s.{numbers}")

@@ -12,12 +12,12 @@ from typing import Any, Protocol
 from filbert.artefact.folder import Loaded
 from filbert.artefact.weights import inside, small_json
 from filbert.core.errors import InputError, one_of
-from filbert.core.records import Example, Prediction
-from filbert.tasks import answer, classify, pair
+from filbert.core.records import Example, Prediction, Span
+from filbert.tasks import answer, classify, pair, tag
 
 TASK = "task.json"  # in a model folder: how texts are read and pooled before the head
-TASKS = {"classify": classify, "pair": pair, "answer": answer}  # what a folder can be fine-tuned for
-HEADS = {"classify": "labels", "pair": "labels", "answer": "span"}
+TASKS = {"classify": classify, "pair": pair, "tag": tag, "answer": answer}  # what a folder can be fine-tuned for
+HEADS = {"classify": "labels", "pair": "labels", "tag": "tokens", "answer": "span"}
 CHUNK, CHUNK_CHARS = 2_048, 2_000_000  # texts, and characters of them, that are answered together
 
 
@@ -75,6 +75,8 @@ def record(example: Example, said: Prediction, top: int | None = None) -> dict[s
     scores = {label: round(share, 6) for label, share in list(said.scores.items())[:top]}
     found: dict[str, Any] = {"line": example.line} if example.line else {}
     texts = dict(zip(("text", "second"), example.texts, strict=False))
+    if said.label is None and not said.scores:  # spans
+        return {**found, **_tagged(example, said)}
     if said.spans or said.label == "":  # an answer
         return {**found, **_answer(example, said, top)}
     gold = {} if example.gold is None else {"gold": example.gold}
@@ -82,6 +84,17 @@ def record(example: Example, said: Prediction, top: int | None = None) -> dict[s
         return {**found, **texts, **scores, **gold, "coverage": said.coverage}
     best = {"label": said.label, "score": round(said.scores[said.label], 6)}
     return {**found, **texts, **best, **gold, "scores": scores, "coverage": said.coverage}
+
+
+def _tagged(example: Example, said: Prediction) -> dict[str, Any]:
+    text = example.texts[0]
+
+    def told(span: Span) -> dict[str, Any]:
+        return {"text": text[span.start : span.end], "label": span.label, "start": span.start, "end": span.end}
+
+    found = [{**told(span), "score": round(span.score, 6)} for span in said.spans]
+    gold = {} if example.gold is None else {"gold": [told(span) for span in example.gold]}
+    return {"text": text, "entities": found, **gold, "coverage": said.coverage}
 
 
 def _answer(example: Example, said: Prediction, top: int | None) -> dict[str, Any]:
@@ -187,9 +200,9 @@ def read_as(found: Loaded, task: str | None = None) -> tuple[str, Any]:
         if name not in TASKS:
             raise one_of(f"{path}: task", name, TASKS)
     else:
-        name = task or ("answer" if "span" in parts else "classify")
+        name = task or next(name for name in ("answer", "tag", "classify") if HEADS[name] in parts)
         said = {"max_length": min(found.config.max_length, 384) if name == "answer" else found.config.max_length}
-        if name != "answer":
+        if HEADS[name] == "labels":
             said["pool"] = "cls" if "pooler" in parts else "mean"
     if task not in (None, name):
         raise InputError(f"{found.folder}: was fine-tuned for {name}, not for {task}.")

@@ -57,7 +57,7 @@ class Config:
             raise InputError(f"task.threshold is {self.threshold!r}, but must be a number.")
 
 
-def label_names(config: Config) -> tuple[str, ...]:
+def label_names(config: Config, examples: Sequence[Example]) -> tuple[str, ...]:
     """None: the head's outputs are begin and end."""
     return ()
 
@@ -130,10 +130,7 @@ class Task(classify.Task):
 
     def batch(self, orders: tuple[int, Any], budget: int | None = None) -> Batch:
         """The windows packed by length, and where each one's answer lies in the row."""
-        made = super().batch(orders, budget)
-        _, chosen = orders
-        first = self.cuts.edges[chosen]
-        which = classify._ranges(first, self.cuts.edges[chosen + 1] - first)
+        made, which = self._packed(orders[1], budget), self._windows_of(orders[1])
         places = self.places[which]
         rows = np.where(places == UNKNOWN, UNKNOWN, places + made.starts[:, None])
         return Batch(made.packed, made.starts, made.owners, {"span_rows": rows})

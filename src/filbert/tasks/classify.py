@@ -169,21 +169,30 @@ class Task:
     def batch(self, orders: tuple[int, Places], budget: int | None = None) -> Batch:
         """The texts' windows packed by length; with `budget` the row is filled up to it."""
         _, texts = orders
+        made, chosen = self._packed(texts, budget), self._windows_of(texts)
+        targets = {
+            "label": self.gold[texts],
+            "num_windows": self.cuts.edges[texts + 1] - self.cuts.edges[texts],
+            "shares": self.shares[chosen].astype(np.float32),
+            "owned": self._owned(chosen),
+        }
+        return Batch(made.packed, made.starts, made.owners, targets)
+
+    def _windows_of(self, texts: Places) -> Places:
+        """[B] the windows of these texts, in order."""
         first = self.cuts.edges[texts]
-        counts = self.cuts.edges[texts + 1] - first
-        chosen = _ranges(first, counts)
+        return _ranges(first, self.cuts.edges[texts + 1] - first)
+
+    def _packed(self, texts: Places, budget: int | None) -> Batch:
+        """The windows of these texts, without targets."""
+        chosen = self._windows_of(texts)
         lengths = self.window_tokens[chosen]
         order = np.argsort(lengths, kind="stable")
         packed = self._laid_out(chosen[order], lengths[order], budget)
         starts = np.empty(len(order), dtype=np.int64)
         starts[order] = packed.boundaries[: len(order)]
-        targets = {
-            "label": self.gold[texts],
-            "num_windows": counts,
-            "shares": self.shares[chosen].astype(np.float32),
-            "owned": self._owned(chosen),
-        }
-        return Batch(packed, starts, np.repeat(np.arange(len(texts)), counts), targets)
+        counts = self.cuts.edges[texts + 1] - self.cuts.edges[texts]
+        return Batch(packed, starts, np.repeat(np.arange(len(texts)), counts), {})
 
     def _owned(self, chosen: Places) -> Places:
         """[B, 5] places in each window: start and end of what it owns of each text, and the [SEP] between them."""

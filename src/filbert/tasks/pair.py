@@ -56,7 +56,7 @@ def fitted(config: Config, examples: Sequence[Example]) -> Config:
     return replace(config, center=float(values.mean()), scale=float(values.std()))
 
 
-def label_names(config: Config) -> tuple[str, ...] | None:
+def label_names(config: Config, examples: Sequence[Example]) -> tuple[str, ...] | None:
     """The head's outputs where the data do not say."""
     return VALUE if config.answer == "number" else None
 
