@@ -167,9 +167,9 @@ def test_the_commands(
     code, _, err = ran("predict", out, "--pair", "a", "b", "--task", "classify")
     assert code == 2
     assert "was fine-tuned for pair, not for classify" in err
-    code, _, err = ran("evaluate", out, "--data", data, "--task", "tag")
+    code, _, err = ran("evaluate", out, "--data", data, "--task", "chat")
     assert code == 2
-    assert "classify, pair" in err
+    assert "classify, pair, tag, answer" in err
 
 
 def test_wrong_pairs_are_named(tiny_folder: Path, tmp_path: Path) -> None:
