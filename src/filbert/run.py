@@ -327,6 +327,7 @@ class Finetuned(Finished):
 
     labels: tuple[str, ...]
     best: Mapping[str, float]
+    watched: str  # which number of `best` said so
 
 
 def finetune(
@@ -404,7 +405,7 @@ class _Fine:
             if ranks.is_first and isinstance(told, journal.Journal):
                 told.close()
                 self._report(best)
-        return Finetuned(out, self.model, self.tokenizer, outcome, self.task.labels, best)
+        return Finetuned(out, self.model, self.tokenizer, outcome, self.task.labels, best, self.task.watched)
 
     def _best_restored(self, outcome: loop.Outcome) -> dict[str, float]:
         """Puts the best weights into the model; what their evaluation said."""
@@ -518,6 +519,9 @@ def _fine_recipe(
         config = module.fitted(config, learnt)
     labels = module.label_names(config, learnt) if hasattr(module, "label_names") else None
     items = module.Task(learnt, _label_names(source, learnt) if labels is None else labels, tokenizer, config)
+    if not items.teaches:
+        why = " ".join(getattr(items, "remarks", list)())
+        raise InputError(f"{_called(source)}: there is nothing to learn from it. {why}".rstrip())
     rate = next((rate for width, rate in RATES if shape.width < width), WIDE_RATE)
     pace = {"learning_rate": min(rate, BARE_RATE), "head_rate": BARE_HEAD} if bare else {"learning_rate": rate}
     least, most = FINE_TOKENS

@@ -162,11 +162,18 @@ def test_what_cannot_be_learnt_is_counted(tokenizer: Tokenizer) -> None:
     assert [remark.split()[0] for remark in task.remarks()] == ["1", "1"]
     assert (task.places[task.cuts.edges[2] :] == answer.UNKNOWN).all()
     wrong = [Example(("什么？", text), (Answer("高铁", 0),), 0, "q.json", 7)]
-    with pytest.raises(InputError, match="does not stand at character 0"):
+    with pytest.raises(InputError, match=r"q\.json line 7: the answer '高铁' does not stand at character 0"):
         task_of(tokenizer, wrong)
     for fields in ({"max_length": 3}, {"longest": 0}, {"mask_prob": 1.0}, {"rule": "squid"}, {"threshold": np.nan}):
         with pytest.raises(InputError, match=next(iter(fields))):
             answer.Config(**fields)
+
+
+def test_data_that_teach_nothing_are_refused(tiny_folder: Path, tmp_path: Path) -> None:
+    nowhere = [Example(("什么？", FILL), (Answer("是", -1),))]
+    with pytest.raises(InputError, match=r"nothing to learn from it\. 1 answers do not stand in their passage"):
+        run.finetune("answer", nowhere, tiny_folder, tmp_path / "x", settings=["task.max_length=64"])
+    assert not (tmp_path / "x" / "model").exists()
 
 
 def test_a_published_folder_is_read_as_transformers_reads_it(tokenizer: Tokenizer, tmp_path: Path) -> None:

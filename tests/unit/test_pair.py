@@ -169,7 +169,7 @@ def test_the_commands(
     assert "was fine-tuned for pair, not for classify" in err
     code, _, err = ran("evaluate", out, "--data", data, "--task", "chat")
     assert code == 2
-    assert "classify, pair, tag, answer" in err
+    assert "answer, classify, pair, tag" in err
 
 
 def test_wrong_pairs_are_named(tiny_folder: Path, tmp_path: Path) -> None:

@@ -179,6 +179,12 @@ def test_a_published_folder_is_read_as_transformers_reads_it(tokenizer: Tokenize
         with torch.inference_mode():
             wanted = theirs(torch.from_numpy(window.ids)[None].long()).logits[0, 1:-1].numpy()
         np.testing.assert_allclose(raw(task, model, [index])[0], wanted, atol=1e-5)
+    ended = task_of(tokenizer, made(4), scheme="bioes")
+    folders.save(tmp_path / "e", model_for(ended, tokenizer), tokenizer, labels=ended.labels)
+    assert len(fb.load(tmp_path / "e").predict([FILL])) == 1  # the tags say that it is bioes
+    folders.save(tmp_path / "o", model, tokenizer, labels=[f"B-{n}" for n in range(len(task.labels))])
+    with pytest.raises(InputError, match="have no O"):
+        fb.load(tmp_path / "o").predict([FILL])
     loaded = fb.load(tmp_path / "m")
     assert loaded.task() == "tag"
     assert len(loaded.predict([FILL * 40, ""])) == 2

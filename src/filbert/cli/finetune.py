@@ -8,12 +8,11 @@ from typing import Any
 import click
 
 from filbert.cli.shared import encoding_option, json_option, result, roles
-
-TASKS = ("answer", "classify", "pair", "tag")
+from filbert.core.registry import naming
 
 
 @click.command("finetune")
-@click.argument("task", type=click.Choice(TASKS))
+@click.argument("task", type=click.Choice(naming("tasks", "HEAD")))
 @click.option("--train", required=True, help="Labelled file to learn from: CSV, TSV, JSONL, Parquet; .gz .xz .zst.")
 @click.option("--dev", help="Labelled file that says after each epoch how good the model is; the best state is kept.")
 @click.option("--model", required=True, help="Folder or run whose weights and vocabulary it begins with; or builtin.")
@@ -46,7 +45,7 @@ def command(task: str, train: str, model: str, out: str, as_json: bool, **option
         told = {"out": out, "steps": state.step, "seconds": round(took, 1), "labels": len(finished.labels)}
         result({**told, "best_step": finished.best.get("step"), "held": best})
         return
-    measured = next((name for name in ("accuracy", "explained", "span_accuracy", "tag_f1") if name in best), "")
-    numbers = f" Best at step {finished.best['step']:,}: {measured} {best[measured]:.4f}." if best else ""
+    watched = finished.watched
+    numbers = f" Best at step {finished.best['step']:,}: {watched} {best[watched]:.4f}." if best else ""
     asked = {0: "answers", 1: "a number"}.get(len(finished.labels), f"{len(finished.labels)} labels")
     click.echo(f"{out}/model: {asked}, {state.step:,} steps in {took:.0f} s.{numbers}")

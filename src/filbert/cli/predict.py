@@ -51,6 +51,7 @@ def command(model: str, data: str | None, out: str | None, **options: Any) -> No
     examples = _examples(here, data, reading, (loaded.task(options["task"]), options["columns"]))
     for note in loaded.notes:
         say(f"note: {note}")
+    task = loaded.task(options["task"])
     begun, count = time.perf_counter(), 0
     kept: list[dict[str, Any]] = []
     try:
@@ -59,7 +60,7 @@ def command(model: str, data: str | None, out: str | None, **options: Any) -> No
             examples = results.rest(examples)
         shown = progress(examples, unit="texts", quiet=out is None)
         for chunk in answered(loaded, shown, options["task"]):
-            records = [record(example, said, top) for example, said in chunk]
+            records = [record(task, example, said, top) for example, said in chunk]
             count += len(records)
             if results is not None:
                 results.write(records)

@@ -22,6 +22,17 @@ def members(room: str) -> tuple[str, ...]:
     return tuple(sorted(path.stem for path in (HOUSE / room).glob("*.py") if not path.stem.startswith("_")))
 
 
+def naming(room: str, name: str) -> tuple[str, ...]:
+    """The members that give this name a value, read without importing them: HEAD, say, makes a task fine-tunable."""
+    return tuple(each for each in members(room) if name in _given(room, each))
+
+
+def _given(room: str, member: str) -> set[str]:
+    tree = ast.parse((HOUSE / room / f"{member}.py").read_text(encoding="utf-8"))
+    targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
+    return {target.id for target in targets if isinstance(target, ast.Name)}
+
+
 def member(room: str, name: str) -> ModuleType:
     """The module of that name, imported now."""
     names = members(room)

@@ -14,10 +14,11 @@ from filbert.artefact.folder import Loaded
 from filbert.core.errors import InputError, one_of
 from filbert.core.pause import collector_paused
 from filbert.core.records import Example, Floats, Prediction
+from filbert.core.registry import member
 from filbert.decode.blanks import Blank, ranked
 from filbert.decode.pooling import POOLS, text_vectors, unit_length
 from filbert.infer.engine import Engine
-from filbert.infer.predict import TASKS, Asked, read_as
+from filbert.infer.predict import Asked, read_as
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import WindowEncoding, windowed
 
@@ -100,7 +101,7 @@ class Model:
         since such folders do not say so themselves.
         """
         name, config = read_as(self._found, task)
-        kind = TASKS[name].Task
+        kind = member("tasks", name).Task
         given = _pairs(texts) if kind.num_texts == 2 else [(text,) for text in _texts(texts)]
         found = kind([Example(each) for each in given], self.labels, self.tokenizer, config)
         return found.predictions(self.engine.answers(found)) if len(found) else []

@@ -12,12 +12,10 @@ from typing import Any, Protocol
 from filbert.artefact.folder import Loaded
 from filbert.artefact.weights import inside, small_json
 from filbert.core.errors import InputError, one_of
-from filbert.core.records import Example, Prediction, Span
-from filbert.tasks import answer, classify, pair, tag
+from filbert.core.records import Example, Prediction
+from filbert.core.registry import member, naming
 
 TASK = "task.json"  # in a model folder: how texts are read and pooled before the head
-TASKS = {"classify": classify, "pair": pair, "tag": tag, "answer": answer}  # what a folder can be fine-tuned for
-HEADS = {"classify": "labels", "pair": "labels", "tag": "tokens", "answer": "span"}
 CHUNK, CHUNK_CHARS = 2_048, 2_000_000  # texts, and characters of them, that are answered together
 
 
@@ -70,47 +68,11 @@ def asked(example: Example) -> Asked:
     return example.texts[0] if len(example.texts) == 1 else (example.texts[0], example.texts[1])
 
 
-def record(example: Example, said: Prediction, top: int | None = None) -> dict[str, Any]:
-    """One result as it is written: where the text stood, the text, its label, and the probabilities."""
-    scores = {label: round(share, 6) for label, share in list(said.scores.items())[:top]}
-    found: dict[str, Any] = {"line": example.line} if example.line else {}
+def record(task: str, example: Example, said: Prediction, top: int | None = None) -> dict[str, Any]:
+    """One result as it is written: where the text stood, the texts, and what the task says of them."""
+    place = {"line": example.line} if example.line else {}
     texts = dict(zip(("text", "second"), example.texts, strict=False))
-    if said.label is None and not said.scores:  # spans
-        return {**found, **_tagged(example, said)}
-    if said.spans or said.label == "":  # an answer
-        return {**found, **_answer(example, said, top)}
-    gold = {} if example.gold is None else {"gold": example.gold}
-    if said.label is None:  # a number
-        return {**found, **texts, **scores, **gold, "coverage": said.coverage}
-    best = {"label": said.label, "score": round(said.scores[said.label], 6)}
-    return {**found, **texts, **best, **gold, "scores": scores, "coverage": said.coverage}
-
-
-def _tagged(example: Example, said: Prediction) -> dict[str, Any]:
-    text = example.texts[0]
-
-    def told(span: Span) -> dict[str, Any]:
-        return {"text": text[span.start : span.end], "label": span.label, "start": span.start, "end": span.end}
-
-    found = [{**told(span), "score": round(span.score, 6)} for span in said.spans]
-    gold = {} if example.gold is None else {"gold": [told(span) for span in example.gold]}
-    return {"text": text, "entities": found, **gold, "coverage": said.coverage}
-
-
-def _answer(example: Example, said: Prediction, top: int | None) -> dict[str, Any]:
-    question, passage = example.texts
-    rows = [
-        {"text": passage[span.start : span.end], "start": span.start, "end": span.end, "score": round(span.score, 6)}
-        for span in said.spans[: top or 5]
-    ]
-    given: dict[str, Any] = {"answer": said.label}
-    if said.label:
-        given |= {"start": rows[0]["start"], "end": rows[0]["end"], "score": rows[0]["score"]}
-    if said.scores:
-        given["no_answer"] = round(said.scores[""], 6)
-    if example.gold is not None:
-        given["gold"] = [answer.text for answer in example.gold]
-    return {"text": question, "second": passage, **given, "candidates": rows, "coverage": said.coverage}
+    return {**place, **texts, **member("tasks", task).record(example, said, top), "coverage": said.coverage}
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,35 +149,33 @@ def read_as(found: Loaded, task: str | None = None) -> tuple[str, Any]:
 
     Published folders with labels do not say whether they read texts or pairs: `task` does, or they read texts.
     """
-    if task is not None and task not in TASKS:
-        raise one_of("the task", task, TASKS)
-    parts = found.model.parts
-    if not set(parts) & set(HEADS.values()):
+    modules = {name: member("tasks", name) for name in naming("tasks", "HEAD")}
+    if task is not None and task not in modules:
+        raise one_of("the task", task, modules)
+    fitting = [name for name, module in modules.items() if module.HEAD in found.model.parts]
+    if not fitting:
         raise InputError(f"{found.folder}: has no head for a task; make one: filbert finetune classify --model …")
     path = found.folder / TASK
-    said: dict[str, Any] = {}
     if path.exists():
         said = dict(small_json(inside(found.folder, TASK)))
         name = str(said.pop("task", None))
-        if name not in TASKS:
-            raise one_of(f"{path}: task", name, TASKS)
+        if name not in modules:
+            raise one_of(f"{path}: task", name, modules)
     else:
-        name = task or next(name for name in ("answer", "tag", "classify") if HEADS[name] in parts)
-        said = {"max_length": min(found.config.max_length, 384) if name == "answer" else found.config.max_length}
-        if HEADS[name] == "labels":
-            said["pool"] = "cls" if "pooler" in parts else "mean"
+        name = task or fitting[0]
+        said = modules[name].published(found.model, found.labels)
     if task not in (None, name):
         raise InputError(f"{found.folder}: was fine-tuned for {name}, not for {task}.")
-    if HEADS[name] not in parts:
+    if name not in fitting:
         raise InputError(f"{found.folder}: has no head for {name}; make one: filbert finetune {name} --model …")
-    known = TASKS[name].Config.__dataclass_fields__
+    known = modules[name].Config.__dataclass_fields__
     if not all(field in known and type(value) in (int, str, float) for field, value in said.items()):
         raise InputError(f"{path}: has fields other than {', '.join(known)}; fetch the folder again.")
     try:
-        config: Any = TASKS[name].Config(**said)
+        config = modules[name].Config(**said)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     pooled = getattr(config, "pool", None)
-    if config.max_length > found.config.max_length or (pooled and (pooled == "cls") != ("pooler" in parts)):
+    if config.max_length > found.config.max_length or (pooled and (pooled == "cls") != ("pooler" in found.model.parts)):
         raise InputError(f"{path}: does not fit the model beside it; fetch the folder again.")
     return name, config

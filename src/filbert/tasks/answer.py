@@ -28,9 +28,11 @@ from filbert.text.windows import WindowEncoding, coverage, windowed
 if TYPE_CHECKING:
     from torch import Tensor
 
+HEAD = "span"
 UNKNOWN = -1  # the place of an answer that is not to be learnt
 ELSEWHERE = 0  # the place of one that stands in no part of the window: [CLS]
 RULES = ("auto", *metrics.RULES)
+SHOWN = 5  # candidates that are written unless more are asked for
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +62,28 @@ class Config:
 def label_names(config: Config, examples: Sequence[Example]) -> tuple[str, ...]:
     """None: the head's outputs are begin and end."""
     return ()
+
+
+def published(model: Any, labels: Sequence[str]) -> dict[str, Any]:
+    """The fields of the config for a published folder, which has none of its own."""
+    return {"max_length": min(model.config.max_length, Config.max_length)}
+
+
+def record(example: Example, said: Prediction, top: int | None) -> dict[str, Any]:
+    """A prediction as it is written: the answer with its place, other candidates, and the right ones if known."""
+    passage = example.texts[1]
+    rows = [
+        {"text": passage[span.start : span.end], "start": span.start, "end": span.end, "score": round(span.score, 6)}
+        for span in said.spans[: top or SHOWN]
+    ]
+    found: dict[str, Any] = {"answer": said.label}
+    if said.label:
+        found |= {name: rows[0][name] for name in ("start", "end", "score")}
+    if said.scores:
+        found["no_answer"] = round(said.scores[""], 6)
+    if example.gold is not None:
+        found["gold"] = [answer.text for answer in example.gold]
+    return {**found, "candidates": rows}
 
 
 class Task(classify.Task):
@@ -97,7 +121,10 @@ class Task(classify.Task):
                 if answer.start < 0:
                     kind = "not in the passage"
                     continue
-                found = decoding.target(example.texts[1], self.windows(index), answer.text, answer.start)
+                try:
+                    found = decoding.target(example.texts[1], self.windows(index), answer.text, answer.start)
+                except InputError as error:
+                    raise InputError(f"{classify.place_of(example, index)}: {error}") from None
                 kind = found.kind
                 for window, first, last in found.rows:
                     places[self.cuts.edges[index] + window] = first, last
@@ -112,6 +139,11 @@ class Task(classify.Task):
     def has_unknown(self) -> bool:
         """Whether some question has no gold answer, not even that there is none."""
         return not self.gold.all()
+
+    @property
+    def teaches(self) -> bool:
+        """Whether some window's answer, or that it has none, is known."""
+        return bool((self.places != UNKNOWN).any())
 
     def remarks(self) -> list[str]:
         """What of the data is not learnt as it stands."""

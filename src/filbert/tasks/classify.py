@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 POOLS = ("mean", "cls")
+HEAD = "labels"  # the part of a model that it trains
 NOTHING = -100  # the label of a text whose label is not known
 
 Places = npt.NDArray[np.int64]
@@ -111,6 +112,18 @@ def cuts(first: Places, second: Places | None, max_length: int, overlap: int) ->
     return Cuts(edges, columns[0], columns[1], specials)
 
 
+def published(model: Any, labels: Sequence[str]) -> dict[str, Any]:
+    """The fields of the config for a published folder, which has none of its own."""
+    return {"max_length": model.config.max_length, "pool": "cls" if "pooler" in model.parts else "mean"}
+
+
+def record(example: Example, said: Prediction, top: int | None) -> dict[str, Any]:
+    """A prediction as it is written: the likeliest label and its probability, the right one if known, and all."""
+    scores = {label: round(share, 6) for label, share in list(said.scores.items())[:top]}
+    gold = {} if example.gold is None else {"gold": example.gold}
+    return {"label": said.label, "score": round(said.scores[str(said.label)], 6), **gold, "scores": scores}
+
+
 class Task:
     """Classification of texts by the labels given; a text without a label can be scored, not learnt from."""
 
@@ -152,6 +165,11 @@ class Task:
         """Whether some text has no label."""
         return bool((self.gold == NOTHING).any())
 
+    @property
+    def teaches(self) -> bool:
+        """Whether there is anything to learn from."""
+        return bool((self.gold != NOTHING).any())
+
     def __len__(self) -> int:
         return len(self.gold)
 
@@ -181,7 +199,7 @@ class Task:
     def _windows_of(self, texts: Places) -> Places:
         """[B] the windows of these texts, in order."""
         first = self.cuts.edges[texts]
-        return _ranges(first, self.cuts.edges[texts + 1] - first)
+        return ranges(first, self.cuts.edges[texts + 1] - first)
 
     def _packed(self, texts: Places, budget: int | None) -> Batch:
         """The windows of these texts, without targets."""
@@ -349,6 +367,11 @@ def _means(hidden_TD: Tensor, batch: Batch, several: bool) -> Tensor:
     return means_BD
 
 
+def place_of(example: Example, index: int) -> str:
+    """Where an error says that it stands: in its file or, where it came from none, among the examples."""
+    return f"{example.source} line {example.line}" if example.source else f"example {index}"
+
+
 def golds(examples: Sequence[Example], labels: Sequence[str]) -> Places:
     """[N] the place of each example's label among the labels; one that is not there is named with its file and line."""
     places: dict[str | None, int] = {label: place for place, label in enumerate(labels)}
@@ -356,7 +379,7 @@ def golds(examples: Sequence[Example], labels: Sequence[str]) -> Places:
     found = np.fromiter((places.get(example.gold, NOTHING - 1) for example in examples), dtype=np.int64)
     for index in np.flatnonzero(found < NOTHING)[:1]:
         wrong = examples[int(index)]
-        where = f"{wrong.source} line {wrong.line}" if wrong.source else f"example {int(index)}"
+        where = place_of(wrong, int(index))
         shown = ", ".join(labels[:10]) + (" …" if len(labels) > 10 else "")
         raise InputError(
             f"{where}: the label {wrong.gold!r} is not one of the {len(labels)} that the model knows ({shown}); "
@@ -365,7 +388,7 @@ def golds(examples: Sequence[Example], labels: Sequence[str]) -> Places:
     return found
 
 
-def _ranges(first: Places, counts: Places) -> Places:
+def ranges(first: Places, counts: Places) -> Places:
     """first[0], first[0]+1, … counts[0] of them, then those of first[1], and so on."""
     if len(counts) == int(counts.sum()):
         return first

@@ -24,7 +24,9 @@ from filbert.core.records import Example, Prediction
 from filbert.metrics import numbers
 from filbert.tasks import classify
 
+HEAD = classify.HEAD
 ANSWERS = ("label", "number")
+published = classify.published
 VALUE = ("value",)  # the one output of a head that gives numbers
 
 
@@ -61,6 +63,14 @@ def label_names(config: Config, examples: Sequence[Example]) -> tuple[str, ...] 
     return VALUE if config.answer == "number" else None
 
 
+def record(example: Example, said: Prediction, top: int | None) -> dict[str, Any]:
+    """A prediction as it is written: as of a text, or the number."""
+    if said.label is not None:
+        return classify.record(example, said, top)
+    gold = {} if example.gold is None else {"gold": example.gold}
+    return {VALUE[0]: round(said.scores[VALUE[0]], 6), **gold}
+
+
 def number(example: Example) -> float:
     """Its gold as a number; one that is none is named with its file and line."""
     try:
@@ -68,9 +78,9 @@ def number(example: Example) -> float:
     except (TypeError, ValueError):
         value = math.nan
     if not math.isfinite(value):
-        where = f"{example.source} line {example.line}" if example.source else f"example {example.id}"
         raise InputError(
-            f"{where}: the label {str(example.gold)[:40]!r} is no number, but task.answer=number needs one."
+            f"{classify.place_of(example, example.id)}: the label {str(example.gold)[:40]!r} is no number, but "
+            f"task.answer=number needs one."
         )
     return value
 

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from filbert.core.errors import InputError, one_of
 from filbert.core.protocols import Batch, Term
-from filbert.core.records import Example, Prediction
+from filbert.core.records import Example, Prediction, Span
 from filbert.decode import tags as decoding
 from filbert.decode.labels import probabilities
 from filbert.metrics import tags as metrics
@@ -29,6 +29,7 @@ from filbert.text.tokenizer import Pieces, Tokenizer
 if TYPE_CHECKING:
     from torch import Tensor
 
+HEAD = "tokens"
 NOTHING = classify.NOTHING
 SCHEMES = ("bio", "bioes")
 
@@ -63,6 +64,23 @@ def label_names(config: Config, examples: Sequence[Example]) -> tuple[str, ...]:
     return decoding.tag_set(kinds, config.scheme)
 
 
+def published(model: Any, labels: Sequence[str]) -> dict[str, Any]:
+    """The fields of the config for a published folder: its tags tell the scheme."""
+    scheme = "bioes" if any(label.startswith(("E-", "S-")) for label in labels) else "bio"
+    return {"max_length": model.config.max_length, "scheme": scheme}
+
+
+def record(example: Example, said: Prediction, top: int | None) -> dict[str, Any]:
+    """A prediction as it is written: every span with its place, text and score."""
+    text = example.texts[0]
+
+    def told(span: Span) -> dict[str, Any]:
+        return {"text": text[span.start : span.end], "label": span.label, "start": span.start, "end": span.end}
+
+    gold = {} if example.gold is None else {"gold": [told(span) for span in example.gold]}
+    return {"entities": [{**told(span), "score": round(span.score, 6)} for span in said.spans], **gold}
+
+
 class Task(classify.Task):
     """Tagging of texts; one whose spans are unknown can be tagged, not learnt from."""
 
@@ -74,6 +92,8 @@ class Task(classify.Task):
         self, examples: Sequence[Example], labels: Sequence[str], tokenizer: Tokenizer, config: Config
     ) -> None:
         self.labels, self.tokenizer, self.config, self.parts = tuple(labels), tokenizer, config, ("tokens",)
+        if decoding.OUTSIDE not in self.labels:
+            raise InputError(f"the labels {', '.join(labels)[:80]} have no {decoding.OUTSIDE}, which a tagger needs.")
         self.legal = decoding.allowed(self.labels, config.scheme)
         self.examples = list(examples)
         self.pieces: Pieces = self._cut([example.texts for example in examples])
@@ -94,9 +114,8 @@ class Task(classify.Task):
             names = decoding.tags(lined.entities, len(tokens.ids), self.config.scheme)
             unknown = next((name for name in names if name not in places), None)
             if unknown is not None:
-                where = f"{example.source} line {example.line}" if example.source else f"example {index}"
                 kinds = sorted({name[2:] for name in self.labels if name != decoding.OUTSIDE})
-                raise one_of(f"{where}: the kind of a span", unknown[2:], kinds)
+                raise one_of(f"{classify.place_of(example, index)}: the kind of a span", unknown[2:], kinds)
             found[begin : begin + len(names)] = [places[name] for name in names]
         return found
 
@@ -123,7 +142,7 @@ class Task(classify.Task):
         made, which = self._packed(orders[1], budget), self._windows_of(orders[1])
         first = self.cuts.first[which]
         counts = first[:, 3] - first[:, 2]
-        sources = classify._ranges(first[:, 2], counts)
+        sources = classify.ranges(first[:, 2], counts)
         rows = sources + np.repeat(made.starts + 1 - first[:, 0], counts)
         labels = np.full(len(made.packed.ids), NOTHING, dtype=np.int64)
         labels[rows] = self.gold[sources]
