@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -54,3 +57,69 @@ def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
             if weight.ndim > 1:
                 weight.normal_(std=0.3)
     return save(tmp_path_factory.mktemp("tiny") / "model", model, tokenizer)
+
+
+class Ran(NamedTuple):
+    """What one command printed, and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def filbert(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Ran]:
+    """The command line, in this process: words in, what came of them out."""
+    from filbert.cli.main import main
+
+    def run(*words: str | Path) -> Ran:
+        monkeypatch.setattr(sys, "argv", ["filbert", *map(str, words)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        out, err = capsys.readouterr()
+        assert "Traceback" not in err
+        return Ran(int(ended.value.code or 0), out, err)
+
+    return run
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    """So small a model loses by a second one."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture
+def tokenizer(tiny_folder: Path) -> Any:
+    """That of the tiny folder."""
+    from filbert.text.tokenizer import Tokenizer
+
+    return Tokenizer.load(tiny_folder)
+
+
+@pytest.fixture
+def cut_short(tiny_folder: Path, tmp_path: Path) -> Callable[..., tuple[bytes, bytes]]:
+    """A fine-tuning run in one go, and one that is interrupted at step 5 and resumed: the weights of both."""
+    from filbert import run
+    from filbert.train import loop
+
+    class Stops(loop.Deaf):
+        def step(self, entry: Any) -> None:
+            if entry["step"] == 5:
+                raise KeyboardInterrupt
+
+    def both(task: str, examples: list[Any], settings: list[str]) -> tuple[bytes, bytes]:
+        more: dict[str, Any] = {"settings": ["machine.threads=1", *settings], "epochs": 2}
+        run.finetune(task, examples, tiny_folder, tmp_path / "whole", told=loop.Deaf(), **more)
+        with pytest.raises(KeyboardInterrupt):
+            run.finetune(task, examples, tiny_folder, tmp_path / "cut", told=Stops(), **more)
+        run.finetune(task, examples, tiny_folder, tmp_path / "cut", told=loop.Deaf(), resume=True, **more)
+        one, two = (tmp_path / name / "model" / "model.safetensors" for name in ("whole", "cut"))
+        return one.read_bytes(), two.read_bytes()
+
+    return both

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ import torch
 import filbert as fb
 from filbert import run
 from filbert.artefact import folder as folders
-from filbert.cli.main import main
 from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.data.markup import Answer
@@ -29,14 +28,7 @@ NAMES = ("今天", "天气", "公园", "高铁", "旅行", "比赛", "医生", "
 FILL = "我们坐火车去公园，今天天气很好。"
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
-@pytest.fixture
-def tokenizer(tiny_folder: Path) -> Tokenizer:
-    return Tokenizer.load(tiny_folder)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def made(count: int = 8, before: int = 1, none_every: int = 0) -> list[Example]:
@@ -196,15 +188,7 @@ def test_a_published_folder_is_read_as_transformers_reads_it(tokenizer: Tokenize
     assert all(p.label and p.label in e.texts[1] for p, e in zip(said, examples, strict=True))
 
 
-def test_the_commands(
-    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def ran(*words: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["filbert", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return int(ended.value.code or 0), *capsys.readouterr()
-
+def test_the_commands(tiny_folder: Path, tmp_path: Path, filbert: Callable[..., tuple[int, str, str]]) -> None:
     paragraphs = [
         {"context": e.texts[1], "qas": [{"id": str(e.id), "question": e.texts[0], "is_impossible": not e.gold,
          "answers": [{"text": a.text, "answer_start": a.start} for a in e.gold]}]}
@@ -215,45 +199,34 @@ def test_the_commands(
     out = tmp_path / "run"
     settings = ["--set", "machine.threads=1", "--set", "task.max_length=64", "--set", "task.overlap=16"]
     files = ["--train", data, "--dev", data, "--model", tiny_folder, "--out", out]
-    code, told, err = ran("finetune", "answer", *files, *settings, "--epochs", "2")
+    code, told, err = filbert("finetune", "answer", *files, *settings, "--epochs", "2")
     assert code == 0, err
     assert "answers" in told
     about = json.loads((out / "model" / "task.json").read_text())
     assert about["task"] == "answer"
     assert "threshold" in about
-    code, told, err = ran("evaluate", out, "--data", data, "--json")
+    code, told, err = filbert("evaluate", out, "--data", data, "--json")
     assert code == 0, err
     measured = json.loads(told)
     assert (measured["num_examples"], measured["num_unanswerable"]) == (12, 3)
-    code, told, err = ran("evaluate", out, "--data", data)
+    code, told, err = filbert("evaluate", out, "--data", data)
     assert "12 questions, 3 without an answer" in told
-    code, said, err = ran("predict", out, "--data", data, "--json", "--top", "2")
+    code, said, err = filbert("predict", out, "--data", data, "--json", "--top", "2")
     assert code == 0, err
     found = json.loads(said)["predictions"]
     assert len(found) == 12
     for row in found:
         assert len(row["candidates"]) <= 2
         assert row["answer"] == "" or row["answer"] == row["second"][row["start"] : row["end"]]
-    code, said, _ = ran("predict", out, "--pair", "第一个是什么？", FILL * 80 + "第一个是《今天》。")
+    code, said, _ = filbert("predict", out, "--pair", "第一个是什么？", FILL * 80 + "第一个是《今天》。")
     assert code == 0
     assert json.loads(said)["coverage"] == 1.0
-    code, _, err = ran("predict", out, "--text", "alone")
+    code, _, err = filbert("predict", out, "--text", "alone")
     assert code == 2
 
 
-def test_killed_and_resumed_it_has_the_same_weights(tiny_folder: Path, tmp_path: Path) -> None:
-    words = ["machine.threads=1", "train.batch_tokens=256", "train.checkpoint_every=2", "task.max_length=64",
-             "task.overlap=16", "task.mask_prob=0.1", "model.dropout=0.1"]  # fmt: skip
-
-    class Stops(loop.Deaf):
-        def step(self, entry: Any) -> None:
-            if entry["step"] == 5:
-                raise KeyboardInterrupt
-
-    more: dict[str, Any] = {"settings": words, "epochs": 2}
-    run.finetune("answer", made(16, 3), tiny_folder, tmp_path / "whole", told=loop.Deaf(), **more)
-    with pytest.raises(KeyboardInterrupt):
-        run.finetune("answer", made(16, 3), tiny_folder, tmp_path / "cut", told=Stops(), **more)
-    run.finetune("answer", made(16, 3), tiny_folder, tmp_path / "cut", told=loop.Deaf(), resume=True, **more)
-    one, two = (tmp_path / name / "model" / "model.safetensors" for name in ("whole", "cut"))
-    assert one.read_bytes() == two.read_bytes()
+def test_killed_and_resumed_it_has_the_same_weights(cut_short: Callable[..., tuple[bytes, bytes]]) -> None:
+    settings = ["train.batch_tokens=256", "train.checkpoint_every=2", "task.max_length=64", "task.overlap=16",
+                "task.mask_prob=0.1", "model.dropout=0.1"]  # fmt: skip
+    whole, cut = cut_short("answer", made(16, 3), settings)
+    assert whole == cut

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ import torch
 
 from filbert import run
 from filbert.artefact import folder as folders
-from filbert.cli.main import main
 from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.data.packing import collate
@@ -43,14 +41,7 @@ def made(count: int = 8, long: bool = False) -> list[Example]:
     return found
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
-@pytest.fixture
-def tokenizer(tiny_folder: Path) -> Tokenizer:
-    return Tokenizer.load(tiny_folder)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def model_for(task: classify.Task, tokenizer: Tokenizer, dropout: float = 0.0) -> bert.Bert:
@@ -408,29 +399,19 @@ def test_data_that_cannot_be_learnt_from_is_refused(tiny_folder: Path, tmp_path:
 # Commands -------------------------------------------------------------------------------------------------------------
 
 
-def test_the_commands(
-    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def ran(*words: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["filbert", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return int(ended.value.code or 0), out, err
-
+def test_the_commands(tiny_folder: Path, tmp_path: Path, filbert: Callable[..., tuple[int, str, str]]) -> None:
     train, dev = file_of(tmp_path / "train.tsv", made(24)), file_of(tmp_path / "dev.tsv", made(9))
     bad = file_of(tmp_path / "bad.tsv", [*made(4), Example(("x",), "see"), *made(4)])
     start = ("finetune", "classify", "--train", train, "--model", tiny_folder, "--out", tmp_path / "run")
     settings = ("--set", "train.learning_rate=5e-3", "--set", THREADS, "--set", "train.batch_tokens=128")
-    code, out, err = ran(*start, "--dev", bad)
+    code, out, err = filbert(*start, "--dev", bad)
     assert (code, out) == (2, "")
     assert "bad.tsv line 5: the label 'see'" in err
-    code, out, _ = ran(*start, "--dev", dev, "--epochs", "6", *settings, "--json")
+    code, out, _ = filbert(*start, "--dev", dev, "--epochs", "6", *settings, "--json")
     told = json.loads(out)
     assert code == 0
     assert told["labels"] == 3
-    code, out, _ = ran("evaluate", tmp_path / "run", "--data", dev, "--json")
+    code, out, _ = filbert("evaluate", tmp_path / "run", "--data", dev, "--json")
     found = json.loads(out)
     assert code == 0
     assert found["accuracy"] == pytest.approx(told["held"]["accuracy"])
@@ -438,7 +419,7 @@ def test_the_commands(
         assert isinstance(found[name], float)
     assert set(found["intervals"]) == {"accuracy", "f1"}
     assert found["intervals"]["accuracy"][0] <= found["accuracy"] <= found["intervals"]["accuracy"][1]
-    code, out, _ = ran("evaluate", tmp_path / "run" / "model", "--data", dev)
+    code, out, _ = filbert("evaluate", tmp_path / "run" / "model", "--data", dev)
     assert out.startswith("accuracy")
     for words, message in (
         (("evaluate", tiny_folder, "--data", dev), "has no head for a task"),
@@ -446,7 +427,7 @@ def test_the_commands(
         (("evaluate", tmp_path / "nowhere", "--data", dev), "no such folder"),
         ((*start, "--dev", dev), "go on with --resume"),
     ):
-        code, out, err = ran(*words)
+        code, out, err = filbert(*words)
         assert (code, out) == (2, ""), err
         assert message in err
 

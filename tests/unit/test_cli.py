@@ -13,28 +13,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from filbert.cli.main import main
-
-
-class Ran:
-    """What one command printed, and how it ended."""
-
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-
-
-@pytest.fixture
-def filbert(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> object:
-    def run(*words: str | Path) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["filbert", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return Ran(int(ended.value.code or 0), out, err)
-
-    return run
-
 
 def test_help_is_quick_and_imports_no_torch() -> None:
     code = (

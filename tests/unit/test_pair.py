@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,6 @@ import torch
 import filbert as fb
 from filbert import run
 from filbert.artefact import folder as folders
-from filbert.cli.main import main
 from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.metrics import numbers
@@ -29,14 +28,7 @@ LABELS = ("other", "same")
 WORDS = ["the", "train", "leaves", "a", "ship", "on", "water", "clouds", "and", "wind", "今", "天", "气", "很", "好"]
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
-@pytest.fixture
-def tokenizer(tiny_folder: Path) -> Tokenizer:
-    return Tokenizer.load(tiny_folder)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def made(count: int = 8, longest: int = 10) -> list[Example]:
@@ -130,44 +122,36 @@ def test_a_pair_is_read_as_transformers_reads_it(tokenizer: Tokenizer, tmp_path:
     assert [p.label for p in said] == [LABELS[place] for place in wanted.argmax(-1).tolist()]
 
 
-def test_the_commands(
-    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def ran(*words: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["filbert", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return int(ended.value.code or 0), *capsys.readouterr()
-
+def test_the_commands(tiny_folder: Path, tmp_path: Path, filbert: Callable[..., tuple[int, str, str]]) -> None:
     rows = [{"sentence1": e.texts[0], "sentence2": e.texts[1], "label": e.gold} for e in made(24)]
     data = tmp_path / "pairs.jsonl"
     data.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
     out = tmp_path / "run"
     settings = ["--set", "machine.threads=1", "--set", "train.batch_tokens=256", "--epochs", "2"]
-    code, _, err = ran(
+    code, _, err = filbert(
         "finetune", "pair", "--train", data, "--dev", data, "--model", tiny_folder, "--out", out, *settings
     )
     assert code == 0, err
     assert "pairs of texts" in (out / "model" / "README.md").read_text()
     assert json.loads((out / "model" / "task.json").read_text())["task"] == "pair"
-    code, told, _ = ran("evaluate", out, "--data", data, "--json")
+    code, told, _ = filbert("evaluate", out, "--data", data, "--json")
     assert code == 0
     assert json.loads(told)["num_examples"] == 24
-    code, said, _ = ran("predict", out, "--data", data, "--json")
+    code, said, _ = filbert("predict", out, "--data", data, "--json")
     found: list[dict[str, Any]] = json.loads(said)["predictions"]
     assert [(f["text"], f["second"], f["gold"]) for f in found] == [tuple(row.values()) for row in rows]
     right = np.mean([f["label"] == f["gold"] for f in found])
     assert right == pytest.approx(json.loads(told)["accuracy"])
-    code, said, _ = ran("predict", out, "--pair", "a ship", "the ship")
+    code, said, _ = filbert("predict", out, "--pair", "a ship", "the ship")
     assert code == 0
     assert json.loads(said)["second"] == "the ship"
-    code, _, err = ran("predict", out, "--text", "alone")
+    code, _, err = filbert("predict", out, "--text", "alone")
     assert code == 2
     assert "this model reads pairs" in err
-    code, _, err = ran("predict", out, "--pair", "a", "b", "--task", "classify")
+    code, _, err = filbert("predict", out, "--pair", "a", "b", "--task", "classify")
     assert code == 2
     assert "was fine-tuned for pair, not for classify" in err
-    code, _, err = ran("evaluate", out, "--data", data, "--task", "chat")
+    code, _, err = filbert("evaluate", out, "--data", data, "--task", "chat")
     assert code == 2
     assert "answer, classify, pair, tag" in err
 

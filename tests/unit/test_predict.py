@@ -7,16 +7,16 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import filbert as fb
 from filbert import run
-from filbert.cli.main import main
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction
 from filbert.infer import predict
@@ -25,9 +25,7 @@ from filbert.infer.predict import Asked, Results, answered
 ROWS = [("the train leaves the station", "rail"), ("a ship on the water", "sea"), ("clouds and the wind", "sky")]
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
@@ -46,25 +44,14 @@ def texts(count: int) -> list[str]:
     return [" ".join(random.choice(words, random.integers(0, 40))) for _ in range(count)]
 
 
-class Ran:
-    """What a command did."""
-
-    def __init__(self, code: int, out: str, err: str) -> None:
-        self.code, self.out, self.err = code, out, err
-        self.lines = [json.loads(line) for line in out.splitlines()] if out.startswith("{") else []
-
-
 @pytest.fixture
-def ran(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> object:
-    def run(*words: str | Path) -> Ran:
-        monkeypatch.setattr(sys, "argv", ["filbert", "predict", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out, err = capsys.readouterr()
-        assert "Traceback" not in err
-        return Ran(int(ended.value.code or 0), out, err)
+def ran(filbert: Callable[..., Any]) -> Callable[..., Any]:
+    """`filbert predict` with these words."""
+    return partial(filbert, "predict")
 
-    return run
+
+def lines_of(printed: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in printed.splitlines()]
 
 
 def test_predictions_are_the_scores_of_evaluation_in_order(folder: Path, tmp_path: Path) -> None:
@@ -89,21 +76,25 @@ def test_a_model_without_labels_says_so(tiny_folder: Path) -> None:
         fb.load(tiny_folder).predict(["x"])
 
 
-def test_the_command_on_texts_tables_and_lines(folder: Path, tmp_path: Path, ran: object) -> None:
-    given = ran(folder, "--text", "a ship", "--text", "")  # type: ignore[operator]
+def test_the_command_on_texts_tables_and_lines(folder: Path, tmp_path: Path, ran: Callable[..., Any]) -> None:
+    given = ran(folder, "--text", "a ship", "--text", "")
     assert given.code == 0
-    assert [line["text"] for line in given.lines] == ["a ship", ""]
+    assert [line["text"] for line in lines_of(given.out)] == ["a ship", ""]
     (tmp_path / "t.txt").write_text("a ship\n\n今天天气很好\n", encoding="utf-8")
-    plain = ran(folder, "--data", tmp_path / "t.txt", "--top", "1")  # type: ignore[operator]
-    assert [(line["line"], line["text"]) for line in plain.lines] == [(1, "a ship"), (2, ""), (3, "今天天气很好")]
-    assert [len(line["scores"]) for line in plain.lines] == [1, 1, 1]
+    plain = ran(folder, "--data", tmp_path / "t.txt", "--top", "1")
+    assert [(line["line"], line["text"]) for line in lines_of(plain.out)] == [
+        (1, "a ship"),
+        (2, ""),
+        (3, "今天天气很好"),
+    ]
+    assert [len(line["scores"]) for line in lines_of(plain.out)] == [1, 1, 1]
     (tmp_path / "t.csv").write_text("id,text,label\n7,a ship,unheard of\n", encoding="utf-8")
-    table = ran(folder, "--data", tmp_path / "t.csv", "--json")  # type: ignore[operator]
+    table = ran(folder, "--data", tmp_path / "t.csv", "--json")
     found = json.loads(table.out)
     assert found["texts"] == 1
     assert found["predictions"][0]["gold"] == "unheard of"
     (tmp_path / "empty.txt").write_text("")
-    nothing = ran(folder, "--data", tmp_path / "empty.txt", "--out", tmp_path / "none.jsonl")  # type: ignore[operator]
+    nothing = ran(folder, "--data", tmp_path / "empty.txt", "--out", tmp_path / "none.jsonl")
     assert nothing.code == 2
     assert "is empty" in nothing.err
     assert not (tmp_path / "none.jsonl").exists()
@@ -119,8 +110,8 @@ def test_the_command_on_texts_tables_and_lines(folder: Path, tmp_path: Path, ran
         (["--data", "missing.txt"], "missing.txt"),
     ],
 )
-def test_wrong_usage_is_named(folder: Path, ran: object, words: list[str], message: str) -> None:
-    ended = ran(folder, *words)  # type: ignore[operator]
+def test_wrong_usage_is_named(folder: Path, ran: Callable[..., Any], words: list[str], message: str) -> None:
+    ended = ran(folder, *words)
     assert ended.code == 2
     assert message in ended.err
 
@@ -176,12 +167,12 @@ def test_only_a_chunk_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_interrupted_file_is_gone_on_with(
-    folder: Path, tmp_path: Path, ran: object, monkeypatch: pytest.MonkeyPatch
+    folder: Path, tmp_path: Path, ran: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(predict, "CHUNK", 7)
     (tmp_path / "t.txt").write_text("\n".join(f"ship {n}" for n in range(50)) + "\n")
     words = (folder, "--data", tmp_path / "t.txt", "--out")
-    assert ran(*words, tmp_path / "whole.jsonl").code == 0  # type: ignore[operator]
+    assert ran(*words, tmp_path / "whole.jsonl").code == 0
     real, seen = fb.Model.predict, [0]
 
     def breaks(self: fb.Model, texts: Sequence[Asked], *, task: str | None = None) -> list[Prediction]:
@@ -191,24 +182,24 @@ def test_an_interrupted_file_is_gone_on_with(
         return real(self, texts)
 
     monkeypatch.setattr(fb.Model, "predict", breaks)
-    stopped = ran(*words, tmp_path / "cut.jsonl")  # type: ignore[operator]
+    stopped = ran(*words, tmp_path / "cut.jsonl")
     assert stopped.code == 130
     assert "holds 21 results" in stopped.err
-    again = ran(*words, tmp_path / "cut.jsonl")  # type: ignore[operator]
+    again = ran(*words, tmp_path / "cut.jsonl")
     assert again.code == 2
     assert "--resume" in again.err
     with (tmp_path / "cut.jsonl").open("a") as file:
         file.write('{"line": 22, "te')  # as a crash leaves it
-    resumed = ran(*words, tmp_path / "cut.jsonl", "--resume")  # type: ignore[operator]
+    resumed = ran(*words, tmp_path / "cut.jsonl", "--resume")
     assert resumed.code == 0
     assert "was not finished" in resumed.err
     assert (tmp_path / "cut.jsonl").read_text() == (tmp_path / "whole.jsonl").read_text()
     (tmp_path / "t.txt").write_text("other\n" * 60)
-    other = ran(*words, tmp_path / "cut.jsonl", "--resume")  # type: ignore[operator]
+    other = ran(*words, tmp_path / "cut.jsonl", "--resume")
     assert other.code == 2
     assert "not of this data" in other.err
     (tmp_path / "t.txt").write_text("ship 0\n")
-    assert "not of this data" in ran(*words, tmp_path / "cut.jsonl", "--resume").err  # type: ignore[operator]
+    assert "not of this data" in ran(*words, tmp_path / "cut.jsonl", "--resume").err
     assert (tmp_path / "cut.jsonl").read_text() == (tmp_path / "whole.jsonl").read_text()
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
 from filbert.artefact import folder as folders
-from filbert.cli.main import main
 from filbert.models import bert
 from filbert.text.tokenizer import Tokenizer
 
@@ -30,23 +29,21 @@ def start(tiny_folder: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
-    def run(start: Path, *words: str) -> int:
+def further(tmp_path: Path, filbert: Callable[..., Any]) -> Callable[..., Any]:
+    """`filbert pretrain --model` on a few lines."""
+
+    def run(start: Path, *words: str) -> Any:
         (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
-        command = ["pretrain", tmp_path / "text.txt", "--model", start, "--out", tmp_path / "run", *QUICK, *words]
-        monkeypatch.setattr(sys, "argv", ["filbert", *map(str, command)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return int(ended.value.code or 0)
+        return filbert("pretrain", tmp_path / "text.txt", "--model", start, "--out", tmp_path / "run", *QUICK, *words)
 
     return run
 
 
 def test_a_new_question_gets_a_new_head_and_the_rest_is_kept(
-    start: Path, tmp_path: Path, ran: Callable[..., int]
+    start: Path, tmp_path: Path, further: Callable[..., Any]
 ) -> None:
     words = ["--objective", "mlm+nsp", "--set", "model.dropout=0", "--set", "train.learning_rate=1e-12"]
-    assert ran(start, *words) == 0
+    assert further(start, *words).code == 0
     before, after = (folders.load(path) for path in (start, tmp_path / "run"))
     assert set(after.model.parts) == {"pooler", "mlm", "nsp"}
     assert after.config.dropout == 0
@@ -55,19 +52,20 @@ def test_a_new_question_gets_a_new_head_and_the_rest_is_kept(
         torch.testing.assert_close(kept[name], value, atol=1e-6, rtol=0, msg=name)
 
 
-def test_the_shape_is_fixed(start: Path, ran: Callable[..., int], capsys: pytest.CaptureFixture[str]) -> None:
-    assert ran(start, "--set", "model.layers=2") == 2
-    assert "only model.dropout can be given" in capsys.readouterr().err
+def test_the_shape_is_fixed(start: Path, further: Callable[..., Any]) -> None:
+    refused = further(start, "--set", "model.layers=2")
+    assert refused.code == 2
+    assert "only model.dropout can be given" in refused.err
 
 
 def test_a_fine_tuned_model_loses_the_head_of_its_task(
-    tiny_folder: Path, tmp_path: Path, ran: Callable[..., int]
+    tiny_folder: Path, tmp_path: Path, further: Callable[..., Any]
 ) -> None:
     tokenizer = Tokenizer.load(tiny_folder)
     config = bert.Config(vocab_size=tokenizer.vocab_size, width=32, layers=1, heads=2, inner=64, max_length=64)
     model = bert.Bert(config, ("labels", "pooler"), 3)
     folder = folders.save(tmp_path / "start", model, tokenizer, labels=("a", "b", "c"))
-    assert ran(folder, "--objective", "mlm") == 0
+    assert further(folder, "--objective", "mlm").code == 0
     after = folders.load(tmp_path / "run")
     assert "labels" not in after.model.parts
     assert "mlm" in after.model.parts

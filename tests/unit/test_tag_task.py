@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,7 @@ import pytest
 import torch
 
 import filbert as fb
-from filbert import run
 from filbert.artefact import folder as folders
-from filbert.cli.main import main
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Span
 from filbert.models import bert
@@ -29,14 +27,7 @@ FILL = "我们坐火车去公园，今天天气很好。"
 NAMES = {"PER": ("医生", "我们"), "LOC": ("公园", "火车站")}
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
-@pytest.fixture
-def tokenizer(tiny_folder: Path) -> Tokenizer:
-    return Tokenizer.load(tiny_folder)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def made(count: int = 8, before: int = 0) -> list[Example]:
@@ -190,15 +181,7 @@ def test_a_published_folder_is_read_as_transformers_reads_it(tokenizer: Tokenize
     assert len(loaded.predict([FILL * 40, ""])) == 2
 
 
-def test_the_commands(
-    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def ran(*words: str | Path) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["filbert", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return int(ended.value.code or 0), *capsys.readouterr()
-
+def test_the_commands(tiny_folder: Path, tmp_path: Path, filbert: Callable[..., tuple[int, str, str]]) -> None:
     conll = tmp_path / "train.txt"
     lines = []
     for example in made(16):
@@ -209,17 +192,17 @@ def test_the_commands(
     conll.write_text("\n".join(lines) + "\n", encoding="utf-8")
     out = tmp_path / "run"
     settings = ["--set", "machine.threads=1", "--set", "train.batch_tokens=256", "--set", "train.learning_rate=3e-3"]
-    code, told, err = ran("finetune", "tag", "--train", conll, "--dev", conll, "--model", tiny_folder, "--out", out,
+    code, told, err = filbert("finetune", "tag", "--train", conll, "--dev", conll, "--model", tiny_folder, "--out", out,
                           *settings, "--epochs", "12")  # fmt: skip
     assert code == 0, err
     assert "tag_f1" in told
-    code, told, err = ran("evaluate", out, "--data", conll, "--json")
+    code, told, err = filbert("evaluate", out, "--data", conll, "--json")
     assert code == 0, err
     measured = json.loads(told)
     assert measured["num_entities"] == 32
-    code, told, _ = ran("evaluate", out, "--data", conll)
+    code, told, _ = filbert("evaluate", out, "--data", conll)
     assert "32 spans in 16 texts" in told
-    code, said, err = ran("predict", out, "--text", "今天《医生》很好", "--text", "")
+    code, said, err = filbert("predict", out, "--text", "今天《医生》很好", "--text", "")
     assert code == 0, err
     rows = [json.loads(line) for line in said.splitlines()]
     assert [row["text"] for row in rows] == ["今天《医生》很好", ""]
@@ -230,19 +213,8 @@ def test_the_commands(
         assert [(e["text"], e["label"]) for e in rows[0]["entities"]] == [("医生", "PER")]
 
 
-def test_killed_and_resumed_it_has_the_same_weights(tiny_folder: Path, tmp_path: Path) -> None:
-    words = ["machine.threads=1", "train.batch_tokens=128", "train.checkpoint_every=2", "task.mask_prob=0.1",
-             "task.max_length=32", "task.overlap=8", "model.dropout=0.1"]  # fmt: skip
-
-    class Stops(loop.Deaf):
-        def step(self, entry: Any) -> None:
-            if entry["step"] == 5:
-                raise KeyboardInterrupt
-
-    more: dict[str, Any] = {"settings": words, "epochs": 2}
-    run.finetune("tag", made(16, 1), tiny_folder, tmp_path / "whole", told=loop.Deaf(), **more)
-    with pytest.raises(KeyboardInterrupt):
-        run.finetune("tag", made(16, 1), tiny_folder, tmp_path / "cut", told=Stops(), **more)
-    run.finetune("tag", made(16, 1), tiny_folder, tmp_path / "cut", told=loop.Deaf(), resume=True, **more)
-    one, two = (tmp_path / name / "model" / "model.safetensors" for name in ("whole", "cut"))
-    assert one.read_bytes() == two.read_bytes()
+def test_killed_and_resumed_it_has_the_same_weights(cut_short: Callable[..., tuple[bytes, bytes]]) -> None:
+    settings = ["train.batch_tokens=128", "train.checkpoint_every=2", "task.max_length=32", "task.overlap=8",
+                "task.mask_prob=0.1", "model.dropout=0.1"]  # fmt: skip
+    whole, cut = cut_short("tag", made(16, 1), settings)
+    assert whole == cut
