@@ -1,4 +1,4 @@
-"""filbert predict: a fine-tuned model folder and texts in, the label of each and its probability out."""
+"""filbert predict: a fine-tuned model folder and texts in, what it says of each out, in order."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ def command(model: str, data: str | None, out: str | None, **options: Any) -> No
     results = Results(out, options["resume"]) if out else None
     device = None if options["device"] == "auto" else options["device"]
     loaded = load(model, device=device)
-    examples = _examples(here, data, reading, (loaded.task(options["task"]), options["columns"]))
+    task = loaded.task(options["task"])
+    examples = _examples(here, data, reading, (task, options["columns"]))
     for note in loaded.notes:
         say(f"note: {note}")
-    task = loaded.task(options["task"])
     begun, count = time.perf_counter(), 0
     kept: list[dict[str, Any]] = []
     try:
@@ -59,7 +59,7 @@ def command(model: str, data: str | None, out: str | None, **options: Any) -> No
             _tell_resumed(results)
             examples = results.rest(examples)
         shown = progress(examples, unit="texts", quiet=out is None)
-        for chunk in answered(loaded, shown, options["task"]):
+        for chunk in answered(loaded, shown, task):
             records = [record(task, example, said, top) for example, said in chunk]
             count += len(records)
             if results is not None:

@@ -98,9 +98,11 @@ def gelu_of(up: nn.Linear, x_TD: Tensor) -> Tensor:
 class FeedForward(nn.Module):
     """D -> inner, GELU, inner -> D: BERT's (Devlin et al. 2019, footnote 4: inner is 4D)."""
 
+    times = 1  # what `up` gives, in units of inner
+
     def __init__(self, width: int, inner: int, bias: bool) -> None:
         super().__init__()
-        self.up = nn.Linear(width, inner, bias=bias)
+        self.up = nn.Linear(width, self.times * inner, bias=bias)
         self.down = nn.Linear(inner, width, bias=bias)
 
     def forward(self, x_TD: Tensor) -> Tensor:
@@ -131,9 +133,7 @@ class TanhFeedForward(FeedForward):
 class GatedFeedForward(FeedForward):
     """D -> 2·inner, one half through GELU times the other, inner -> D (GEGLU, Shazeer 2020)."""
 
-    def __init__(self, width: int, inner: int, bias: bool) -> None:
-        super().__init__(width, inner, bias)
-        self.up = nn.Linear(width, 2 * inner, bias=bias)
+    times = 2
 
     def inside(self, x_TD: Tensor) -> Tensor:
         """[T, inner]."""
