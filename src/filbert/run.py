@@ -349,7 +349,7 @@ def finetune(
     out, started = Path(out), load(model)
     tokenizer = Tokenizer.load(started.folder)
     learnt = _read(task, train, more)
-    _check_labelled(train, learnt)
+    _check_labelled(train, learnt, getattr(member("tasks", task), "NEEDS_GOLD", True))
     recipe, items = _fine_recipe(task, (train, learnt, tokenizer), started, settings, more)
     held = type(items)(_read(task, dev, more), items.labels, tokenizer, recipe.task) if dev is not None else None
     if held is not None and held.has_unknown:
@@ -422,17 +422,15 @@ class _Fine:
         task, recipe = self.recipe.task, self.recipe
         if self.held is not None and hasattr(self.held, "calibrated"):
             task = self.held.calibrated(scored(self.model, self.held, 16_384))
-        kept = ("pool", "max_length", "overlap", "answer", "center", "scale", "longest", "rule", "threshold", "scheme")
-        said = {name: getattr(task, name, None) for name in kept}
+        module = member("tasks", recipe.task_name)
+        said = {name: getattr(task, name) for name in module.KEPT}
         about = {"task": recipe.task_name, **{name: value for name, value in said.items() if value is not None}}
         came = f"`{Path(recipe.start).resolve().name}`" if recipe.start else "random weights"
         came = "the built-in model" if builtin.is_there() and Path(recipe.start) == builtin.folder() else came
-        kind = {"answer": "A model that answers questions", "tag": "A tagger"}.get(recipe.task_name)
-        kind = kind or f"A classifier of {len(self.task.labels)} labels"
         read = "pairs of texts" if self.task.num_texts == 2 else "texts"
         card = (
-            f"{kind}, fine-tuned by filbert from {came} on {len(self.task):,} {read} for {outcome.state.step:,} steps "
-            f"(seed {recipe.train.seed})."
+            f"{module.called(self.task.labels)}, fine-tuned by filbert from {came} on {len(self.task):,} {read} for "
+            f"{outcome.state.step:,} steps (seed {recipe.train.seed})."
         )
         if best:
             card += f" On {len(self.held):,} others: {self.task.watched} {best[self.task.watched]:.4f}."
@@ -452,9 +450,7 @@ class _Fine:
             "task": _digest([recipe.task_name, dataclasses.asdict(recipe.task)]),
             "train": _digest(train),
             "vocabulary": _digest(list(self.tokenizer.vocabulary)),
-            "data": _digest(
-                list(task.labels), task.ids.data, task.gold.data, task.cuts.first.data, task.cuts.second.data
-            ),
+            "data": _digest(list(task.labels), *(np.ascontiguousarray(part).data for part in task.arrays())),
         }
 
     def _journal(self, resumed: int, quiet: bool) -> journal.Journal | loop.Deaf:
@@ -477,10 +473,10 @@ def _read(task: str, source: Source, more: Mapping[str, Any]) -> list[Example]:
     return list(examples(source, task, more.get("columns"), more.get("encoding") or "utf-8"))
 
 
-def _check_labelled(source: Source, data: Sequence[Example]) -> None:
+def _check_labelled(source: Source, data: Sequence[Example], needs_gold: bool) -> None:
     if not data:
         raise InputError(f"{_called(source)}: has no examples, so there is nothing to learn.")
-    if any(example.gold is None for example in data):
+    if needs_gold and any(example.gold is None for example in data):
         raise InputError(f"{_called(source)}: has no labels; give a file with a text and a label in each row.")
 
 

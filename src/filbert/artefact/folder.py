@@ -187,7 +187,7 @@ def save(
 
     `fields` are further fields of config.json (a loaded folder's own, problem_type); `files` are further small files.
     """
-    head = {part: model.heads[part].out_features for part in ("labels", "tokens") if part in model.heads}
+    head = {part: model.heads[part].out_features for part in foreign.NAMED if part in model.heads}
     if any(size != len(labels) for size in head.values()):
         raise InputError(f"{folder}: the model's head has {head} outputs, but {len(labels)} labels were given.")
     state = model.state_dict()

@@ -34,13 +34,16 @@ EVIDENCE: dict[str, dict[str, str | tuple[str, ...]]] = {  # a tensor whose name
     "bert": {
         "pooler": "pooler.", "mlm": "cls.predictions.", "nsp": "cls.seq_relationship.", "span": "qa_outputs.",
         "labels": "filbert.heads.labels.",
+        **{part: f"filbert.heads.{part}." for part in bert.OWN_PARTS},
     },
     "modernbert": {
         "mlm": ("head.", "decoder."), "pooler": "filbert.pooler.", "nsp": "filbert.nsp.",
         "labels": "filbert.heads.labels.", "tokens": "filbert.heads.tokens.", "span": "filbert.heads.span.",
         "choice": "filbert.heads.choice.",
+        **{part: f"filbert.heads.{part}." for part in bert.OWN_PARTS},
     },
 }  # fmt: skip
+NAMED = ("labels", "tokens", "relation")  # heads with an output for each label
 TABLE_LIMIT = 8 * 2**20  # bytes of a computed position table that no file has to justify
 
 
@@ -79,7 +82,7 @@ def read(folder: Path) -> Source:
     _check_size(about, expected, found)
     tensors = _fitted(about, parts, expected, found)
     labels = about.labels
-    if {"labels", "tokens"} & set(parts) and not labels:
+    if {*NAMED} & set(parts) and not labels:
         labels = [f"LABEL_{i}" for i in range(num_labels)]
     return Source(
         folder=folder, described=about, parts=parts, labels=labels, num_labels=num_labels, tensors=tensors,
@@ -134,7 +137,7 @@ def _num_labels(about: configs.Described, parts: tuple[str, ...], found: Tensors
     """How many labels the task head has: as config.json says, or as the tensor has where it does not say."""
     if about.num_labels is not None:
         return about.num_labels
-    for part in ("labels", "tokens"):
+    for part in NAMED:
         for name in ("classifier.bias", f"filbert.heads.{part}.bias", f"heads.{part}.bias"):
             if part in parts and name in found and len(found[name].shape) == 1:
                 return found[name].shape[0]

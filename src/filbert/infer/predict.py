@@ -152,18 +152,19 @@ def read_as(found: Loaded, task: str | None = None) -> tuple[str, Any]:
     modules = {name: member("tasks", name) for name in naming("tasks", "HEAD")}
     if task is not None and task not in modules:
         raise one_of("the task", task, modules)
-    fitting = [name for name, module in modules.items() if module.HEAD in found.model.parts]
-    if not fitting:
-        raise InputError(f"{found.folder}: has no head for a task; make one: filbert finetune classify --model …")
+    fitting = [name for name, module in modules.items() if not module.HEAD or module.HEAD in found.model.parts]
+    told = [name for name in fitting if hasattr(modules[name], "published")]  # the head itself says what it is for
     path = found.folder / TASK
+    if not told and task is None and not path.exists():
+        raise InputError(f"{found.folder}: has no head for a task; make one: filbert finetune classify --model …")
     if path.exists():
         said = dict(small_json(inside(found.folder, TASK)))
         name = str(said.pop("task", None))
         if name not in modules:
             raise one_of(f"{path}: task", name, modules)
     else:
-        name = task or fitting[0]
-        said = modules[name].published(found.model, found.labels)
+        name = task or told[0]
+        said = modules[name].published(found.model, found.labels) if name in told else {}
     if task not in (None, name):
         raise InputError(f"{found.folder}: was fine-tuned for {name}, not for {task}.")
     if name not in fitting:

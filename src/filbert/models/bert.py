@@ -23,7 +23,8 @@ from filbert.nn.positions import Learned, Rotary, Sinusoidal, Table
 POSITIONS = ("learned", "sinusoidal", "rotary", "rotary-local")
 # rotary-local is ModernBERT's scheme: every third layer sees everything, the others 64 tokens to each side.
 GLOBAL_EVERY, REACH, GLOBAL_THETA, LOCAL_THETA = 3, 64, 160_000.0, 10_000.0
-PARTS = ("pooler", "mlm", "nsp", "labels", "tokens", "span", "choice")
+PARTS = ("pooler", "mlm", "nsp", "labels", "tokens", "span", "choice", "relation")
+OWN_PARTS = ("relation",)  # heads that transformers has no class for: it passes over them and loads the rest
 LIMITS = {  # generous bounds: a config outside them is a mistake or an attack, and is refused before it allocates
     "vocab_size": (1, 4_000_000),
     "width": (1, 65_536),
@@ -141,7 +142,8 @@ class Bert(nn.Module):
     """The encoder and whichever heads were asked for; `parts` names them, `labels` sizes a task head.
 
     Parts: pooler, mlm, nsp (pretraining), and one task head of published folders: labels (of the pooled text),
-    tokens (a label each), span (start and end), choice (one score for each candidate).
+    tokens (a label each), span (start and end), choice (one score for each candidate); or relation (a label of the
+    vectors of two marks side by side), which only our folders have.
     """
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
@@ -162,8 +164,8 @@ class Bert(nn.Module):
         self.pooler = nn.Linear(config.width, config.width) if "pooler" in parts else None
         self.mlm = MaskedHead(config) if "mlm" in parts else None
         self.nsp = nn.Linear(config.width, 2) if "nsp" in parts else None
-        outputs = {"labels": labels, "tokens": labels, "span": 2, "choice": 1}
-        self.heads = nn.ModuleDict({p: nn.Linear(config.width, outputs[p]) for p in parts if p in outputs})
+        sizes = head_sizes(config, labels)
+        self.heads = nn.ModuleDict({p: nn.Linear(*sizes[p]) for p in self.parts if p in sizes})
         initialise(self)
 
     def forward(self, packed: Packed, rows: Rows = None) -> Tensor:
@@ -190,6 +192,15 @@ class Bert(nn.Module):
 
 
 Model = Bert  # the name under which the registry's users know any model file's module
+
+
+def head_sizes(config: Config, labels: int) -> dict[str, tuple[int, int]]:
+    """The inputs and outputs of every task head."""
+    width = config.width
+    return {
+        "labels": (width, labels), "tokens": (width, labels), "span": (width, 2), "choice": (width, 1),
+        "relation": (2 * width, labels),
+    }  # fmt: skip
 
 
 def reach(config: Config, index: int) -> int:
@@ -236,7 +247,7 @@ def classic_names(config: Config, parts: tuple[str, ...]) -> Iterator[tuple[str,
         "span": [("heads.span", "qa_outputs")],
     }
     # transformers' classifiers read the pooler; a head that does not must not be taken for one (it passes over it).
-    own = {"labels"} if "pooler" not in parts else set()
+    own = {*OWN_PARTS} | ({"labels"} if "pooler" not in parts else set())
     for part in parts:
         theirs = f"filbert.heads.{part}" if part in own else "classifier"
         pairs += [(ours, (name,)) for ours, name in heads.get(part, [(f"heads.{part}", theirs)])]
@@ -303,10 +314,11 @@ def shapes(config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> dict
         add("mlm.dense", width, width)
         add("mlm.norm", width)
         found["mlm.bias"] = (config.vocab_size,)
-    outputs = {"labels": labels, "tokens": labels, "span": 2, "choice": 1}
+    sizes = head_sizes(config, labels)
     for part in parts:
-        if part in outputs:
-            add(f"heads.{part}", outputs[part], width, bias=True)
+        if part in sizes:
+            inputs, outputs = sizes[part]
+            add(f"heads.{part}", outputs, inputs, bias=True)
         elif part != "mlm":
             add(part, width if part == "pooler" else 2, width, bias=True)
     return found

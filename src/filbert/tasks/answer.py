@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 HEAD = "span"
+KEPT = ("max_length", "overlap", "longest", "rule", "threshold")
 UNKNOWN = -1  # the place of an answer that is not to be learnt
 ELSEWHERE = 0  # the place of one that stands in no part of the window: [CLS]
 RULES = ("auto", *metrics.RULES)
@@ -67,6 +68,11 @@ def label_names(config: Config, examples: Sequence[Example]) -> tuple[str, ...]:
 def published(model: Any, labels: Sequence[str]) -> dict[str, Any]:
     """The fields of the config for a published folder, which has none of its own."""
     return {"max_length": min(model.config.max_length, Config.max_length)}
+
+
+def called(labels: Sequence[str]) -> str:
+    """What a card calls such a model."""
+    return "A model that answers questions"
 
 
 def record(example: Example, said: Prediction, top: int | None) -> dict[str, Any]:

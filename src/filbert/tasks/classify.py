@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 POOLS = ("mean", "cls")
 HEAD = "labels"  # the part of a model that it trains
+KEPT = ("max_length", "overlap", "pool")  # fields of the config that a model folder keeps: what reading needs
 NOTHING = -100  # the label of a text whose label is not known
 
 Places = npt.NDArray[np.int64]
@@ -115,6 +116,11 @@ def cuts(first: Places, second: Places | None, max_length: int, overlap: int) ->
 def published(model: Any, labels: Sequence[str]) -> dict[str, Any]:
     """The fields of the config for a published folder, which has none of its own."""
     return {"max_length": model.config.max_length, "pool": "cls" if "pooler" in model.parts else "mean"}
+
+
+def called(labels: Sequence[str]) -> str:
+    """What a card calls such a model."""
+    return f"A classifier of {len(labels)} labels"
 
 
 def record(example: Example, said: Prediction, top: int | None) -> dict[str, Any]:

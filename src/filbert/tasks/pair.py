@@ -25,6 +25,7 @@ from filbert.metrics import numbers
 from filbert.tasks import classify
 
 HEAD = classify.HEAD
+KEPT = (*classify.KEPT, "answer", "center", "scale")
 ANSWERS = ("label", "number")
 published = classify.published
 VALUE = ("value",)  # the one output of a head that gives numbers
@@ -61,6 +62,11 @@ def fitted(config: Config, examples: Sequence[Example]) -> Config:
 def label_names(config: Config, examples: Sequence[Example]) -> tuple[str, ...] | None:
     """The head's outputs where the data do not say."""
     return VALUE if config.answer == "number" else None
+
+
+def called(labels: Sequence[str]) -> str:
+    """What a card calls such a model."""
+    return "A model that gives pairs a number" if tuple(labels) == VALUE else classify.called(labels)
 
 
 def record(example: Example, said: Prediction, top: int | None) -> dict[str, Any]:

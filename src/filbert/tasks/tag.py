@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 HEAD = "tokens"
+KEPT = ("max_length", "overlap", "scheme")
 NOTHING = classify.NOTHING
 SCHEMES = ("bio", "bioes")
 
@@ -68,6 +69,11 @@ def published(model: Any, labels: Sequence[str]) -> dict[str, Any]:
     """The fields of the config for a published folder: its tags tell the scheme."""
     scheme = "bioes" if any(label.startswith(("E-", "S-")) for label in labels) else "bio"
     return {"max_length": model.config.max_length, "scheme": scheme}
+
+
+def called(labels: Sequence[str]) -> str:
+    """What a card calls such a model."""
+    return "A tagger"
 
 
 def record(example: Example, said: Prediction, top: int | None) -> dict[str, Any]:
