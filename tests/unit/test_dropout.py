@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from filbert.core.records import Packed
+from filbert.nn import fused
 from filbert.nn.dropout import Dropout, dropped, kept, threshold
 from filbert.nn.layers import FeedForward, PostNorm, SelfAttention
 
@@ -93,3 +95,12 @@ def test_a_compiled_step_on_the_cpu_takes_no_kernel_of_ours() -> None:
     torch.compile(layer, backend=backend)(x, packed)
     assert found
     assert not any("norm_backward" in name or "AddNorm" in name or "rand" in name for name in found)
+
+
+def test_gelu_of_compiled_steps_is_the_exact_one() -> None:
+    """Its Φ is a polynomial: within 1e-6 of erf's in float32, everywhere, and never off by a bit too many in bfloat16."""
+    x = torch.cat((torch.linspace(-12, 12, 200_001), torch.tensor([0.0, -0.0, 1e-30, -1e-30, 1e4, -1e4])))
+    assert (fused.quick_gelu(x) - F.gelu(x)).abs().max() < 1e-6
+    half = x.bfloat16()
+    close = torch.isclose(fused.quick_gelu(half).float(), F.gelu(half).float(), rtol=2**-7, atol=1e-6)
+    assert close.all()

@@ -92,11 +92,22 @@ def _(grad_TC: Tensor, x_TC: Tensor) -> tuple[Tensor, Tensor]:
     return x_TC.new_empty(x_TC.shape), x_TC.new_empty(x_TC.shape[1:], dtype=torch.float32)
 
 
+def quick_gelu(x: Tensor) -> Tensor:
+    """x·Φ(x) with the Φ of the kernel above: a third of the instructions of erf, which a compiled kernel waits for."""
+    wide = x.float()
+    bell = torch.exp2(wide * wide * -0.7213475204444817)
+    t = 1.0 + 0.2316418882663604 * wide.abs()
+    t = torch.rsqrt(t * t)
+    tail = (((0.5307027145 * t - 0.7265760135) * t + 0.7107068705) * t - 0.142248368) * t + 0.127414796
+    tail = tail * t * bell
+    return (wide * torch.where(wide < 0, tail, 1.0 - tail)).to(x.dtype)
+
+
 class _Gelu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, bias: Tensor) -> Tensor:
         ctx.save_for_backward(x)
-        return F.gelu(x)
+        return quick_gelu(x) if torch.compiler.is_compiling() else F.gelu(x)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
