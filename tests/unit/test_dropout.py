@@ -98,9 +98,9 @@ def test_a_compiled_step_on_the_cpu_takes_no_kernel_of_ours() -> None:
 
 
 def test_gelu_of_compiled_steps_is_the_exact_one() -> None:
-    """Its Φ is a polynomial: within 1e-6 of erf's in float32, everywhere, and never off by a bit too many in bfloat16."""
+    """Its Φ is a polynomial: within 5e-7 of the truth in float32, and torch's within a bit in bfloat16."""
     x = torch.cat((torch.linspace(-12, 12, 200_001), torch.tensor([0.0, -0.0, 1e-30, -1e-30, 1e4, -1e4])))
-    assert (fused.quick_gelu(x) - F.gelu(x)).abs().max() < 1e-6
+    torch.testing.assert_close(fused.quick_gelu(x).double(), F.gelu(x.double()), rtol=1e-7, atol=5e-7)
     half = x.bfloat16()
     close = torch.isclose(fused.quick_gelu(half).float(), F.gelu(half).float(), rtol=2**-7, atol=1e-6)
     assert close.all()
