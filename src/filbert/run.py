@@ -10,6 +10,7 @@ import json
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -17,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 
-from filbert.artefact.folder import Loaded, load, save
+from filbert.artefact.folder import Loaded, load, model_folder, save
 from filbert.builtin import model as builtin
 from filbert.core.errors import InputError
 from filbert.core.files import json_text, write_text
@@ -26,19 +27,20 @@ from filbert.core.registry import member
 from filbert.core.settings import parsed
 from filbert.core.version import VERSION
 from filbert.data import shards as sharding
-from filbert.data.batches import batches
-from filbert.data.datasets import examples, label_table
+from filbert.data import sources, splits
+from filbert.data.batches import batches, plan
 from filbert.data.overlap import Fingerprints
-from filbert.data.packing import bins
-from filbert.infer.predict import TASK, read_as
+from filbert.infer import honest, page
+from filbert.infer.predict import TASK, begun, read_as
 from filbert.models import bert
+from filbert.nn import lora
 from filbert.tasks import mlm_nsp
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import train as train_vocabulary
-from filbert.train import budget, journal, loop, machine, report
+from filbert.train import budget, journal, loop, machine, report, tune
 from filbert.train.checkpoint import Store, locked
 from filbert.train.distributed import Ranks, ends_with_parent, is_restarted, joined
-from filbert.train.step import on_device
+from filbert.train.scores import scored, scored_apart
 
 MODEL, CHECKPOINTS, SHARDS, VOCAB, RECIPE, LOG = "model", "checkpoints", "shards", "vocab", "recipe.json", "log.jsonl"
 
@@ -262,17 +264,9 @@ def _journal(
         steps=0 if more.get("clock") is not None else recipe.train.steps,
         resumed=resumed,
         quiet=bool(more.get("quiet")),
-        flops_per_token=flops_per_token(model, length, recipe.task.mask_prob),
+        flops_per_token=journal.flops_per_token(model, length, recipe.task.mask_prob),
         peak_flops=journal.peak_flops(chip) * ranks.world if chip else 0.0,
     )
-
-
-def flops_per_token(model: Any, mean_length: float, mask_prob: float) -> float:
-    """Of a training step: 6 for each weight of a matrix a token meets, 12·L·D·length of attention, and the head."""
-    config = model.config
-    inside = sum(p.numel() for name, p in model.named_parameters() if name.startswith("layers.") and p.ndim == 2)
-    head = mask_prob * (config.width**2 + config.vocab_size * config.width)
-    return float(6 * (inside + head) + 12 * config.layers * config.width * mean_length)
 
 
 def _card(recipe: Recipe, shards: sharding.Shards, outcome: loop.Outcome) -> str:
@@ -304,7 +298,6 @@ WIDE_RATE = 5e-5
 BARE_RATE, BARE_HEAD, BARE_MASKS = 1e-4, 50.0, 0.15
 PER_EPOCH, FINE_TOKENS = 50, (512, 8_192)  # steps that an epoch has where they are within these tokens
 EPOCHS, FEWEST, MOST_EPOCHS = 3, 240, 20  # passes over the data; more of them where there would be fewer steps
-Source = str | Path | Sequence[Example]  # a file of labelled data, or its examples
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -316,9 +309,11 @@ class FineRecipe:
     task: Any
     train: loop.Config
     machine: machine.Config
+    tune: tune.Config = field(default_factory=tune.Config)
     epochs: float = EPOCHS  # passes over the data; train.steps follows from it unless it is set
     model_name: str = "bert"
     task_name: str = "classify"
+    added: int = 0  # changed copies of texts that are learnt from as well (tune.augment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,37 +323,48 @@ class Finetuned(Finished):
     labels: tuple[str, ...]
     best: Mapping[str, float]
     watched: str  # which number of `best` said so
+    report: Mapping[str, Any] = field(default_factory=dict)  # what report.json holds; empty where nothing was measured
 
 
 def finetune(
     task: str,
-    train: Source,
+    train: sources.Source,
     model: Path | str,
     out: Path | str,
     *,
-    dev: Source | None = None,
+    dev: sources.Source | None = None,
     settings: Sequence[str] = (),
     resume: bool = False,
     **more: Any,
 ) -> Finetuned:
     """Trains a model folder's encoder and a fresh head for a task on labelled data, and leaves a run folder.
 
-    The best state on dev data is what is kept; without dev data, the last. more: `epochs`, `seed`, `columns`,
-    `encoding`, `scratch` (random weights of the same shape), `force`, `quiet`, and `told` instead of the journal.
+    The best state on dev data is what is kept; without dev data, the last. "10%" as dev keeps such a share of the
+    training data back (data.splits). more: `test` (data that the model is measured on once, at the end), `epochs`,
+    `seed`, `columns`, `encoding`, `scratch` (random weights of the same shape), `force`, `quiet`, and `told` instead
+    of the journal, which leaves no report either.
     """
     out, started = Path(out), load(model)
     tokenizer = Tokenizer.load(started.folder)
-    learnt = _read(task, train, more)
-    _check_labelled(train, learnt, getattr(member("tasks", task), "NEEDS_GOLD", True))
+    learnt = sources.read(task, train, more)
+    sources.check_labelled(train, learnt, getattr(member("tasks", task), "NEEDS_GOLD", True))
+    part = splits.share(dev)
+    if part is not None:
+        learnt, dev = splits.split(learnt, part)
     recipe, items = _fine_recipe(task, (train, learnt, tokenizer), started, settings, more)
-    held = type(items)(_read(task, dev, more), items.labels, tokenizer, recipe.task) if dev is not None else None
-    if held is not None and held.has_unknown:
-        raise InputError(f"{dev}: has no labels, so it cannot say which state is the best.")
+    places = {"dev": dev, "test": more.get("test")}
+    asked = {n: _asked(task, own, (items, recipe.task), more) for n, own in places.items() if own is not None}
+    held = asked["dev"][0] if dev is not None else None
+    more = {**more, "data": honest.remembered(sources.files(train), part, more)}
     with joined(recipe.machine.device) as ranks, contextlib.ExitStack() as stack:
         if ranks.is_first:
             stack.enter_context(locked(out))
         ranks.wait()
-        return _Fine(recipe, started, tokenizer, (items, held), out, ranks).run(resume or is_restarted(), more)
+        fine = _Fine(recipe, started, tokenizer, (items, held), out, ranks)
+        done = fine.run(resume or is_restarted(), more)
+        if not ranks.is_first or not asked or more.get("told") is not None:
+            return done
+        return dataclasses.replace(done, report=fine.judged(asked, learnt, done.best))
 
 
 class _Fine:
@@ -377,6 +383,8 @@ class _Fine:
             kept = {name: value for name, value in started.model.state_dict().items()
                     if name in own and not name.startswith("heads.")}  # fmt: skip
             self.model.load_state_dict(kept, strict=False)
+        self.tuned = tune.prepare(self.model, recipe.tune, recipe.added)
+        self.watched = tune.watched(recipe.tune, self.task, self.held, self.model)
 
     def run(self, resume: bool, more: Mapping[str, Any]) -> Finetuned:
         recipe, out, ranks = self.recipe, self.out, self.ranks
@@ -385,12 +393,13 @@ class _Fine:
         resumed = _resumed(self.store, out, resume, {} if force else identity) if ranks.is_first else 0
         told = more.get("told") or self._journal(resumed, bool(more.get("quiet")))
         if ranks.is_first:
-            write_text(out / RECIPE, json_text({**dataclasses.asdict(recipe), "filbert": VERSION}))
+            told_of = {"data": more["data"]} if more.get("data") else {}
+            write_text(out / RECIPE, json_text({**dataclasses.asdict(recipe), **told_of, "filbert": VERSION}))
         course = loop.Course(
-            held=self.held, watched=self.task.watched, machine=recipe.machine, ranks=ranks, store=self.store,
-            resume=resume, identity=identity, force=force, told=told,
+            held=self.held, watched=self.watched, machine=recipe.machine, ranks=ranks, store=self.store,
+            resume=resume, identity=identity, force=force, told=told, tuning=recipe.tune,
         )  # fmt: skip
-        for remark in getattr(self.task, "remarks", list)():
+        for remark in (*getattr(self.task, "remarks", list)(), *self.tuned.values()):
             told.event("note", remark)
         best: dict[str, float] = {}
         try:
@@ -399,13 +408,14 @@ class _Fine:
             if ranks.is_first:
                 self.model = training.stepper.model.cpu()  # type: ignore[assignment]
                 best = self._best_restored(outcome)
+                lora.merge(self.model)
                 self._save(outcome, best)
             ranks.wait()
         finally:
             if ranks.is_first and isinstance(told, journal.Journal):
                 told.close()
                 self._report(best)
-        return Finetuned(out, self.model, self.tokenizer, outcome, self.task.labels, best, self.task.watched)
+        return Finetuned(out, self.model, self.tokenizer, outcome, self.task.labels, best, self.watched)
 
     def _best_restored(self, outcome: loop.Outcome) -> dict[str, float]:
         """Puts the best weights into the model; what their evaluation said."""
@@ -421,22 +431,26 @@ class _Fine:
     def _save(self, outcome: loop.Outcome, best: Mapping[str, float]) -> None:
         task, recipe = self.recipe.task, self.recipe
         if self.held is not None and hasattr(self.held, "calibrated"):
-            task = self.held.calibrated(scored(self.model, self.held, 16_384))
+            self.raw = scored_apart(self.model, self.held, 16_384, recipe.machine)
+            task = self.held.config = self.held.calibrated(self.raw)
         module = member("tasks", recipe.task_name)
         said = {name: getattr(task, name) for name in module.KEPT}
         about = {"task": recipe.task_name, **{name: value for name, value in said.items() if value is not None}}
         came = f"`{Path(recipe.start).resolve().name}`" if recipe.start else "random weights"
         came = "the built-in model" if builtin.is_there() and Path(recipe.start) == builtin.folder() else came
         read = "pairs of texts" if self.task.num_texts == 2 else "texts"
+        num_read = len(self.task) - recipe.added
         card = (
-            f"{module.called(self.task.labels)}, fine-tuned by filbert from {came} on {len(self.task):,} {read} for "
+            f"{module.called(self.task.labels)}, fine-tuned by filbert from {came} on {num_read:,} {read} for "
             f"{outcome.state.step:,} steps (seed {recipe.train.seed})."
         )
+        card = " ".join([card, *(f"{name.capitalize()}: {told}" for name, told in self.tuned.items())])
         if best:
-            card += f" On {len(self.held):,} others: {self.task.watched} {best[self.task.watched]:.4f}."
+            card += f" On {len(self.held):,} others: {self.watched} {best[self.watched]:.4f}."
+        problem = module.problem(task) if hasattr(module, "problem") else None
         save(
             self.out / MODEL, self.model, self.tokenizer, labels=self.task.labels, card=card,
-            files={TASK: json_text(about)},
+            files={TASK: json_text(about)}, fields={"problem_type": problem} if problem else None,
         )  # fmt: skip
 
     def _identity(self) -> dict[str, str]:
@@ -449,6 +463,7 @@ class _Fine:
             "model": _digest(dataclasses.asdict(recipe.model), *first),
             "task": _digest([recipe.task_name, dataclasses.asdict(recipe.task)]),
             "train": _digest(train),
+            "tune": _digest(dataclasses.asdict(recipe.tune)),
             "vocabulary": _digest(list(self.tokenizer.vocabulary)),
             "data": _digest(list(task.labels), *(np.ascontiguousarray(part).data for part in task.arrays())),
         }
@@ -458,38 +473,38 @@ class _Fine:
             return loop.Deaf()
         return journal.Journal(self.out, steps=self.recipe.train.steps, resumed=resumed, quiet=quiet)
 
-    def _report(self, best: Mapping[str, float]) -> None:
+    def judged(
+        self, asked: Mapping[str, tuple[Any, Sequence[Example]]], learnt: Sequence[Example], best: Mapping[str, float]
+    ) -> dict[str, Any]:
+        """An evaluation that does not flatter, as report.json and in report.html; the model is saved by now."""
+        measured = {}
+        for name, (task, own) in asked.items():
+            task.config = self.held.config if self.held is not None else task.config
+            raw = self.raw if name == "dev" else scored_apart(self.model, task, 16_384, self.recipe.machine)
+            measured[name] = honest.Measured(task, own, raw, fits=name == "dev")
+        told = honest.report(self.recipe.task_name, measured, learnt, str(self.out))
+        honest.write(self.out, told)
+        self._report(best, page.sections(told))
+        return told
+
+    def _report(self, best: Mapping[str, float], more: Sequence[str] = ()) -> None:
         recipe = self.recipe
-        facts = {"texts": f"{len(self.task):,}", "labels": ", ".join(self.task.labels[:20])}
+        facts = {"texts": f"{len(self.task):,}", "labels": ", ".join(self.task.labels[:20]), **self.tuned}
         if best:
-            facts |= {"best step": f"{best['step']:,}", f"best {self.task.watched}": f"{best[self.task.watched]:.4f}"}
+            facts |= {"best step": f"{best['step']:,}", f"best {self.watched}": f"{best[self.watched]:.4f}"}
         title = f"{self.out.name}: {recipe.task_name}"
-        report.write(self.out, title, dataclasses.asdict(recipe), journal.entries(self.out / LOG), facts, [])
+        report.write(self.out, title, dataclasses.asdict(recipe), journal.entries(self.out / LOG), facts, [], more)
 
 
-def _read(task: str, source: Source, more: Mapping[str, Any]) -> list[Example]:
-    if not isinstance(source, str | Path):
-        return list(source)
-    return list(examples(source, task, more.get("columns"), more.get("encoding") or "utf-8"))
-
-
-def _check_labelled(source: Source, data: Sequence[Example], needs_gold: bool) -> None:
-    if not data:
-        raise InputError(f"{_called(source)}: has no examples, so there is nothing to learn.")
-    if needs_gold and any(example.gold is None for example in data):
-        raise InputError(f"{_called(source)}: has no labels; give a file with a text and a label in each row.")
-
-
-def _called(source: Source) -> str:
-    return str(source) if isinstance(source, str | Path) else "the training data"
-
-
-def _label_names(source: Source, data: Sequence[Example]) -> tuple[str, ...]:
-    """The labels to learn, in a fixed order."""
-    labels = label_table(data).check().labels
-    if len(labels) < 2:
-        raise InputError(f"{_called(source)}: has only the label {labels[0]!r}, but two or more are needed.")
-    return labels
+def _asked(
+    task: str, source: sources.Source, made: tuple[Any, Any], more: Mapping[str, Any]
+) -> tuple[Any, list[Example]]:
+    """Data to measure the model on, as its task and as they are. made: the training data's task, and how it reads."""
+    own = sources.read(task, source, more)
+    found = type(made[0])(own, made[0].labels, made[0].tokenizer, made[1])
+    if not own or found.has_unknown:
+        raise InputError(f"{sources.called(source, 'the data')}: has no labels, so it cannot say how good a model is.")
+    return found, own
 
 
 def _fine_recipe(
@@ -497,7 +512,8 @@ def _fine_recipe(
 ) -> tuple[FineRecipe, Any]:
     """The recipe, and the training data as its task: how long an epoch is hangs on how texts are read."""
     module = member("tasks", task)
-    sections = {"model": bert.Config, "task": module.Config, "train": loop.Config, "machine": machine.Config}
+    sections = {"model": bert.Config, "task": module.Config, "train": loop.Config, "machine": machine.Config,
+                "tune": tune.Config}  # fmt: skip
     given: dict[str, dict[str, Any]] = {name: {} for name in sections} | parsed(settings, sections)
     fixed = [name for name in given["model"] if name != "dropout"]
     if fixed:
@@ -514,17 +530,25 @@ def _fine_recipe(
     if hasattr(module, "fitted"):
         config = module.fitted(config, learnt)
     labels = module.label_names(config, learnt) if hasattr(module, "label_names") else None
-    items = module.Task(learnt, _label_names(source, learnt) if labels is None else labels, tokenizer, config)
+    if labels is None:
+        labels = sources.label_names(source, learnt)
+    how = tokenizer, lambda asked: scored(deepcopy(started.model), asked, 16_384, **given["machine"])
+    labels, config = begun(labels, (task, config), [example.texts[0] for example in learnt], how)
+    tuning, here = tune.Config(**given["tune"]), machine.Config(**{"compiled": "off", **given["machine"]})
+    seed = {"seed": more.get("seed") or 0, **given["train"]}["seed"]
+    added = tune.copies(task, learnt, tuning, tokenizer, started.model, machine.found(here), seed)
+    items = module.Task([*learnt, *added], labels, tokenizer, config)
+    config = items.config  # with what its labels and the vocabulary fix
     if not items.teaches:
         why = " ".join(getattr(items, "remarks", list)())
-        raise InputError(f"{_called(source)}: there is nothing to learn from it. {why}".rstrip())
+        raise InputError(f"{sources.called(source)}: there is nothing to learn from it. {why}".rstrip())
     rate = next((rate for width, rate in RATES if shape.width < width), WIDE_RATE)
-    pace = {"learning_rate": min(rate, BARE_RATE), "head_rate": BARE_HEAD} if bare else {"learning_rate": rate}
+    pace = tune.paced(tuning.method, *((min(rate, BARE_RATE), BARE_HEAD) if bare else (rate, 1.0)), bare)
     least, most = FINE_TOKENS
     size = int(np.clip(items.lengths(0).sum() // PER_EPOCH, least, most))
-    train = {**pace, "batch_tokens": size, "seed": more.get("seed") or 0, **given["train"]}
+    train = {**pace, "batch_tokens": size, **given["train"], "seed": seed}
     first = loop.Config(**train)
-    per_epoch = len(batches(items.lengths(0), first.seed, 0, first.batch_tokens))
+    per_epoch = len(batches(np.asarray(plan(items, 0).lengths), first.seed, 0, first.batch_tokens))
     epochs = float(more.get("epochs") or min(max(EPOCHS, -(-FEWEST // per_epoch)), MOST_EPOCHS))
     if not 0 < epochs <= 10_000:
         raise InputError(f"epochs is {epochs:g}, but must be above 0 and at most 10,000.")
@@ -532,7 +556,7 @@ def _fine_recipe(
     train["evaluate_every"] = min(train["evaluate_every"], train["steps"])  # dev data are asked once at least
     return FineRecipe(
         start="" if more.get("scratch") else str(started.folder), model=shape, task=config, train=loop.Config(**train),
-        machine=machine.Config(**{"compiled": "off", **given["machine"]}), epochs=epochs, task_name=task,
+        machine=here, tune=tuning, epochs=epochs, task_name=task, added=len(added),
     ), items  # fmt: skip
 
 
@@ -546,29 +570,31 @@ def _digest(value: Any, *more: Any) -> str:
 # Evaluation -----------------------------------------------------------------------------------------------------------
 
 
-def evaluate(model: Path | str, data: Source, **more: Any) -> dict[str, Any]:
-    """How right a fine-tuned folder is on labelled data: metrics at the top, "intervals", "labels", "confusion".
+def evaluate(model: Path | str, data: sources.Source, **more: Any) -> dict[str, Any]:
+    """How right a fine-tuned folder is on labelled data, without flattery: metrics at the top; see infer.honest.
 
-    more: `columns`, `encoding`, `batch_tokens`, `task` (of a published folder, which does not say), and the fields of
-    machine.Config.
+    more: `train` (what it learnt from; else what its run folder remembers), `out` (folder for the report), `columns`,
+    `encoding`, `batch_tokens`, `task` (of a published folder, which does not say), `settings` (fields of the task, as
+    `task.field=value`), and the fields of machine.Config.
     """
     found = load(model)
-    name, reading = read_as(found, more.get("task"))
-    task = member("tasks", name).Task(_read(name, data, more), found.labels, Tokenizer.load(found.folder), reading)
+    name, reading = read_as(found, more.get("task"), more.get("settings") or ())
+    asked, size = sources.read(name, data, more), more.get("batch_tokens") or 16_384
+    wishes = {name: value for name, value in more.items() if name in machine.Config.__dataclass_fields__}
+    how = Tokenizer.load(found.folder), lambda task: scored(found.model, task, size, **wishes)
+    labels, reading = begun(found.labels, (name, reading), [example.texts[0] for example in asked], how)
+    task = member("tasks", name).Task(asked, labels, how[0], reading)
     if not len(task) or task.has_unknown:
         raise InputError(f"{data}: has no labels, so there is nothing to compare with.")
-    wishes = {name: value for name, value in more.items() if name in machine.Config.__dataclass_fields__}
-    return task.evaluated(scored(found.model, task, more.get("batch_tokens") or 16_384, **wishes))  # type: ignore[no-any-return]
+    learnt = sources.read(name, more["train"], more) if more.get("train") else _recalled(name, model)
+    measured = {"data": honest.Measured(task, asked, how[1](task))}
+    told = honest.report(name, measured, learnt, str(model), judges_train=False)
+    if more.get("out"):
+        honest.write(more["out"], told)
+        page.write(more["out"], f"{model}: {name}", told)
+    return told["evaluations"]["data"]  # type: ignore[no-any-return]
 
 
-def scored(model: Any, task: Any, batch_tokens: int, **wishes: Any) -> list[Any]:
-    """What a task's head says of each of its items, in order, computed as training computes it."""
-    here = machine.found(machine.Config(**wishes))
-    model = model.to(here.device, torch.bfloat16 if here.half else torch.float32).eval()
-    result: list[Any] = [None] * len(task)
-    with torch.inference_mode():
-        for texts in bins(task.lengths(0).tolist(), batch_tokens):
-            batch = on_device(task.batch((0, np.asarray(texts))), here.device)
-            for index, found in zip(texts, task.raw(model, batch), strict=True):
-                result[index] = found
-    return result
+def _recalled(task: str, model: Path | str) -> list[Example] | None:
+    """The training data that the model's run folder remembers, if they are still there."""
+    return honest.recalled(model_folder(model).parent / RECIPE, lambda files, **how: sources.read(task, files, how))

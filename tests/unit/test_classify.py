@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
 from filbert import run
 from filbert.artefact import folder as folders
@@ -192,6 +193,58 @@ def test_smoothing_is_for_training_only(tokenizer: Tokenizer) -> None:
     assert loss(plain) == loss(smooth)
     model.train()
     assert loss(plain) != loss(smooth)
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_class_weights_are_torchs(tokenizer: Tokenizer, smoothing: float) -> None:
+    """The weighted mean, also over a step in parts; only while the model trains."""
+    data = [*made(9), Example(("unknown",), None, 9)]
+    weights = {"rail": 3.0, "sky": 0.25}
+    config = classify.Config(max_length=32, class_weights="rail=3, sky=0.25", label_smoothing=smoothing)
+    task = classify.Task(data, LABELS, tokenizer, config)
+    model = model_for(task, tokenizer)
+    given, gold = scores(task, model, list(range(10))), torch.as_tensor(task.gold)
+    model.train()
+    term = task.loss(model, on_device(task.batch((0, np.arange(10))), "cpu"))["label_loss"]
+    weight = torch.tensor([weights.get(label, 1.0) for label in LABELS])
+    wanted = F.cross_entropy(given, gold, weight, ignore_index=classify.NOTHING, label_smoothing=smoothing)
+    assert float(term.total / term.count) == pytest.approx(float(wanted), rel=1e-5)
+    counts = task.counts(task.batch((0, np.arange(10))))
+    assert counts["label_loss"] == pytest.approx(float(term.count)) == 3 * (3 + 1 + 0.25)
+    parts = [np.arange(0, 4), np.arange(4, 10)]
+    split = [task.loss(model, on_device(task.batch((0, part)), "cpu"))["label_loss"] for part in parts]
+    assert sum(float(part.total) for part in split) == pytest.approx(float(term.total), rel=1e-5)
+    assert sum(task.counts(task.batch((0, part)))["label_loss"] for part in parts) == counts["label_loss"]
+    model.eval()
+    plain = task.loss(model, on_device(task.batch((0, np.arange(10))), "cpu"))["label_loss"]
+    assert float(plain.total / plain.count) == pytest.approx(float(F.cross_entropy(given[:9], gold[:9])), rel=1e-5)
+
+
+def test_balanced_weights_are_those_of_scikit_learn(tiny_folder: Path, tmp_path: Path) -> None:
+    learn = pytest.importorskip("sklearn.utils.class_weight")
+    data = [example for example in made(30) if example.gold != "sky" or example.id < 6]
+    settings = ["task.class_weights=balanced", "train.steps=1", THREADS]
+    run.finetune("classify", data, tiny_folder, tmp_path, settings=settings, quiet=True)
+    said = json.loads(json.loads((tmp_path / "recipe.json").read_text())["task"]["class_weights"])
+    wanted = learn.compute_class_weight("balanced", classes=np.array(LABELS), y=[example.gold for example in data])
+    assert [said[label] for label in LABELS] == pytest.approx(wanted.tolist(), abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("rail", "must be balanced"),
+        ("rail=-1", "must be balanced"),
+        ("rail=x", "must be balanced"),
+        ('{"rail": "x"}', "must be balanced"),
+        ("{", "must be balanced"),
+        ("rial=2", "Did you mean 'rail'"),
+    ],
+)
+def test_wrong_class_weights_are_named(tokenizer: Tokenizer, words: str, message: str) -> None:
+    with pytest.raises(InputError, match=rf"task\.class_weights.*{message}"):
+        classify.Task(made(3), LABELS, tokenizer, classify.Config(class_weights=words))
 
 
 def test_an_empty_text_and_an_unknown_label_can_be_scored(tokenizer: Tokenizer) -> None:

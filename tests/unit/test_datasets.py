@@ -123,8 +123,8 @@ def test_labelled_rows_without_text_are_skipped_and_counted(tmp_path: Path) -> N
 def test_fields_of_the_wrong_type(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="line 2: the field 'text' holds int, but must hold text"):
         pairs(write(tmp_path / "a.jsonl", '{"text": "a", "label": 1}\n{"text": 2, "label": 1}\n'))
-    with pytest.raises(InputError, match="line 1: the label is a list, but must be text or a number"):
-        pairs(write(tmp_path / "b.jsonl", '{"text": "a", "label": [1]}\n'))
+    with pytest.raises(InputError, match=r"line 1: the label is \{'b': 1\}, but must be text or a number, or a list"):
+        pairs(write(tmp_path / "b.jsonl", '{"text": "a", "label": {"b": 1}}\n'))
     assert pairs(write(tmp_path / "c.jsonl", '{"text": "a", "label": true}\n')) == [(("a",), "true")]
 
 
@@ -150,7 +150,7 @@ def test_unknown_tasks_and_wrong_files(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", "当 O\n希 B-LOC\n望 I-LOC\n")
     with pytest.raises(InputError, match=r"is CoNLL: .*, which is data for tag, not for classify"):
         pairs(path)
-    with pytest.raises(InputError, match="but choose reads C3/DREAM-style JSON"):
+    with pytest.raises(InputError, match=r"b\.csv line 2: needs two options or more"):
         pairs(write(tmp_path / "b.csv", "text,label\na,1\n"), "choose")
     with pytest.raises(InputError, match=r"does not begin with { or \[, so it is not JSON"):
         pairs(write(tmp_path / "c.json", "text\t1\n"))
@@ -183,9 +183,16 @@ def test_the_label_dash_is_left_out_and_counted(tmp_path: Path) -> None:
     assert ([example.gold for example in found], others) == (["neutral"], {"rows with the label '-' were left out": 1})
 
 
-def test_embed_takes_texts_only(tmp_path: Path) -> None:
+def test_embed_takes_texts_pairs_and_triplets(tmp_path: Path) -> None:
     assert pairs(write(tmp_path / "a.csv", "text,label\na,1\n"), "embed") == [(("a",), None)]
-    assert pairs(write(tmp_path / "b.csv", "s1,s2,label\na,b,1\n"), "embed") == [(("a", "b"), None)]
+    assert pairs(write(tmp_path / "b.csv", "s1,s2,label\na,b,1\n"), "embed") == [(("a", "b"), "1")]
+    assert pairs(write(tmp_path / "d.csv", "sentence1,sentence2,score\na,b,3.5\n"), "embed") == [(("a", "b"), "3.5")]
+    assert pairs(write(tmp_path / "e.csv", "anchor,positive,negative\na,b,c\n"), "embed") == [(("a", "b", "c"), None)]
+    assert pairs(write(tmp_path / "f.txt", "蚂\t花\n借\t呗\n"), "embed") == [(("蚂", "花"), None), (("借", "呗"), None)]
+    rated = write(tmp_path / "g.txt", "蚂\t花\t0\n借\t呗\t1\n")
+    assert pairs(rated, "embed") == [(("蚂", "花"), "0"), (("借", "呗"), "1")]
+    named = {"second": 1, "text": 2}
+    assert [e.texts for e in examples(write(tmp_path / "h.txt", "b\ta\n"), "embed", named)] == [("a", "b")]
     assert pairs(write(tmp_path / "c.txt", "a\nb\n"), "embed") == [(("a",), None), (("b",), None)]
 
 
@@ -276,7 +283,7 @@ def test_cluener(tmp_path: Path) -> None:
     [
         ({"start": 2, "end": 5, "label": "LOC"}, "the entity LOC at 2:5 leaves the text, which has 4 characters"),
         ({"start": -1, "end": 2, "label": "LOC"}, "the entity LOC at -1:2 leaves the text"),
-        ({"start": 2, "end": 2, "label": "LOC"}, "the entity LOC at 2:2 leaves the text"),
+        ({"start": 2, "end": 2, "label": "LOC"}, "the entity LOC at 2:2 is empty"),
         ({"start": 1, "end": 3, "label": "LOC", "text": "北京"}, "at 1:3 is '在北', but is said to be '北京'"),
         ({"start": 2, "end": 3, "label": "LOC", "text": "北京"}, "Its end seems to be that of the last character"),
         ({"start": "2", "end": 4, "label": "LOC"}, "with two whole numbers and a text"),

@@ -361,7 +361,7 @@ OWN_FAULTS: list[tuple[Any, str]] = [
     ({"config": {"dropout": float("nan")}}, "dropout"),
     ({"config": {}, "parts": 3}, "filbert.parts"),
     ({"config": {}, "parts": [[]]}, "filbert.parts"),
-    ({"config": {}, "parts": ["crf"]}, "filbert.parts"),
+    ({"config": {}, "parts": ["crfs"]}, "filbert.parts"),
 ]
 
 

@@ -153,7 +153,7 @@ def test_the_commands(tiny_folder: Path, tmp_path: Path, filbert: Callable[..., 
     assert "was fine-tuned for pair, not for classify" in err
     code, _, err = filbert("evaluate", out, "--data", data, "--task", "chat")
     assert code == 2
-    assert "answer, classify, pair, tag" in err
+    assert "must be one of: answer" in err
 
 
 def test_wrong_pairs_are_named(tiny_folder: Path, tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_what_is_no_number_is_named(tokenizer: Tokenizer, tiny_folder: Path, tmp
     for field in ("nan", "inf"):
         with pytest.raises(InputError, match="is no number"):
             pair.number(Example(("a", "b"), field))
-    with pytest.raises(InputError, match="are for labels"):
+    with pytest.raises(InputError, match="is for labels"):
         pair.Config(answer="number", label_smoothing=0.1)
     with pytest.raises(InputError, match=r"task\.answer"):
         pair.Config(answer="numbr")

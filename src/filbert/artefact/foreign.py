@@ -33,7 +33,7 @@ PASSED_OVER = ("position_ids", "embeddings.token_type_ids")  # counters that old
 EVIDENCE: dict[str, dict[str, str | tuple[str, ...]]] = {  # a tensor whose name begins so shows that the head is there
     "bert": {
         "pooler": "pooler.", "mlm": "cls.predictions.", "nsp": "cls.seq_relationship.", "span": "qa_outputs.",
-        "labels": "filbert.heads.labels.",
+        "labels": "filbert.heads.labels.", "choice": "filbert.heads.choice.",
         **{part: f"filbert.heads.{part}." for part in bert.OWN_PARTS},
     },
     "modernbert": {
@@ -43,7 +43,7 @@ EVIDENCE: dict[str, dict[str, str | tuple[str, ...]]] = {  # a tensor whose name
         **{part: f"filbert.heads.{part}." for part in bert.OWN_PARTS},
     },
 }  # fmt: skip
-NAMED = ("labels", "tokens", "relation")  # heads with an output for each label
+NAMED = ("labels", "tokens", "pointer", "relation")  # heads with an output for each label
 TABLE_LIMIT = 8 * 2**20  # bytes of a computed position table that no file has to justify
 
 

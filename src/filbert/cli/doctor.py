@@ -3,37 +3,83 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from filbert.cli.shared import encoding_option, json_option, result, roles, say
+
+if TYPE_CHECKING:
+    from filbert.data.checks import Measure
 
 
 @click.command("doctor")
 @click.argument("data", nargs=-1, required=True, metavar="DATA...")
 @click.option("--task", help="corpus, classify, pair, tag, answer, …; told from each file where not given.")
 @click.option("--columns", metavar="ROLE=NAME,…", help="Which column is what, e.g. text=review,label=2.")
+@click.option("--model", help="Folder or run whose tokens are counted; or builtin.  [default: an estimate]")
+@click.option("--fix", metavar="OUT", help="Folder to write repaired copies to; what is told is what is left in them.")
 @encoding_option
 @json_option
-def command(data: tuple[str, ...], task: str | None, columns: str | None, encoding: str, as_json: bool) -> None:
-    """Examine corpora and labelled files: encodings, broken rows, duplicates, leakage, odd labels, spans that miss.
+def command(data: tuple[str, ...], columns: str | None, as_json: bool, **options: Any) -> None:
+    """Examine corpora and labelled files: broken rows, odd labels, spans and answers that miss, duplicates, leakage.
 
     Give the training file first: a text that stands in a later file too is leakage. Exits with 2 on any error.
     """
-    from filbert.data.doctor import examine, rendered
+    from filbert.data.doctor import MAX_OF_A_KIND, examine, rendered
 
-    findings = examine(data, task=task, columns=roles(columns), encoding=encoding)
+    how = {"task": options["task"], "columns": roles(columns), "encoding": options["encoding"]}
+    measure = _measure(options["model"])
+    fixes = None
+    if options["fix"]:
+        from filbert.data.mending import LIST, mended
+
+        done = mended(data, options["fix"], **how)
+        data = tuple(done.files)
+        fixes = {"list": f"{options['fix']}/{LIST}", "files": done.files, "counts": _by_file(done.counts)}
+    findings = examine(data, measure=measure, most=None if as_json else MAX_OF_A_KIND, **how)
     counts = {severity: sum(f.severity == severity for f in findings) for severity in ("error", "warning", "note")}
     if as_json:
-        result(
-            {
-                **{f"{name}s": count for name, count in counts.items()},
-                "findings": [dataclasses.asdict(f) for f in findings],
-            }
-        )
+        told = {f"{name}s": count for name, count in counts.items()} | ({"fixes": fixes} if fixes else {})
+        result({**told, "findings": [dataclasses.asdict(f) for f in findings]})
     else:
         for line in rendered(findings):
             click.echo(line)
+        if fixes:
+            _tell_fixes(fixes)
         say(", ".join(f"{count:,} {name}{'' if count == 1 else 's'}" for name, count in counts.items()) + ".")
     if counts["error"]:
         click.get_current_context().exit(2)
+
+
+def _measure(model: str | None) -> Measure:
+    """What texts are measured with: each task's own window, and the model's tokenizer if one is named."""
+    from filbert.core.registry import member, naming
+    from filbert.data.checks import Measure
+    from filbert.data.datasets import TASKS
+
+    windows = {task: member("tasks", task).Config().max_length for task in naming("tasks", "HEAD") if task in TASKS}
+    if model is None:
+        return Measure(windows=windows)
+    from filbert.artefact.config import described
+    from filbert.artefact.folder import model_folder
+    from filbert.text.tokenizer import Tokenizer
+
+    folder = model_folder(model)
+    most = described(folder).config.max_length
+    windows = {task: min(window, most) for task, window in windows.items()}
+    return Measure(Tokenizer.load(folder), windows, most)
+
+
+def _by_file(counts: dict[tuple[str, str], int]) -> dict[str, dict[str, int]]:
+    found: dict[str, dict[str, int]] = {}
+    for (file, what), count in counts.items():
+        found.setdefault(file, {})[what] = count
+    return found
+
+
+def _tell_fixes(fixes: dict[str, Any]) -> None:
+    for file, counts in fixes["counts"].items():
+        for what, count in counts.items():
+            say(f"{file}: {what}: {count:,}")
+    say(f"{fixes['list']}: all {sum(sum(counts.values()) for counts in fixes['counts'].values()):,} repairs.")

@@ -25,38 +25,83 @@ Write = Callable[[Sequence[str], Any], None]
 @click.option("--text", "-t", multiple=True, help="A text given here; may be repeated.")
 @click.option("--out", "-o", help="Where to: .npy for an array, else JSONL; without it, JSONL on standard output.")
 @click.option("--pool", type=click.Choice(["mean", "cls", "pooled"]), help="Default: the folder's own, else mean.")
-@click.option("--normalize", is_flag=True, help="Scale every vector to length 1.")
+@click.option("--normalize", is_flag=True, help="Scale every vector to length 1; a model fine-tuned for embed does.")
+@click.option("--width", type=click.IntRange(1), help="Only the first so many numbers of each vector.")
+@click.option("--search", metavar="QUERY", help="Print the texts nearest to this one instead of vectors.")
+@click.option("--top", type=click.IntRange(1), default=5, show_default=True, help="How many --search prints.")
+@click.option("--clusters", type=click.IntRange(1), help="Print each text's group, of so many, instead of vectors.")
 @corpus_options
 @json_option
 def command(model: str, data: str | None, text: tuple[str, ...], out: str | None, **options: Any) -> None:
-    """Turn texts into vectors. Texts of any length are read whole, in overlapping windows.
+    """Turn texts into vectors, or search or group them by these.
 
-    MODEL is a folder, a run, or `builtin` for the one that ships.
+    MODEL is a folder, a run, or `builtin` for the one that ships. Texts of any length are read whole, in windows.
     """
     from filbert import load
     from filbert.core.errors import InputError
 
-    pool, normalize, as_json = (options.pop(name) for name in ("pool", "normalize", "as_json"))
+    as_json, width = options["as_json"], options["width"]
+    how = {"pool": options["pool"], "normalize": options["normalize"] or None, "width": width}
     if (data is None) == (not text):
         raise InputError("give the texts once: either --data FILE or one or more --text.")
     if out and not Path(out).absolute().parent.is_dir():
         raise InputError(f"{out}: its folder does not exist; make it first, so that no work is done in vain.")
+    if options["search"] is not None and options["clusters"]:
+        raise click.UsageError("--search and --clusters are two questions: ask one at a time.")
     loaded = load(model)
     for note in loaded.notes:
         say(f"note: {note}")
+    if width and width not in loaded.widths:
+        learnt = ", ".join(map(str, loaded.widths))
+        say(
+            f"note: the model was not fine-tuned for vectors of {width} numbers, only of {learnt}; they may serve less."
+        )
     texts = iter(text) if data is None else (document.text for document in corpus([data], options))
+    if options["search"] is not None or options["clusters"]:
+        _ask(loaded, texts, how, options, out)
+        return
     start, count = time.perf_counter(), 0
     kept: list[list[float]] | None = [] if as_json and not out else None
     with _writer(out, kept) as write:
         while chunk := list(islice(texts, CHUNK)):
-            write(chunk, loaded.embed(chunk, pool=pool, normalize=normalize))
+            write(chunk, loaded.embed(chunk, **how))
             count += len(chunk)
-    seconds = time.perf_counter() - start
+    seconds, size = time.perf_counter() - start, width or loaded.config.width
     if as_json:
-        told = {"texts": count, "width": loaded.config.width, "coverage": 1.0, "seconds": round(seconds, 3)}
+        told = {"texts": count, "width": size, "coverage": 1.0, "seconds": round(seconds, 3)}
         result({**told, "out": out} if out else {**told, "vectors": kept})
     else:
-        say(f"{count:,} texts, {loaded.config.width} numbers each, in {seconds:.1f} s.")
+        say(f"{count:,} texts, {size} numbers each, in {seconds:.1f} s.")
+
+
+def _ask(loaded: Any, texts: Iterator[str], how: dict[str, Any], options: dict[str, Any], out: str | None) -> None:
+    """The texts nearest to a query, or every text's cluster: one JSON object a line, or all in one."""
+    import numpy as np
+
+    from filbert.core.files import whole_file
+    from filbert.infer.search import Index, clusters
+
+    kept: list[str] = []
+    rows: list[Any] = [loaded.embed([], **how)]
+    while chunk := list(islice(texts, CHUNK)):
+        kept += chunk
+        rows.append(loaded.embed(chunk, **how))
+    vectors, query = np.concatenate(rows), options["search"]
+    if query is not None:
+        hits = Index(vectors, kept).search(loaded.embed([query], **how), options["top"])[0]
+        found = [{"text": hit.key, "score": round(hit.score, 6), "place": hit.place} for hit in hits]
+    else:
+        labels = clusters(vectors, options["clusters"]).tolist() if kept else []
+        found = [{"text": text, "cluster": label} for text, label in zip(kept, labels, strict=True)]
+    asked = {"query": query} if query is not None else {"clusters": len({each["cluster"] for each in found})}
+    if out:
+        with whole_file(out) as part, part.open("w", encoding="utf-8", newline="\n") as handle:
+            handle.writelines(json.dumps(each, ensure_ascii=False) + "\n" for each in found)
+    if options["as_json"]:
+        result({"texts": len(kept), **asked, **({"out": out} if out else {"found": found})})
+    elif not out:
+        for each in found:
+            result(each)
 
 
 @contextlib.contextmanager

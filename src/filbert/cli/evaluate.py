@@ -1,4 +1,4 @@
-"""filbert evaluate: a fine-tuned model folder and labelled data in, its metrics with intervals and a baseline out."""
+"""filbert evaluate: a fine-tuned model folder and labelled data in, its metrics and what they are worth out."""
 
 from __future__ import annotations
 
@@ -14,13 +14,20 @@ SHOWN = 30  # labels in the table for people; --json has all
 @click.command("evaluate")
 @click.argument("model")
 @click.option("--data", "-d", required=True, help="Labelled file: CSV, TSV, JSONL, Parquet; .gz .xz .zst.")
+@click.option("--train", multiple=True, help="What it learnt from; else what its run folder remembers.")
+@click.option("--out", "-o", help="Folder for report.html and report.json.")
 @click.option("--columns", metavar="ROLE=NAME,…", help="Which column is what, e.g. text=review,label=2.")
 @click.option("--task", help="classify or pair, for a published folder, which does not say; else the folder's own.")
+@click.option("--set", "settings", multiple=True, help="A field of the task, e.g. task.template=… with --task blank.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
 @encoding_option
 @json_option
 def command(model: str, data: str, columns: str | None, as_json: bool, **options: Any) -> None:
-    """Measure a fine-tuned model on labelled data; MODEL is a model folder or a run."""
+    """Measure a fine-tuned model on labelled data; MODEL is a model folder or a run.
+
+    Beside the score: simple models that it has to beat, rows that it knew from training, how far its probabilities can
+    be believed, labels that are probably wrong, and its worst mistakes.
+    """
     from filbert import run
 
     told = run.evaluate(model, data, columns=roles(columns), **options)
@@ -29,6 +36,19 @@ def command(model: str, data: str, columns: str | None, as_json: bool, **options
         return
     for name, (low, high) in told["intervals"].items():
         click.echo(f"{name:<8} {told[name]:.4f}  (95 %: {low:.4f} to {high:.4f})")
+    measure = next(iter(told["intervals"]), "")
+    for name, each in told["baselines"].items():
+        if isinstance(each, dict) and measure in each:
+            click.echo(f"{name:<8} {each[measure]:.4f}  ({measure}: {each['about']})")
+    _details(told)
+    for sentence in told["sentences"]:
+        click.echo(f"- {sentence}")
+    if options["out"]:
+        click.echo(f"{options['out']}/report.html tells more.")
+
+
+def _details(told: dict[str, Any]) -> None:
+    """What there is to say of one kind of answer or another."""
     if "exact" in told:
         none = f"{told['num_unanswerable']:,} without an answer"
         click.echo(f"{told['num_examples']:,} questions, {none}; by {told['rule']}'s rule")
@@ -40,8 +60,24 @@ def command(model: str, data: str, columns: str | None, as_json: bool, **options
     if "mse" in told:
         click.echo(f"{'mean':<8} {told['mean_mse']:.4f}  (squared error of always saying the mean)")
         return
-    click.echo(f"{'majority':<8} {told['majority_accuracy']:.4f}  (always the most frequent label)")
+    if "labels" not in told:
+        click.echo(_vectors(told))
+        return
     click.echo(_labels(told["labels"], "texts"))
+
+
+def _vectors(told: dict[str, Any]) -> str:
+    """What else there is to say of vectors' cosines."""
+    lines = [f"{told['num_examples']:,} examples"]
+    if "threshold" in told:
+        whence = "fitted on these very data, which flatters" if told["fitted"] else "fitted on the model's dev data"
+        lines.append(f"a pair from a cosine of {told['threshold']:.4f} on, {whence}")
+        lines.append(f"{'majority':<8} {told['majority_accuracy']:.4f}  (always the most frequent label)")
+    if "num_candidates" in told:
+        lines.append(f"each to be found among {told['num_candidates']:,} texts")
+    for width, own in told.get("widths", {}).items():
+        lines.append(f"at {width} numbers: " + ", ".join(f"{name} {value:.4f}" for name, value in own.items()))
+    return "\n".join(lines)
 
 
 def _labels(told: dict[str, Any], counted: str) -> str:

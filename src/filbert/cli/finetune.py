@@ -13,8 +13,9 @@ from filbert.core.registry import naming
 
 @click.command("finetune")
 @click.argument("task", type=click.Choice(naming("tasks", "HEAD")))
-@click.option("--train", required=True, help="Labelled file to learn from: CSV, TSV, JSONL, Parquet; .gz .xz .zst.")
-@click.option("--dev", help="Labelled file that says after each epoch how good the model is; the best state is kept.")
+@click.option("--train", multiple=True, required=True, help="Labelled file to learn from: CSV, TSV, JSONL, Parquet, …")
+@click.option("--dev", multiple=True, help="Says after each epoch how good it is: a file, or a share of --train: 10%.")
+@click.option("--test", multiple=True, help="Labelled file that the model is measured on once, at the end.")
 @click.option("--model", required=True, help="Folder or run whose weights and vocabulary it begins with; or builtin.")
 @click.option("-o", "--out", required=True, help="Run folder to write.")
 @click.option(
@@ -27,7 +28,7 @@ from filbert.core.registry import naming
 @click.option("--force", is_flag=True, help="Resume even if the recipe or the data changed.")
 @encoding_option
 @json_option
-def command(task: str, train: str, model: str, out: str, as_json: bool, **options: Any) -> None:
+def command(task: str, train: tuple[str, ...], model: str, out: str, as_json: bool, **options: Any) -> None:
     """Train a model for a task on labelled data.
 
     Texts longer than task.max_length are read whole, in overlapping windows.
@@ -36,16 +37,32 @@ def command(task: str, train: str, model: str, out: str, as_json: bool, **option
 
     begun = time.monotonic()
     columns = roles(options.pop("columns"))
-    finished = run.finetune(task, train, model, out, columns=columns, **options)
+    dev, test = _one(options.pop("dev")), _one(options.pop("test"))
+    finished = run.finetune(task, _one(train) or (), model, out, dev=dev, test=test, columns=columns, **options)
     if not run.is_first():
         return
     state, took = finished.outcome.state, time.monotonic() - begun
     best = {name: value for name, value in finished.best.items() if name != "step"}
     if as_json:
         told = {"out": out, "steps": state.step, "seconds": round(took, 1), "labels": len(finished.labels)}
-        result({**told, "best_step": finished.best.get("step"), "held": best})
+        judged = {name: {measure: each[measure] for measure in (*each["intervals"], "intervals", "sentences")}
+                  for name, each in finished.report.get("evaluations", {}).items()}  # fmt: skip
+        result({**told, "best_step": finished.best.get("step"), "held": best, **judged})
         return
     watched = finished.watched
     numbers = f" Best at step {finished.best['step']:,}: {watched} {best[watched]:.4f}." if best else ""
-    asked = {0: "answers", 1: "a number"}.get(len(finished.labels), f"{len(finished.labels)} labels")
+    few = {0: "vectors" if task == "embed" else "answers", 1: "a number"}
+    asked = few.get(len(finished.labels), f"{len(finished.labels)} labels")
     click.echo(f"{out}/model: {asked}, {state.step:,} steps in {took:.0f} s.{numbers}")
+    for name, each in finished.report.get("evaluations", {}).items():
+        first = next(iter(each["intervals"]))
+        click.echo(f"{name}: {first} {each[first]:.4f} ({' to '.join(f'{e:.4f}' for e in each['intervals'][first])})")
+        for sentence in each["sentences"]:
+            click.echo(f"- {sentence}")
+    if finished.report:
+        click.echo(f"{out}/report.html tells more.")
+
+
+def _one(files: tuple[str, ...]) -> str | tuple[str, ...] | None:
+    """The one file, several, or none: of a flag that can be given more than once."""
+    return files[0] if len(files) == 1 else files or None

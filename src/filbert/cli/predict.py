@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 @click.option("--out", "-o", help="JSONL file to write, each result as it comes; without it, standard output.")
 @click.option("--columns", metavar="ROLE=NAME,…", help="Which column is what, e.g. text=review.")
 @click.option("--task", help="classify or pair, for a published folder, which does not say; else the folder's own.")
+@click.option("--set", "settings", multiple=True, help="A field of the task, e.g. task.template=… with --task blank.")
 @click.option("--top", type=click.IntRange(1), help="Only so many labels of each text, the likeliest.")
 @click.option("--resume", is_flag=True, help="Go on where OUT ends.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
@@ -35,7 +36,7 @@ def command(model: str, data: str | None, out: str | None, **options: Any) -> No
     """
     from filbert import load
     from filbert.core.errors import InputError
-    from filbert.infer.predict import Results, answered, record
+    from filbert.infer.predict import CHUNK, Results, answered, peeked, record
     from filbert.text.streams import Reading
 
     as_json, top = options["as_json"], options["top"]
@@ -50,6 +51,9 @@ def command(model: str, data: str | None, out: str | None, **options: Any) -> No
     loaded = load(model, device=device)
     task = loaded.task(options["task"])
     examples = _examples(here, data, reading, (task, options["columns"]))
+    if options["settings"]:
+        first, examples = peeked(examples, CHUNK)
+        loaded = loaded.reading(task, options["settings"], [example.texts[0] for example in first])
     for note in loaded.notes:
         say(f"note: {note}")
     begun, count = time.perf_counter(), 0
@@ -86,11 +90,12 @@ def _examples(
     here: list[tuple[str, ...]], data: str | None, reading: Any, how: tuple[str, str | None]
 ) -> Iterator[Example]:
     from filbert.core.records import Example
+    from filbert.core.registry import member
     from filbert.data.datasets import examples
 
     if data is None:
         return (Example(texts, id=number) for number, texts in enumerate(here))
-    return examples(data, how[0], roles(how[1]), reading=reading)
+    return examples(data, getattr(member("tasks", how[0]), "DATA", how[0]), roles(how[1]), reading=reading)
 
 
 def _tell_resumed(results: Any) -> None:

@@ -85,7 +85,7 @@ class Task(Protocol):
         """The item of that index; every random choice in it is a function of (seed, epoch, index)."""
         ...
 
-    def counts(self, batch: Batch) -> Mapping[str, int]:
+    def counts(self, batch: Batch) -> Mapping[str, float]:
         """Over how many things each loss of this batch sums, told before any work: {"mlm_loss": 312, …}."""
         ...
 

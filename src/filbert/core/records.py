@@ -92,3 +92,4 @@ class Prediction:
     scores: Mapping[str, float] = field(default_factory=dict)
     spans: tuple[Span, ...] = ()
     coverage: float = 1.0  # share of the text's tokens that were read; below 1.0 only where the user asked
+    labels: tuple[str, ...] | None = None  # where a text may have several, or none

@@ -7,6 +7,7 @@ A labelled row with an empty text is skipped and counted; everything else that i
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import sys
@@ -29,13 +30,15 @@ TASKS = ("classify", "pair", "tag", "relation", "answer", "choose", "embed")
 ROLES = {
     "classify": ("text", "label"),
     "pair": ("first", "second", "label"),
-    "embed": ("text", "second"),
+    "embed": ("text", "second", "negative", "label"),
     "tag": ("text", "entities"),
     "relation": ("head", "tail", "label", "text"),
     "answer": ("question", "context", "answers"),
-    "choose": (),
+    "choose": ("context", "question", "options", "label"),
 }
-OPTIONAL = frozenset({"label", "entities", "answers", "second"})
+OPTIONAL = frozenset({"label", "entities", "answers", "second", "negative"})
+REQUIRED = {"choose": ("context",)}  # options may stand in columns of their own, and a context need not be asked about
+SCORE_NAMES = (*LABEL_NAMES, "similarity", "score")  # of pairs that are more or less alike
 NO_LABEL = "-"  # what NLI corpora write where the annotators did not agree
 
 
@@ -49,8 +52,9 @@ def examples(
     """The examples of one file in order, numbered from 0; what is skipped or mended is counted in reading.report.
 
     columns: role -> column, e.g. {"text": "review", "label": "stars"}, or {"label": 1, "text": 2} without a header.
-    Gold: classify and pair a label; tag a tuple of Spans; relation a Relation; answer a tuple of Answers;
-    choose the number of the right choice; None where the file does not say.
+    Gold: classify, pair and embed a label, or a tuple of labels where the file has lists; tag a tuple of Spans;
+    relation a Relation; answer a tuple of Answers; choose the number of the right choice; None where the file does not
+    say.
     reading: says more than the encoding alone: what to do with bytes that do not decode, where faults and counts go.
     """
     if task not in TASKS:
@@ -87,22 +91,21 @@ Found = tuple[int, tuple[str, ...], Any]  # (line, texts, gold)
 
 
 def _read(source: str, task: str, form: Shape, wanted: dict[str, str], reading: Reading) -> Iterator[Found]:
-    special = {"conll": "tag", "squad": "answer", "choices": "choose"}
-    if form.kind in special:
-        if task != special[form.kind]:
-            raise InputError(f"{source}: is {form.told}, which is data for {special[form.kind]}, not for {task}.")
+    if form.kind in markup.TASK_OF:
+        meant = markup.TASK_OF[form.kind]
+        if task != meant:
+            raise InputError(f"{source}: is {form.told}, which is data for {meant}, not for {task}.")
         return markup.READERS[form.kind](source, reading)
-    if task == "choose":
-        raise InputError(f"{source}: is {form.told}, but choose reads C3/DREAM-style JSON.")
     roles = column_roles(source, task, form, wanted)
     rows = table_rows(source, form, reading)
     build: dict[str, Callable[[str, Iterator[Row], dict[str, str], Reading], Iterator[Found]]] = {
         "classify": _labelled,
         "pair": _labelled,
-        "embed": _unlabelled,
+        "embed": _labelled,
         "tag": markup.tagged_rows,
         "relation": markup.relation_rows,
         "answer": markup.answer_rows,
+        "choose": markup.choice_rows,
     }
     return build[task](source, rows, roles, reading)
 
@@ -121,7 +124,8 @@ def column_roles(source: str, task: str, form: Shape, wanted: Mapping[str, str])
         found = _roles_by_name(source, task, form.columns)
     else:
         found = _roles_by_place(source, task, form)
-    missing = [role for role in ROLES[task] if role not in found and role not in OPTIONAL]
+    required = REQUIRED.get(task) or [role for role in ROLES[task] if role not in OPTIONAL]
+    missing = [role for role in required if role not in found]
     if missing:
         raise InputError(
             f"{source}: no column for the {missing[0]} of {task} among {', '.join(form.columns)}; "
@@ -136,7 +140,8 @@ def _roles_by_name(source: str, task: str, columns: tuple[str, ...]) -> dict[str
     if pair and task in ("pair", "embed"):
         first, second = by_low[pair[0]], by_low[pair[1]]
         if task == "embed":
-            return {"text": first, "second": second}
+            texts = {"text": first, "second": second} | _one(source, by_low, "negative", ("negative",))
+            return texts if "negative" in texts else texts | _one(source, by_low, "label", SCORE_NAMES)
         return {"first": first, "second": second} | _one(source, by_low, "label", LABEL_NAMES)
     if pair and task == "classify":
         message = f"has two texts, {pair[0]} and {pair[1]}; that is data for pair, or name the one: --columns text=…"
@@ -153,8 +158,8 @@ _ROLE_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
     "embed": {"text": TEXT_NAMES},
     "tag": {"text": TEXT_NAMES, "entities": ("entities", "spans", "label", "labels")},
     "relation": {
-        "head": ("head", "subject", "e1"),
-        "tail": ("tail", "object", "e2"),
+        "head": ("head", "subject", "e1", "h"),
+        "tail": ("tail", "object", "e2", "t"),
         "label": ("relation", *LABEL_NAMES),
         "text": TEXT_NAMES,
     },
@@ -162,6 +167,12 @@ _ROLE_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
         "question": ("question", "query"),
         "context": ("context", "passage", "paragraph", "text"),
         "answers": ("answers", "answer"),
+    },
+    "choose": {
+        "context": ("context", "passage", "article", "text", "sent1"),
+        "question": ("question", "query", "sent2"),
+        "options": ("options", "choices", "choice", "endings"),
+        "label": ("label", "answer"),
     },
 }
 _PLAIN_NAMES = ("text", "sentence", "label", "relation", "entities", "context", "question", "answers")
@@ -184,6 +195,9 @@ _PLACES = {
     ("pair", 2): ("first", "second"),
     ("pair", 3): ("first", "second", "label"),
     ("embed", 1): ("text",),
+    ("embed", 2): ("text", "second"),
+    ("embed", 3): ("text", "second", "label"),
+    ("relation", 3): ("head", "tail", "text"),
     ("relation", 4): ("head", "tail", "label", "text"),
 }
 
@@ -222,7 +236,7 @@ def _check_label_place(source: str, form: Shape, roles: tuple[str, ...]) -> None
 
 def _labelled(source: str, rows: Iterator[Row], roles: dict[str, str], reading: Reading) -> Iterator[Found]:
     labels = _Labels(source, reading)
-    names = [roles[role] for role in ("text", "first", "second") if role in roles]
+    names = [roles[role] for role in ("text", "first", "second", "negative") if role in roles]
     for line, row in rows:
         texts = row_texts(source, line, row, names, reading)
         if texts is None:
@@ -236,13 +250,6 @@ def _labelled(source: str, rows: Iterator[Row], roles: dict[str, str], reading: 
             reading.count("labelled rows with an empty text were skipped", source, line, "the text is empty; skipped.")
             continue
         yield line, texts, gold
-
-
-def _unlabelled(source: str, rows: Iterator[Row], roles: dict[str, str], reading: Reading) -> Iterator[Found]:
-    for line, row in rows:
-        texts = row_texts(source, line, row, list(roles.values()), reading)
-        if texts is not None:
-            yield line, texts, None
 
 
 def row_texts(
@@ -268,8 +275,8 @@ class _Labels:
         self.type_line: tuple[type, int] | None = None
         self.is_labelled: bool | None = None
 
-    def label(self, line: int, value: Any) -> tuple[bool, str | None]:
-        """(whether the row can be used, its label as text)."""
+    def label(self, line: int, value: Any) -> tuple[bool, str | tuple[str, ...] | None]:
+        """(whether the row can be used, its label as text, or its labels where the file has lists)."""
         if value == NO_LABEL:
             self.reading.count(
                 "rows with the label '-' were left out",
@@ -291,23 +298,27 @@ class _Labels:
             return False, None
         if not is_there:
             return True, None
-        if not isinstance(value, (str, int, float)):
-            self.reading.fault(
-                self.source, line, f"the label is a {type(value).__name__}, but must be text or a number."
-            )
+        several = value if isinstance(value, list) else [value]
+        if not all(isinstance(each, (str, int, float)) and each != "" for each in several):
+            message = f"the label is {str(value)[:40]}, but must be text or a number, or a list of such."
+            self.reading.fault(self.source, line, message)
+            return False, None
+        if isinstance(value, float) and not math.isfinite(value):
+            self.reading.fault(self.source, line, f"the label is {value}, which is no number; correct it or remove it.")
             return False, None
         kind, first = self.type_line = self.type_line or (type(value), line)
-        if kind is not type(value):
+        if _called(kind) != _called(type(value)):
             message = (
                 f"the label {value!r} is {_called(type(value))}, but line {first} has {_called(kind)}; write all alike."
             )
             self.reading.fault(self.source, line, message)
             return False, None
-        return True, str(value).lower() if isinstance(value, bool) else str(value)
+        found = tuple(str(each).lower() if isinstance(each, bool) else str(each) for each in several)
+        return True, tuple(dict.fromkeys(found)) if isinstance(value, list) else found[0]
 
 
 def _called(kind: type) -> str:
-    return {str: "text", bool: "true or false"}.get(kind, "a number")
+    return {str: "text", bool: "true or false", list: "a list"}.get(kind, "a number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -341,5 +352,8 @@ def near_duplicates(labels: Iterable[str]) -> tuple[tuple[str, ...], ...]:
     groups: dict[str, list[str]] = {}
     for label in labels:
         key = "".join(unicodedata.normalize("NFKC", label).casefold().replace("_", " ").replace("-", " ").split())
-        groups.setdefault(key.lstrip("0") or "0" if key.isdigit() else key, []).append(label)
+        if key.isdigit() and label.strip().startswith("-"):
+            key = "-" + key  # -1 is another number than 1
+        whole = key.removesuffix(".0")
+        groups.setdefault(whole.lstrip("0") or "0" if whole.isdigit() else key, []).append(label)
     return tuple(tuple(group) for group in groups.values() if len(group) > 1)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from filbert.core.errors import InputError
+from filbert.data import units
 from filbert.text import tables
 from filbert.text.streams import Reading, texts, whole_lines
 
@@ -41,6 +42,7 @@ PAIR_NAMES = (
     ("premise", "hypothesis"),
     ("first", "second"),
     ("#1 string", "#2 string"),
+    ("anchor", "positive"),
     ("query", "title"),
     ("query", "document"),
     ("query", "content"),
@@ -49,18 +51,24 @@ PAIR_NAMES = (
 OTHER_NAMES: tuple[str, ...] = (
     *("id", "idx", "index", "guid", "uid", "pairid", "pair_id", "#1 id", "#2 id", "date", "time", "source", "url"),
     *("genre", "level", "context", "answers", "entities", "head", "tail", "score", "split", "user", "author"),
+    *("similarity", "negative"),
+    *("passage", "options", "choices", "answer", *(f"{name}{n}" for name in ("ending", "option") for n in range(10))),
 )
 KNOWN_NAMES = frozenset({*LABEL_NAMES, *TEXT_NAMES, *OTHER_NAMES, *itertools.chain.from_iterable(PAIR_NAMES)})
 
 _TAG = re.compile(r"(?:O|[BIMESLUW][-_].+)")
 _INDEXED = re.compile(r"\D\d{1,2}")
+MARKED = re.compile(r"\d+\t.*<e[12]>.*</e[12]>.*<e[12]>.*</e[12]>.*")  # a sentence of SemEval-2010 task 8
+MASKED = re.compile(r"(\S+) ([^$]+)\$([^$]+)\$(.+)")  # label head$tail$text, as person relations have been published
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What a file is."""
 
-    kind: str  # table, json (lines), array (of JSON objects), parquet, squad, choices, conll or text (one per line)
+    # table, json (lines), array (of objects), parquet, squad, choices, conll, marked, masked, text (lines), or one of
+    # data.units: slashed, conllu, units, inside
+    kind: str
     columns: tuple[str, ...] = ()  # names, or "1", "2", … where there is no header
     has_header: bool = True
     delimiter: str = ""
@@ -86,6 +94,12 @@ def shape(source: str, reading: Reading, column_names: tuple[str, ...] = ()) -> 
         raise InputError(f"{source}: does not begin with {{ or [, so it is not JSON; give it the suffix of what it is.")
     if kind == "text" and _is_conll(inked):
         return Shape("conll", told="CoNLL: a token and its tag per line, a blank line between sentences")
+    if kind == "text" and (found := units.kind([line for _, line in head])) is not None:
+        return Shape(found, told=units.TOLD[found])
+    if kind == "text" and MARKED.fullmatch(inked[0].strip()):
+        return Shape("marked", told="SemEval-2010: numbered sentences with <e1> and <e2>, and a relation below each")
+    if kind == "text" and all(MASKED.fullmatch(line.strip()) for line in inked):
+        return Shape("masked", told="a label, two names and a text on each line: label head$tail$text")
     delimiter = _delimiter(kind, inked)
     if not delimiter:
         return Shape("text", ("1",), has_header=False, told="plain text, one text per line")
@@ -139,7 +153,7 @@ def _is_conll(inked: list[str]) -> bool:
     lines = [line for line in inked if not line.startswith("-DOCSTART-")]
     tags = [line.rpartition("\t" if "\t" in line else " ")[2] for line in lines]
     matching = sum(bool(_TAG.fullmatch(tag)) and tag != line for tag, line in zip(tags, lines, strict=True))
-    return matching >= 0.95 * len(lines) and len(set(tags)) > (1 if len(lines) < HEAD_LINES else 0)
+    return units.nearly(matching, len(lines)) and len(set(tags)) > (1 if len(lines) < HEAD_LINES else 0)
 
 
 def _delimiter(kind: str, inked: list[str]) -> str:

@@ -5,13 +5,17 @@ Every offset is checked against the text it points into. What can be mended in o
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from filbert.core.errors import InputError
 from filbert.core.records import Span
-from filbert.data.formats import conll_sentences, whole_json
-from filbert.text.streams import Reading, clean
+from filbert.data import units
+from filbert.data.formats import MASKED, conll_sentences, whole_json
+from filbert.text.streams import Reading, clean, whole_lines
 from filbert.text.tables import Row
 
 Found = tuple[int, tuple[str, ...], Any]  # (line, texts, gold)
@@ -35,13 +39,13 @@ class Answer:
 
 
 def labels_of(gold: Any) -> Iterator[str]:
-    """The label or labels in an example's gold: of a text, of its spans, of a relation."""
+    """The label or labels in an example's gold: of a text, one or several, of its spans, of a relation."""
     if isinstance(gold, str):
         yield gold
     elif isinstance(gold, Relation):
         yield from [gold.label] if gold.label is not None else []
     elif isinstance(gold, tuple):
-        yield from (item.label for item in gold if isinstance(item, Span))
+        yield from (item.label if isinstance(item, Span) else item for item in gold if isinstance(item, Span | str))
 
 
 # -- tag ---------------------------------------------------------------------------------------------------------
@@ -54,6 +58,41 @@ def conll_examples(source: str, reading: Reading) -> Iterator[Found]:
     for line, tokens, tags in conll_sentences(source, reading):
         text, places = joined(tokens)
         yield line, (text,), spans_of_tags(source, line, tags, places, reading)
+
+
+def unit_examples(source: str, reading: Reading) -> Iterator[Found]:
+    """The sentences of a CoNLL file without prefixes: every word or character is a span with its label."""
+    for line, words, labels in conll_sentences(source, reading):
+        yield line, *_covered(words, labels)
+
+
+def inside_examples(source: str, reading: Reading) -> Iterator[Found]:
+    """The same where O says that there is no label: neighbours with one label are one span."""
+    for line, words, labels in conll_sentences(source, reading):
+        text, places = joined(words)
+        runs = itertools.groupby(range(len(labels)), key=labels.__getitem__)
+        several = [(label, list(run)) for label, run in runs if label != "O"]
+        yield line, (text,), tuple(Span(places[run[0]][0], places[run[-1]][1], label) for label, run in several)
+
+
+def slashed_examples(source: str, reading: Reading) -> Iterator[Found]:
+    """The lines of a file of words and their labels (word/label), each word a span."""
+    for line, words, labels in units.slashed(source, reading):
+        yield line, *_covered(words, labels)
+
+
+def conllu_examples(source: str, reading: Reading) -> Iterator[Found]:
+    """The sentences of a CoNLL-U file with the spaces that it tells of, each word a span with its part of speech."""
+    for line, words, labels, spaces in units.conllu(source, reading):
+        written = [word + " " * space for word, space in zip(words, spaces, strict=True)]
+        starts = itertools.accumulate(map(len, written), initial=0)
+        spans = (Span(at, at + len(word), label) for at, word, label in zip(starts, words, labels, strict=False))
+        yield line, ("".join(written).rstrip(),), tuple(spans)
+
+
+def _covered(words: list[str], labels: list[str]) -> tuple[tuple[str], tuple[Span, ...]]:
+    text, places = joined(words)
+    return (text,), tuple(Span(*place, label) for place, label in zip(places, labels, strict=True))
 
 
 def joined(tokens: list[str]) -> tuple[str, list[tuple[int, int]]]:
@@ -140,7 +179,10 @@ def _items(source: str, line: int, marked: Any, reading: Reading) -> Iterator[Ma
                     start, last = place if is_pair else (None, -1)
                     yield {"start": start, "end": last + 1, "label": label, "text": mention}  # the last one counts
         return
-    for item in marked if isinstance(marked, (list, tuple)) else ():
+    if not isinstance(marked, (list, tuple)):
+        reading.fault(source, line, f"the entities are {marked!r:.40}, but must be a list of {{start, end, label}}.")
+        return
+    for item in marked:
         if isinstance(item, (list, tuple)) and len(item) >= 3:
             yield {"start": item[0], "end": item[1], "label": item[2]}
         elif isinstance(item, Mapping):
@@ -156,6 +198,8 @@ def _span(source: str, line: int, text: str, item: Mapping[str, Any], reading: R
     message = ""
     if not isinstance(start, int) or not isinstance(end, int) or not isinstance(label, str) or not label:
         message = f"the entity {dict(item)!r} is not {{start, end, label}} with two whole numbers and a text."
+    elif start >= end and 0 <= start <= len(text):
+        message = f"the entity {label} at {start}:{end} is empty; its end must be above its start."
     elif not 0 <= start < end <= len(text):
         message = f"the entity {label} at {start}:{end} leaves the text, which has {len(text)} characters."
     elif isinstance(mention, str) and text[start:end] != mention:
@@ -184,32 +228,112 @@ def _first(item: Mapping[str, Any], *names: str) -> Any:
 # -- relation ----------------------------------------------------------------------------------------------------
 
 
+Place = tuple[int, int]  # a mention is text[start:end]
+_TAG = re.compile("(</?e[12]>)")
+
+
 def relation_rows(source: str, rows: Iterator[Row], roles: dict[str, str], reading: Reading) -> Iterator[Found]:
-    """Rows with a text and two mentions in it: each is taken where it first stands, the second not inside the first."""
+    """Rows with a text and two mentions in it: {start, end}, [start, end], or the words, which are looked for."""
     for line, row in rows:
-        text, head, tail = (_text(source, line, row, roles[role], reading) for role in ("text", "head", "tail"))
-        if text is None or head is None or tail is None:
+        text = _text(source, line, row, roles["text"], reading)
+        if text is None:
             continue
-        spans = two_places(text, head, tail)
-        if spans is None:
-            missing = next((name for name in (head, tail) if name not in text), tail)
-            reading.fault(source, line, f"{missing!r} does not stand in the text {text[:30]!r} (beside the other one).")
+        try:
+            heads, tails = (places(text, row.get(roles[role]), role) for role in ("head", "tail"))
+        except InputError as error:
+            reading.fault(source, line, str(error))
             continue
+        if max(len(heads), len(tails)) > 1:
+            what = "rows have a mention that stands several times in the text; the first place was taken"
+            reading.count(what, source, line, "a mention stands several times in the text; the first place was taken.")
         label = row.get(roles.get("label", ""))
-        yield line, (text,), Relation(*spans, None if label is None else str(label))
+        yield line, (text,), Relation(*apart(heads, tails), None if label in (None, "") else str(label))
 
 
-def two_places(text: str, head: str, tail: str) -> tuple[Span, Span] | None:
-    """Where two mentions stand: the first places that do not overlap, else one within the other, else None."""
-    first, second = text.find(head), text.find(tail)
-    if first < 0 or second < 0 or not head or not tail:
+def places(text: str, given: Any, role: str) -> list[Place]:
+    """Where a mention stands: the one place that is given as numbers, or all those of the given words."""
+    named = given if isinstance(given, Mapping) else {}
+    words = given if isinstance(given, str) else _first(named, "text", "mention", "word", "name")
+    at = given if isinstance(given, (list, tuple)) else named.get("pos", (named.get("start"), named.get("end")))
+    if at == (None, None) and isinstance(words, str):
+        if words not in text or not words:
+            raise InputError(f"{words!r} does not stand in the text {text[:30]!r}, so it cannot be the {role}.")
+        return [(start, start + len(words)) for start in _places(text, words)]
+    if not isinstance(at, (list, tuple)) or len(at) != 2 or any(type(edge) is not int for edge in at):
+        raise InputError(f"the {role} is {given!r}, but must be {{start, end}}, [start, end] or words of the text.")
+    start, end = at
+    if not 0 <= start < end <= len(text):
+        raise InputError(f"the {role} at {start}:{end} leaves the text, which has {len(text)} characters.")
+    if isinstance(words, str) and text[start:end] != words:
+        message = f"the {role} at {start}:{end} is {text[start:end]!r}, but is said to be {words!r}."
+        raise InputError(message + _end_hint(text, start, end, words))
+    return [(start, end)]
+
+
+def apart(heads: list[Place], tails: list[Place]) -> tuple[Span, Span]:
+    """The first places of two mentions that do not overlap; where all do, the first of each."""
+    pairs = itertools.chain(((heads[0], tail) for tail in tails), ((head, tails[0]) for head in heads))
+    first = (heads[0], tails[0])
+    head, tail = next((pair for pair in pairs if pair[0][1] <= pair[1][0] or pair[1][1] <= pair[0][0]), first)
+    return Span(*head, "head"), Span(*tail, "tail")
+
+
+def marked_examples(source: str, reading: Reading) -> Iterator[Found]:
+    """The sentences of a SemEval-2010 task 8 file: <e1>…</e1> and <e2>…</e2> in a numbered line, then the relation."""
+    begun: tuple[int, str, tuple[Span, Span]] | None = None
+    label: str | None = None
+    for line, written in whole_lines(source, reading):
+        number, tab, sentence = written.strip().partition("\t")
+        if tab and number.isdigit() and _TAG.search(sentence):
+            if begun is not None:
+                yield begun[0], (begun[1],), Relation(*begun[2], label)
+            begun, label = _unmarked(source, line, sentence, reading), None
+        elif written.strip() and label is None and not written.startswith("Comment"):
+            label = written.strip()
+    if begun is not None:
+        yield begun[0], (begun[1],), Relation(*begun[2], label)
+
+
+def _unmarked(source: str, line: int, sentence: str, reading: Reading) -> tuple[int, str, tuple[Span, Span]] | None:
+    """The sentence without its tags and quotation marks, and where the tags stood; None after a fault."""
+    if sentence.startswith('"') and sentence.endswith('"') and len(sentence) > 1:
+        sentence = sentence[1:-1]
+    text, at = "", dict[str, int]()
+    for piece in _TAG.split(sentence):
+        if _TAG.fullmatch(piece) and piece not in at:
+            at[piece] = len(text)
+        else:
+            text += piece
+    head, tail = ((at.get(f"<{name}>", -1), at.get(f"</{name}>", -1)) for name in ("e1", "e2"))
+    if min(*head, *tail) < 0 or head[0] >= head[1] or tail[0] >= tail[1]:
+        reading.fault(source, line, "must hold <e1>…</e1> and <e2>…</e2>, each once and around some text.")
         return None
-    later_tail, later_head = text.find(tail, first + len(head)), text.find(head, second + len(tail))
-    for start, other in ((first, second), (first, later_tail), (later_head, second)):
-        if min(start, other) >= 0 and (start + len(head) <= other or other + len(tail) <= start):
-            first, second = start, other
-            break
-    return Span(first, first + len(head), "head"), Span(second, second + len(tail), "tail")
+    return line, text, (Span(*head, "head"), Span(*tail, "tail"))
+
+
+def masked_examples(source: str, reading: Reading) -> Iterator[Found]:
+    """The lines `label head$tail$text` in whose text every character of the two names is written as #.
+
+    A name is taken where as many # stand; of two names of one length the head's is the first.
+    """
+    for line, written in whole_lines(source, reading):
+        found = MASKED.fullmatch(written.strip())
+        if found is None:
+            if written.strip():
+                reading.fault(source, line, f"{written[:30]!r} is not `label head$tail$text`.")
+            continue
+        label, head, tail, text = found.groups()
+        runs = [match.span() for match in re.finditer("#+", text)]
+        heads, tails = (
+            [(at, at + len(name)) for at in _places(text, name)]
+            or [(start, end) for start, end in runs if end - start == len(name)]
+            for name in (head, tail)
+        )
+        if heads and tails:
+            yield line, (text,), Relation(*apart(heads, tails), label)
+        else:
+            what = "rows were left out, for a name does not stand in the text, nor as many #"
+            reading.count(what, source, line, f"{(tail if heads else head)!r} does not stand in the text; left out.")
 
 
 # -- answer ------------------------------------------------------------------------------------------------------
@@ -250,6 +374,9 @@ class _Place:
 
     def count(self, what: str, message: str) -> None:
         self.reading.count(what, self.source, self.line, self.where + message)
+
+    def fault(self, message: str) -> None:
+        self.reading.fault(self.source, self.line, self.where + message)
 
 
 def _squad_answers(context: str, asked: Mapping[str, Any], place: _Place) -> tuple[Answer, ...] | None:
@@ -322,6 +449,9 @@ def _given(answers: Any) -> Iterator[tuple[str, Any]]:
 # -- choose ------------------------------------------------------------------------------------------------------
 
 
+_NUMBERED = re.compile(r"(?:ending|option|choice)[ _]?(\d+|[a-z])", re.IGNORECASE)
+
+
 def choice_examples(source: str, reading: Reading) -> Iterator[Found]:
     """The questions of a C3/DREAM-style file; texts are (passage, question, choice, choice, …)."""
     for number, entry in enumerate(whole_json(source, reading), 1):
@@ -331,14 +461,56 @@ def choice_examples(source: str, reading: Reading) -> Iterator[Found]:
         passage = clean("\n".join(map(str, _listed(entry[0]))), source, 0, reading)
         for asked in _objects(source, {"questions": entry[1]}, "questions", reading):
             question = clean(str(asked.get("question", "")), source, 0, reading)
-            choices = [clean(str(choice), source, 0, reading) for choice in _listed(asked.get("choice", ()))]
-            answer = asked.get("answer")
-            if len(choices) < 2 or (answer is not None and choices.count(str(answer)) != 1):
-                message = f"the answer {answer!r} is not exactly one of the {len(choices)} choices"
-                reading.fault(source, 0, f"entry {number}, question {question[:30]!r}: {message}.")
-                continue
-            gold = None if answer is None else choices.index(str(answer))
-            yield 0, (passage, question, *choices), gold
+            place = _Place(source, 0, f"entry {number}, question {question[:30]!r}: ", reading)
+            yield from _question(place, (passage, question), asked.get("choice"), asked.get("answer"))
+
+
+def choice_rows(source: str, rows: Iterator[Row], roles: dict[str, str], reading: Reading) -> Iterator[Found]:
+    """Rows with a context, a question if any, a list of options or columns ending0, ending1, … and the right one."""
+    for line, row in rows:
+        passage = _text(source, line, row, roles["context"], reading)
+        question = _text(source, line, row, roles["question"], reading) if "question" in roles else ""
+        if passage is None or question is None:
+            continue
+        options = row.get(roles["options"]) if "options" in roles else _columns(row)
+        answer = row.get(roles.get("label", ""))
+        place = _Place(source, line, "", reading)
+        yield from _question(place, (passage, question), options, None if answer == "" else answer)
+
+
+def _columns(row: Mapping[str, Any]) -> list[Any]:
+    """What stands in the columns ending0, ending1, … or option_a, option_b, …; an empty cell is no option."""
+    found = [(match[1], value) for name, value in row.items() if (match := _NUMBERED.fullmatch(name.strip())) and value]
+    return [value for _, value in sorted(found, key=lambda pair: (len(pair[0]), pair[0].lower()))]
+
+
+def _question(place: _Place, texts: tuple[str, str], options: Any, answer: Any) -> Iterator[Found]:
+    """The one question, or none after a fault."""
+    if not isinstance(options, (list, tuple)) or len(options) < 2 or not all(isinstance(each, str) for each in options):
+        place.fault("needs two options or more: a list of texts, or columns ending0, ending1, ….")
+        return
+    choices = [clean(option, place.source, place.line, place.reading) for option in options]
+    gold = None if answer is None else _number(choices, answer)
+    if gold is not None and not 0 <= gold < len(choices):
+        message = f"the answer {answer!r} is not exactly one of the {len(choices)} choices"
+        place.fault(f"{message}; write its text or its number, counted from 0.")
+        return
+    if gold is not None and choices.count(choices[gold]) > 1:
+        what = "questions have their answer twice among the choices; the first was taken"
+        place.count(what, f"the answer {answer!r} is not exactly one of the {len(choices)} choices, but two.")
+    yield place.line, (*texts, *choices), gold
+
+
+def _number(choices: list[str], answer: Any) -> int:
+    """The number of the right choice, from 0, told by its text, its number or its letter; -1 for anything else."""
+    if type(answer) is int:
+        return answer
+    said = str(answer)
+    if said in choices:
+        return choices.index(said)
+    if said.isascii() and said.isdigit():
+        return int(said[:9])
+    return "ABCDEFGHIJKLMNOPQRSTUVWXYZ".find(said.upper()) if len(said) == 1 else -1
 
 
 def _listed(value: Any) -> list[Any]:
@@ -347,6 +519,18 @@ def _listed(value: Any) -> list[Any]:
 
 READERS: dict[str, Callable[[str, Reading], Iterator[Found]]] = {
     "conll": conll_examples,
+    "units": unit_examples,
+    "inside": inside_examples,
+    "slashed": slashed_examples,
+    "conllu": conllu_examples,
+    "marked": marked_examples,
+    "masked": masked_examples,
     "squad": squad_examples,
     "choices": choice_examples,
+}
+TASK_OF = {
+    **dict.fromkeys(("conll", *units.TOLD), "tag"),
+    **dict.fromkeys(("marked", "masked"), "relation"),
+    "squad": "answer",
+    "choices": "choose",
 }

@@ -21,6 +21,23 @@ def probabilities(scores_NL: npt.ArrayLike) -> npt.NDArray[np.float64]:
     return shares
 
 
+def chances(scores_NL: npt.ArrayLike) -> npt.NDArray[np.float64]:
+    """[N, L] how likely each label is by itself: a text may have several, or none."""
+    scores = np.asarray(scores_NL, dtype=np.float64)
+    found: npt.NDArray[np.float64] = 0.5 + 0.5 * np.tanh(0.5 * scores)  # the logistic function, which never overflows
+    return found
+
+
+def set_predictions(scores_NL: npt.ArrayLike, labels: Sequence[str], least: float) -> list[Prediction]:
+    """All labels of each text that are at least so likely, with the probability of every one, the likeliest first."""
+    found = []
+    shares_NL = chances(scores_NL)
+    for row, own in zip(np.argsort(-shares_NL, axis=-1, kind="stable").tolist(), shares_NL.tolist(), strict=True):
+        given = tuple(labels[place] for place in row if own[place] >= least)
+        found.append(Prediction(labels=given, scores={labels[place]: own[place] for place in row}))
+    return found
+
+
 def predictions(
     scores_NL: npt.ArrayLike, labels: Sequence[str], coverage: Sequence[float] | None = None
 ) -> list[Prediction]:

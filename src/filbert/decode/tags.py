@@ -9,7 +9,7 @@ S- stands alone) and `plain` (a label for each unit, each unit a span of its own
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -238,14 +238,14 @@ def viterbi(
         for weight, may in zip(given, open_, strict=True)
     )
     walk = steps(boundaries, len(scores))
-    by_step_TL = scores[walk.rows]
+    by_step_TL, into = scores[walk.rows], _into(pair_LL)
     best_nL = begin_L + by_step_TL[: len(walk.order)]
     pointers, finals = [], []
     for start, end, num_on in walk.ranges:
         if start:
-            reach_nLL = best_nL[:, :, None] + pair_LL
-            pointers.append(reach_nLL.argmax(axis=1))
-            best_nL = reach_nLL.max(axis=1) + by_step_TL[start:end]
+            reached_nL, pointer_nL = into(best_nL)
+            pointers.append(pointer_nL)
+            best_nL = reached_nL + by_step_TL[start:end]
         finals.append(best_nL[num_on:] + end_L)
         best_nL = best_nL[:num_on]
     if any(np.isneginf(final.max(axis=1)).any() for final in finals if len(final)):
@@ -257,6 +257,29 @@ def viterbi(
         tag_n = np.concatenate((going_on, finals[step].argmax(axis=1)))
         result[walk.rows[walk.edges[step] : walk.edges[step + 1]]] = tag_n
     return result
+
+
+def _into(pair_LL: npt.NDArray[Any]) -> Callable[[npt.NDArray[Any]], tuple[npt.NDArray[Any], Places]]:
+    """What gives, from the best of each tag [n, L], the best way into each tag [n, L] and where it comes from.
+
+    Tags that may follow the same tags at the same price, as all that begin an entity do, are asked about once, and only
+    of those that lead to them. Of equals the lowest is taken.
+    """
+    kinds_GL, kind_of_L = np.unique(pair_LL.T, axis=0, return_inverse=True)
+    from_ = [np.flatnonzero(row > -np.inf) for row in kinds_GL]
+    width = max(1, max(map(len, from_), default=1))
+    member_GM, price_GM = np.zeros((len(from_), width), np.int64), np.full((len(from_), width), -np.inf, pair_LL.dtype)
+    for row, (tags_, prices) in enumerate(zip(from_, kinds_GL, strict=True)):
+        member_GM[row, : len(tags_)], price_GM[row, : len(tags_)] = tags_, prices[tags_]
+
+    def into(best_nL: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Places]:
+        reach_nGM = best_nL[:, member_GM] + price_GM
+        at_nG1 = reach_nGM.argmax(axis=2)[:, :, None]
+        reached_nG = np.take_along_axis(reach_nGM, at_nG1, 2)[:, :, 0]
+        from_nG = np.take_along_axis(np.broadcast_to(member_GM, reach_nGM.shape), at_nG1, 2)[:, :, 0]
+        return reached_nG[:, kind_of_L], from_nG[:, kind_of_L]
+
+    return into
 
 
 def _bounded(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -288,30 +311,39 @@ def spans(
 def nested(
     probs_UUC: npt.ArrayLike, types: Sequence[str], starts: npt.ArrayLike, ends: npt.ArrayLike, threshold: float = 0.5
 ) -> tuple[Span, ...]:
-    """The spans whose probability [first unit, last unit, type] is above the threshold, the best first.
+    """The spans whose probability [first unit, last unit, type] is above the threshold, the best first (`uncrossed`).
 
-    They may lie within each other, but never cross: of two that do, the better stays. Of equally good ones the one
-    that begins first stays, then the shorter, then the earlier type. One stretch may be of several types. Only the
-    upper triangle is looked at.
+    Only the upper triangle is looked at.
     """
-    probs = np.asarray(probs_UUC, dtype=np.float64)
-    begins, finishes = _offsets(starts, ends)
-    _bounded(probs)
-    above = probs > threshold
-    first, last, kind = np.nonzero(above & np.triu(np.ones(probs.shape[:2], np.bool_))[:, :, None])
-    scores = probs[first, last, kind]
-    crossed = np.zeros(probs.shape[:2], dtype=np.bool_)
-    taken = np.zeros(probs.shape[:2], dtype=np.bool_)
+    probs = _bounded(np.asarray(probs_UUC, dtype=np.float64))
+    first, last, kind = np.nonzero((probs > threshold) & np.triu(np.ones(probs.shape[:2], np.bool_))[:, :, None])
+    return uncrossed(np.stack((first, last, kind), axis=1), probs[first, last, kind], types, starts, ends)
+
+
+def uncrossed(
+    found_X3: npt.NDArray[np.int64],
+    probs_X: npt.ArrayLike,
+    types: Sequence[str],
+    starts: npt.ArrayLike,
+    ends: npt.ArrayLike,
+) -> tuple[Span, ...]:
+    """Of candidates (first unit, last unit, type) those that do not cross a better one, the best first.
+
+    They may lie within each other, and one stretch may be of several types. Of equally good ones the one that begins
+    first stays, then the shorter, then the earlier type.
+    """
+    scores, (begins, finishes) = np.asarray(probs_X, dtype=np.float64), _offsets(starts, ends)
+    farthest = np.full(len(begins), -1)  # [U] the last unit of the longest that was taken from there on
+    earliest = np.full(len(begins), len(begins))  # [U] the first unit of the longest that was taken up to there
     result = []
-    for place in np.argsort(-scores, kind="stable"):
-        start, end = int(first[place]), int(last[place])
-        if crossed[start, end]:
-            continue
-        result.append(Span(int(begins[start]), int(finishes[end]), types[kind[place]], float(scores[place])))
-        if not taken[start, end]:
-            taken[start, end] = True
-            crossed[:start, start:end] = True  # begins before and ends inside
-            crossed[start + 1 : end + 1, end + 1 :] = True  # begins inside and ends after
+    for place in np.lexsort((found_X3[:, 2], found_X3[:, 1], found_X3[:, 0], -scores)):
+        first, last, kind = found_X3[place].tolist()
+        begins_inside = farthest[first + 1 : last + 1].max(initial=-1) > last
+        ends_inside = earliest[first:last].min(initial=first) < first
+        if not begins_inside and not ends_inside:
+            farthest[first] = max(farthest[first], last)
+            earliest[last] = min(earliest[last], first)
+            result.append(Span(int(begins[first]), int(finishes[last]), types[kind], float(scores[place])))
     return tuple(result)
 
 
@@ -388,6 +420,57 @@ def aligned(gold: Iterable[Span], starts: npt.ArrayLike, ends: npt.ArrayLike, ne
 
 def _place(span: Span) -> tuple[int, int, str]:
     return span.start, span.end, span.label
+
+
+def covers(text: str, gold: Sequence[Span]) -> bool:
+    """Whether the spans, in order, leave nothing of the text out but white space, and none shares any with another."""
+    end = 0
+    for span in gold:
+        if span.start < end or text[end : span.start].strip():
+            return False
+        end = span.end
+    return not text[end:].strip()
+
+
+def tiled(gold: Sequence[Span], starts: npt.ArrayLike, ends: npt.ArrayLike) -> Alignment:
+    """Gold spans that cover a text, in order, over units: each unit goes to the span that its first character is in.
+
+    So no unit is left out, whatever a span's edges are. A unit that no span begins in or covers belongs to none.
+    """
+    begins, finishes = _offsets(starts, ends)
+    span_starts, span_ends = (np.array([getattr(span, edge) for span in gold]) for edge in ("start", "end"))
+    which = np.searchsorted(span_starts, begins, side="right") - 1
+    inside = which >= 0
+    inside[inside] = begins[inside] < span_ends[which[inside]]
+    taken = np.flatnonzero(inside)
+    kept, first, counts = np.unique(which[taken], return_index=True, return_counts=True)
+    units = [(int(taken[at]), int(taken[at]) + int(size)) for at, size in zip(first, counts, strict=True)]
+    spans_ = [gold[place] for place in kept]
+    cut = [
+        span for span, (a, b) in zip(spans_, units, strict=True)
+        if begins[a] != span.start or finishes[b - 1] != span.end
+    ]  # fmt: skip
+    lost = [gold[place] for place in sorted(set(range(len(gold))) - set(kept.tolist()))]
+    found = tuple((a, b, span.label) for span, (a, b) in zip(spans_, units, strict=True))
+    return Alignment(found, cut=tuple(cut), lost=tuple(lost))
+
+
+def unit_kinds(logs_TL: npt.NDArray[Any], tags_: Sequence[str], read: Rows, kinds: Sequence[str]) -> list[str]:
+    """The likeliest type of each unit, given that it is one: by `bioes` tags of the tokens that it reads.
+
+    A unit without tokens has none, which is "".
+    """
+    places = {tag: place for place, tag in enumerate(tags_)}
+    begin, inside, end, single = (
+        logs_TL[:, [places[f"{letter}-{kind}"] for kind in kinds]].astype(np.float64) for letter in "BIES"
+    )
+    sums = np.concatenate((np.zeros((1, len(kinds))), np.cumsum(inside, axis=0)))
+    first, last = (np.where(read.bare, 0, edge) for edge in (read.first, read.last))
+    if not len(logs_TL):
+        return [""] * len(first)
+    several = begin[first] + end[last] + sums[last] - sums[np.minimum(first + 1, last)]
+    scores = np.where((first == last)[:, None], single[first], several)
+    return ["" if bare else kinds[best] for bare, best in zip(read.bare, scores.argmax(axis=1), strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import copy
+import json
+from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +21,8 @@ from filbert.core.registry import member
 from filbert.decode.blanks import Blank, ranked
 from filbert.decode.pooling import POOLS, text_vectors, unit_length
 from filbert.infer.engine import Engine
-from filbert.infer.predict import Asked, read_as
+from filbert.infer.predict import TASK, Asked, begun, read_as, said_of
+from filbert.infer.search import Hit, search
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import WindowEncoding, windowed
 
@@ -45,20 +49,34 @@ class Model:
         self.folder, self.config, self.labels, self.notes = found.folder, found.config, found.labels, found.notes
         self.backbone, self.tokenizer, self._found = found.model, tokenizer, found
         self.engine = Engine(found.model, device)
+        self._reading: tuple[str, Any] | None = None  # its task and config, where they are not the folder's own
 
-    def embed(self, texts: Sequence[str], *, pool: str | None = None, normalize: bool = False) -> Floats:
+    def embed(
+        self,
+        texts: Sequence[str],
+        *,
+        pool: str | None = None,
+        normalize: bool | None = None,
+        width: int | None = None,
+    ) -> Floats:
         """One vector per text, [texts, width]; texts of any length are read whole.
 
         pool: "mean" of all tokens, "cls" for the first token's vector, "pooled" for BERT's tanh layer on it. Without
-        one, the folder's own (1_Pooling/config.json, as sentence-transformers writes it), else the mean.
+        one, the folder's own (as it was fine-tuned, or as 1_Pooling/config.json of sentence-transformers says), else
+        the mean. normalize: to length 1; without it, where the folder was fine-tuned for vectors. width: the first so
+        many numbers alone; those that the folder was fine-tuned for are in `widths`, others lose more.
         """
-        pool = pool or folders.pooling(self.folder) or "mean"
+        learnt = self._learnt_vectors
+        pool = pool or (learnt.pool if learnt else folders.pooling(self.folder)) or "mean"
         if pool not in POOLS:
             raise one_of("pool", pool, POOLS)
+        if width is not None and (type(width) is not int or not 1 <= width <= self.config.width):
+            raise InputError(f"width is {width!r}, but must be a whole number from 1 to {self.config.width}.")
         texts = _texts(texts)
         if not texts:
-            return np.zeros((0, self.config.width), dtype=np.float32)
-        windows, owners = self._windows(texts)
+            return np.zeros((0, width or self.config.width), dtype=np.float32)
+        lengths = (learnt.max_length, learnt.overlap) if learnt else (self.config.max_length, OVERLAP)
+        windows, owners = self._windows(texts, *lengths)
         if pool == "mean":
             vectors = self.engine.mean(windows, _counted(windows) if len(windows) > len(texts) else None)
         else:
@@ -69,8 +87,28 @@ class Model:
                     vectors = self.backbone.pooled(first).float().cpu().numpy()
         # An empty text owns nothing, but its one window is all there is of it.
         weights = [max(1.0, float(window.owned.sum())) for window in windows]
-        result = text_vectors(vectors, weights, owners, len(texts))
-        return unit_length(result) if normalize else result
+        result = text_vectors(vectors, weights, owners, len(texts))[:, :width]
+        return unit_length(result) if (learnt is not None if normalize is None else normalize) else result
+
+    def search(
+        self, queries: Sequence[str], texts: Sequence[str], *, top: int = 5, width: int | None = None
+    ) -> list[list[Hit]]:
+        """The texts that are nearest to each query by cosine, the nearest first; see `infer.search` for many."""
+        return search(self, queries, texts, top, width)
+
+    @cached_property
+    def _learnt_vectors(self) -> Any:
+        """How a folder that was fine-tuned for vectors makes them; None where it was not."""
+        if not (self.folder / TASK).exists() or said_of(self._found).get("task") != "embed":
+            return None
+        return read_as(self._found)[1]
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """How many numbers of a vector can be kept: those that the folder was fine-tuned for, at least all."""
+        learnt = self._learnt_vectors
+        fewer = member("tasks", "embed").widths(learnt) if learnt else ()
+        return tuple(sorted({self.config.width, *fewer}, reverse=True))
 
     def fill(self, text: str, *, top: int = 5) -> list[Blank]:
         """What the model would put at each [MASK] of the text, best first."""
@@ -97,25 +135,55 @@ class Model:
     def predict(self, texts: Sequence[Asked], *, task: str | None = None) -> list[Prediction]:
         """What the model was fine-tuned to say of each text or pair, however long: a label, a number, an answer.
 
-        A model that answers questions takes (question, passage). task: "pair" for a published folder that reads pairs,
-        since such folders do not say so themselves.
+        A model that answers questions takes (question, passage); one of relations (text, head, tail), the two as
+        (start, end) or as words; one that chooses (passage, question, [option, option, …]). task: "pair" for a
+        published folder that reads pairs, since such folders do not say so themselves.
         """
-        name, config = read_as(self._found, task)
-        kind = member("tasks", name).Task
-        given = _pairs(texts) if kind.num_texts == 2 else [(text,) for text in _texts(texts)]
-        found = kind([Example(each) for each in given], self.labels, self.tokenizer, config)
+        name, config = self._reading or read_as(self._found, task)
+        module = member("tasks", name)
+        kind = module.Task
+        if hasattr(module, "examples"):
+            given = module.examples(texts)
+        else:
+            read = _pairs(texts) if kind.num_texts == 2 else [(text,) for text in _texts(texts)]
+            given = [Example(each) for each in read]
+        found = kind(given, self.labels, self.tokenizer, config)
         return found.predictions(self.engine.answers(found)) if len(found) else []
 
     def task(self, task: str | None = None) -> str:
         """What it was fine-tuned for; a folder without a task's head is refused."""
-        return read_as(self._found, task)[0]
+        return (self._reading or read_as(self._found, task))[0]
 
-    def _windows(self, texts: list[str]) -> tuple[list[WindowEncoding], list[int]]:
+    def reading(self, task: str | None = None, settings: Sequence[str] = (), texts: Sequence[str] = ()) -> Model:
+        """The same model with a task and fields of its config (`task.field=value`) that its folder does not have.
+
+        texts: some of those that it is to be asked, for a task that measures something on them first.
+        """
+        name, config = read_as(self._found, task, settings)
+        labels, config = begun(self.labels, (name, config), texts, (self.tokenizer, self.engine.answers))
+        found = copy.copy(self)
+        found.labels, found._reading = list(labels), (name, config)
+        return found
+
+    def classify(
+        self, texts: Sequence[str], words: Mapping[str, str | Sequence[str]], *, template: str, prior: str = "data"
+    ) -> list[Prediction]:
+        """A label for each text, without any training, by what the model would write into a blank beside it.
+
+        words: each label's word, or several. template: what stands around a text, e.g. 这是一条[MASK]新闻：{text}.
+        prior: what is taken from the words' scores, "data" (their mean over these texts), "empty" or "none".
+        """
+        said = json.dumps({label: own if isinstance(own, str) else list(own) for label, own in words.items()})
+        fields = {"template": template, "words": said, "prior": prior}
+        asked = _texts(texts)
+        return self.reading("blank", [f"task.{name}={own}" for name, own in fields.items()], asked).predict(asked)
+
+    def _windows(self, texts: list[str], max_length: int, overlap: int) -> tuple[list[WindowEncoding], list[int]]:
         """All windows of all texts in order, and the text that each is of."""
         windows: list[WindowEncoding] = []
         owners: list[int] = []
         for index, tokens in enumerate(self.tokenizer.pieces(texts)):
-            found = windowed(self.tokenizer, tokens, None, self.config.max_length, OVERLAP)
+            found = windowed(self.tokenizer, tokens, None, max_length, overlap)
             windows += found
             owners += [index] * len(found)
         return windows, owners
@@ -131,7 +199,10 @@ def _pairs(pairs: Sequence[Asked]) -> list[tuple[str, ...]]:
         raise InputError("pairs is one string, but a list of pairs is needed: write predict([(first, second)]).")
     for index, pair in enumerate(pairs):
         if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
-            raise InputError(f"pair {index} is {str(pair)[:40]!r}, but must be two strings: this model reads pairs.")
+            raise InputError(
+                f"pair {index} is {str(pair)[:40]!r}, but must be two strings: this model reads pairs; "
+                "`embed` gives single texts their vectors."
+            )
     return [tuple(pair) for pair in pairs]
 
 

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from filbert.artefact.folder import Loaded
+from filbert.artefact.folder import Loaded, pooling
 from filbert.artefact.weights import inside, small_json
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Example, Prediction
 from filbert.core.registry import member, naming
+from filbert.core.settings import parsed
+from filbert.data.markup import Relation
 
 TASK = "task.json"  # in a model folder: how texts are read and pooled before the head
 CHUNK, CHUNK_CHARS = 2_048, 2_000_000  # texts, and characters of them, that are answered together
 
 
-Asked = str | tuple[str, str]  # a text, or a pair of them
+Asked = str | tuple[Any, ...]  # a text, a pair of them, or what the task's `examples` takes
 
 
 class Predicts(Protocol):
@@ -64,8 +67,14 @@ def answered(
 
 
 def asked(example: Example) -> Asked:
-    """What the model is to read of it."""
-    return example.texts[0] if len(example.texts) == 1 else (example.texts[0], example.texts[1])
+    """What the model is to read of it: a text, a pair, (text, head, tail) or (passage, question, options)."""
+    first, *others = example.texts
+    if isinstance(example.gold, Relation):
+        head, tail = example.gold.head, example.gold.tail
+        return first, (head.start, head.end), (tail.start, tail.end)
+    if len(others) > 1:
+        return first, others[0], others[1:]
+    return (first, *others) if others else first
 
 
 def record(task: str, example: Example, said: Prediction, top: int | None = None) -> dict[str, Any]:
@@ -110,7 +119,7 @@ class Results:
         self.count = count
         try:
             found = json.loads(last)
-            texts = (found["text"], *([found["second"]] if "second" in found else []))
+            texts = (found["text"], *([found["second"]] if "second" in found else []), *found.get("options", ()))
             return Place(count, int(found.get("line", 0)), texts)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise InputError(
@@ -144,27 +153,80 @@ class Results:
         self.count += len(records)
 
 
-def read_as(found: Loaded, task: str | None = None) -> tuple[str, Any]:
+def said_of(found: Loaded) -> dict[str, Any]:
+    """What the folder's task.json says, unchecked."""
+    return dict(small_json(inside(found.folder, TASK)))
+
+
+def _plain(found: Loaded, module: Any) -> dict[str, Any]:
+    """How a folder that was fine-tuned for nothing reads texts for a task without a head: as its maker says."""
+    if module.HEAD:
+        return {"max_length": min(module.Config.max_length, found.config.max_length)}
+    pool = pooling(found.folder)
+    return {"max_length": found.config.max_length, **({"pool": pool} if pool else {})}
+
+
+def begun(
+    labels: Sequence[str], reading: tuple[str, Any], texts: Sequence[str], how: tuple[Any, Any]
+) -> tuple[Sequence[str], Any]:
+    """The labels to choose among, and the config with what the model itself must be asked first.
+
+    how: the tokenizer, and what answers a task with this model. The tasks that have need of it name it `primed`.
+    """
+    module, config = member("tasks", reading[0]), reading[1]
+    if not hasattr(module, "primed"):
+        return labels, config
+    labels = module.label_names(config, ()) or labels
+    return labels, module.primed(config, labels, how[0], texts, how[1])
+
+
+def peeked(examples: Iterable[Example], count: int) -> tuple[list[Example], Iterator[Example]]:
+    """The first so many examples, fewer of long ones, and all of them; where reading fails, it fails there."""
+    reader, first = iter(examples), list[Example]()
+    failed: list[Exception] = []
+    size = 0
+    try:
+        for example in itertools.islice(reader, count):
+            first.append(example)
+            size += sum(map(len, example.texts))
+            if size > CHUNK_CHARS:
+                break
+    except Exception as error:
+        failed.append(error)
+
+    def rest() -> Iterator[Example]:
+        yield from first
+        if failed:
+            raise failed[0]
+        yield from reader
+
+    return first, rest()
+
+
+def read_as(found: Loaded, task: str | None = None, settings: Sequence[str] = ()) -> tuple[str, Any]:
     """The folder's task and how it reads texts: as its task.json says, or as published folders do.
 
     Published folders with labels do not say whether they read texts or pairs: `task` does, or they read texts.
+    settings: fields that are to be otherwise, as `task.field=value`.
     """
     modules = {name: member("tasks", name) for name in naming("tasks", "HEAD")}
     if task is not None and task not in modules:
         raise one_of("the task", task, modules)
-    fitting = [name for name, module in modules.items() if not module.HEAD or module.HEAD in found.model.parts]
+    heads = {name: getattr(module, "HEADS", (module.HEAD,)) for name, module in modules.items()}
+    fitting = [name for name, several in heads.items() if not all(several) or {*several} & {*found.model.parts}]
     told = [name for name in fitting if hasattr(modules[name], "published")]  # the head itself says what it is for
     path = found.folder / TASK
     if not told and task is None and not path.exists():
         raise InputError(f"{found.folder}: has no head for a task; make one: filbert finetune classify --model …")
     if path.exists():
-        said = dict(small_json(inside(found.folder, TASK)))
+        said = said_of(found)
         name = str(said.pop("task", None))
         if name not in modules:
             raise one_of(f"{path}: task", name, modules)
     else:
         name = task or told[0]
-        said = modules[name].published(found.model, found.labels) if name in told else {}
+        said = modules[name].published(found.model, found.labels) if name in told else _plain(found, modules[name])
+        said |= getattr(modules[name], "PROBLEMS", {}).get(found.problem_type, {})
     if task not in (None, name):
         raise InputError(f"{found.folder}: was fine-tuned for {name}, not for {task}.")
     if name not in fitting:
@@ -172,11 +234,14 @@ def read_as(found: Loaded, task: str | None = None) -> tuple[str, Any]:
     known = modules[name].Config.__dataclass_fields__
     if not all(field in known and type(value) in (int, str, float) for field, value in said.items()):
         raise InputError(f"{path}: has fields other than {', '.join(known)}; fetch the folder again.")
+    wanted = parsed(settings, {"task": modules[name].Config}).get("task", {})
     try:
-        config = modules[name].Config(**said)
+        config = replace(modules[name].Config(**said), **wanted)
     except InputError as error:
+        if wanted:
+            raise
         raise InputError(f"{path}: {error}") from None
-    pooled = getattr(config, "pool", None)
+    pooled = getattr(config, "pool", None) if modules[name].HEAD else None  # without a head nothing is pooled by one
     if config.max_length > found.config.max_length or (pooled and (pooled == "cls") != ("pooler" in found.model.parts)):
         raise InputError(f"{path}: does not fit the model beside it; fetch the folder again.")
     return name, config

@@ -16,15 +16,17 @@ from torch import Tensor, nn
 
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Packed
+from filbert.nn.crf import CRF
 from filbert.nn.dropout import Dropout
 from filbert.nn.layers import BLOCKS, FEED_FORWARDS, Angles, Rows, SelfAttention, initialise, tied_logits
+from filbert.nn.pointer import INNER, Pointer
 from filbert.nn.positions import Learned, Rotary, Sinusoidal, Table
 
 POSITIONS = ("learned", "sinusoidal", "rotary", "rotary-local")
 # rotary-local is ModernBERT's scheme: every third layer sees everything, the others 64 tokens to each side.
 GLOBAL_EVERY, REACH, GLOBAL_THETA, LOCAL_THETA = 3, 64, 160_000.0, 10_000.0
-PARTS = ("pooler", "mlm", "nsp", "labels", "tokens", "span", "choice", "relation")
-OWN_PARTS = ("relation",)  # heads that transformers has no class for: it passes over them and loads the rest
+PARTS = ("pooler", "mlm", "nsp", "labels", "tokens", "crf", "pointer", "span", "choice", "relation")
+OWN_PARTS = ("crf", "pointer", "relation")  # heads that transformers has no class for: it passes over them
 LIMITS = {  # generous bounds: a config outside them is a mistake or an attack, and is refused before it allocates
     "vocab_size": (1, 4_000_000),
     "width": (1, 65_536),
@@ -142,8 +144,9 @@ class Bert(nn.Module):
     """The encoder and whichever heads were asked for; `parts` names them, `labels` sizes a task head.
 
     Parts: pooler, mlm, nsp (pretraining), and one task head of published folders: labels (of the pooled text),
-    tokens (a label each), span (start and end), choice (one score for each candidate); or relation (a label of the
-    vectors of two marks side by side), which only our folders have.
+    tokens (a label each), span (start and end), choice (one score for each candidate). Only our folders have crf (which
+    label follows which, beside tokens), pointer (a score for each stretch and label) and relation (a label of the
+    vectors of two marks side by side).
     """
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
@@ -164,8 +167,8 @@ class Bert(nn.Module):
         self.pooler = nn.Linear(config.width, config.width) if "pooler" in parts else None
         self.mlm = MaskedHead(config) if "mlm" in parts else None
         self.nsp = nn.Linear(config.width, 2) if "nsp" in parts else None
-        sizes = head_sizes(config, labels)
-        self.heads = nn.ModuleDict({p: nn.Linear(*sizes[p]) for p in self.parts if p in sizes})
+        known = head_shapes(config, labels)
+        self.heads = nn.ModuleDict({part: _head(config, part, labels) for part in self.parts if part in known})
         initialise(self)
 
     def forward(self, packed: Packed, rows: Rows = None) -> Tensor:
@@ -194,13 +197,30 @@ class Bert(nn.Module):
 Model = Bert  # the name under which the registry's users know any model file's module
 
 
-def head_sizes(config: Config, labels: int) -> dict[str, tuple[int, int]]:
-    """The inputs and outputs of every task head."""
+def head_shapes(config: Config, labels: int = 2) -> dict[str, dict[str, tuple[int, ...]]]:
+    """The tensors of every task head and their shapes."""
     width = config.width
-    return {
-        "labels": (width, labels), "tokens": (width, labels), "span": (width, 2), "choice": (width, 1),
-        "relation": (2 * width, labels),
+    sizes = {
+        "labels": (labels, width), "tokens": (labels, width), "span": (2, width), "choice": (1, width),
+        "relation": (labels, 2 * width),
     }  # fmt: skip
+    found: dict[str, dict[str, tuple[int, ...]]] = {
+        part: {"weight": size, "bias": size[:1]} for part, size in sizes.items()
+    }
+    found["crf"] = {"transitions": (labels, labels), "begin": (labels,), "end": (labels,)}
+    pointer = {"edges": (2 * INNER, width), "kinds": (2 * labels, 2 * INNER)}
+    found["pointer"] = {f"{name}.weight": size for name, size in pointer.items()}
+    found["pointer"] |= {f"{name}.bias": size[:1] for name, size in pointer.items()}
+    return found
+
+
+def _head(config: Config, part: str, labels: int) -> nn.Module:
+    if part == "crf":
+        return CRF(labels)
+    if part == "pointer":
+        return Pointer(config.width, labels)
+    outputs, inputs = head_shapes(config, labels)[part]["weight"]
+    return nn.Linear(inputs, outputs)
 
 
 def reach(config: Config, index: int) -> int:
@@ -244,16 +264,17 @@ def classic_names(config: Config, parts: tuple[str, ...]) -> Iterator[tuple[str,
         "pooler": [("pooler", "pooler.dense")],
         "mlm": [("mlm.dense", "cls.predictions.transform.dense"), ("mlm.norm", "cls.predictions.transform.LayerNorm")],
         "nsp": [("nsp", "cls.seq_relationship")],
-        "span": [("heads.span", "qa_outputs")],
     }
     # transformers' classifiers read the pooler; a head that does not must not be taken for one (it passes over it).
-    own = {*OWN_PARTS} | ({"labels"} if "pooler" not in parts else set())
-    for part in parts:
-        theirs = f"filbert.heads.{part}" if part in own else "classifier"
-        pairs += [(ours, (name,)) for ours, name in heads.get(part, [(f"heads.{part}", theirs)])]
+    own = {*OWN_PARTS} | ({"labels", "choice"} if "pooler" not in parts else set())
+    pairs += [(ours, (name,)) for part in parts for ours, name in heads.get(part, [])]
     for ours, several in pairs:
         for kind in ("weight", "bias"):
             yield f"{ours}.{kind}", tuple(f"{name}.{kind}" for name in several)
+    for part in parts:
+        theirs = f"filbert.heads.{part}" if part in own else "qa_outputs" if part == "span" else "classifier"
+        for name in head_shapes(config).get(part, ()):
+            yield f"heads.{part}.{name}", (f"{theirs}.{name}",)
     if "mlm" in parts:
         yield "mlm.bias", ("cls.predictions.bias",)
 
@@ -277,7 +298,7 @@ def modern_names(config: Config, parts: tuple[str, ...]) -> Iterator[tuple[str, 
     for part in parts:  # transformers has no such heads on ModernBERT: it passes over them and loads the rest
         if part != "mlm":
             ours = part if part in ("pooler", "nsp") else f"heads.{part}"
-            for kind in ("weight", "bias"):
+            for kind in head_shapes(config).get(part, ("weight", "bias")):
                 yield f"{ours}.{kind}", (f"filbert.{ours}.{kind}",)
 
 
@@ -314,11 +335,10 @@ def shapes(config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> dict
         add("mlm.dense", width, width)
         add("mlm.norm", width)
         found["mlm.bias"] = (config.vocab_size,)
-    sizes = head_sizes(config, labels)
+    known = head_shapes(config, labels)
     for part in parts:
-        if part in sizes:
-            inputs, outputs = sizes[part]
-            add(f"heads.{part}", outputs, inputs, bias=True)
+        if part in known:
+            found |= {f"heads.{part}.{name}": size for name, size in known[part].items()}
         elif part != "mlm":
             add(part, width if part == "pooler" else 2, width, bias=True)
     return found

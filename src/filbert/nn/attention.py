@@ -48,8 +48,9 @@ def tensors(packed: Packed, device: torch.device | str = "cpu") -> Packed:
 
 
 def batch_tensors(batch: Batch, device: torch.device | str) -> Batch:
-    """The same batch as tensors on that device."""
-    targets = {name: placed(value, device) for name, value in batch.targets.items()}
+    """The same batch as tensors on that device; a target whose name ends in `_host` stays on the host."""
+    places = {name: "cpu" if name.endswith("_host") else device for name in batch.targets}
+    targets = {name: placed(value, places[name]) for name, value in batch.targets.items()}
     return Batch(tensors(batch.packed, device), placed(batch.starts, device), placed(batch.owners, device), targets)
 
 

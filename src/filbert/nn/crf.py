@@ -19,6 +19,7 @@ from torch.autograd.function import once_differentiable
 
 from filbert.core.errors import FilbertError, InputError
 from filbert.decode.tags import MOST, Allowed, Steps, steps
+from filbert.nn.attention import placed
 
 Boundaries = Tensor | npt.NDArray[Any] | list[int]  # [B+1]; on the host, else the GPU is waited for
 Weights = tuple[Tensor, Tensor, Tensor]  # begin [L], transitions [L, L], end [L]
@@ -50,6 +51,26 @@ class CRF(nn.Module):
             raise InputError(f"what is allowed leaves no legal tags for a sequence of {length} units.")
         for name in ("begin", "pair", "end"):  # they follow from the tags, so they are not saved with the weights
             self.register_buffer(f"may_{name}", torch.as_tensor(getattr(self.allowed, name)), persistent=False)
+
+    def under(self, allowed: Allowed) -> CRF:
+        """The same weights where only this is allowed: a model knows how many tags there are, a task which."""
+        other = CRF(len(self.begin), allowed).to(self.begin.device)
+        other.begin, other.transitions, other.end = self.begin, self.transitions, self.end
+        return other
+
+    # Its walk has as many steps as the longest sequence: a compiled graph would serve one batch alone.
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def loss(
+        self, scores_TL: Tensor, gold_T: Tensor, rows_U: Tensor, lengths: Tensor, known_B: Tensor, allowed: Allowed
+    ) -> Tensor:
+        """Minus the log-probability of the gold tags of known sequences, whose units stand in some rows, in order.
+
+        lengths: how many units each has; on the host, so that nothing waits for a GPU.
+        """
+        bounds = np.concatenate(([0], np.cumsum(_host(lengths))))
+        gold_U = gold_T[rows_U].clamp(min=0)  # of an unknown sequence any: it is weighed by nothing
+        found_B = self.under(allowed).log_likelihood(scores_TL[rows_U], gold_U, bounds, check=False)
+        return -(found_B * known_B).sum()
 
     def log_likelihood(self, scores_TL: Tensor, gold_T: Tensor, boundaries: Boundaries, check: bool = True) -> Tensor:
         """[B] the log-probability of the gold tags; 0 for an empty sequence.
@@ -141,7 +162,7 @@ class CRF(nn.Module):
         return total_n.new_zeros(len(bounds) - 1).index_copy(0, self._places(walk.order), total_n)
 
     def _places(self, places: npt.NDArray[np.int64]) -> Tensor:
-        return torch.as_tensor(places).to(self.begin.device, non_blocking=True)
+        return placed(places, self.begin.device)
 
     def _check(self, gold_T: Tensor, bounds: npt.NDArray[np.int64]) -> None:
         gold = gold_T.cpu().numpy()

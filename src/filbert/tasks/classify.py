@@ -1,17 +1,19 @@
-"""One label for a text: labelled texts in, packed batches and the loss of a label head out, or scores for each label.
+"""One label for a text, or several: labelled texts in, packed batches and the loss of a head, or scores of labels out.
 
 A text longer than `max_length` is read in overlapping windows, and its windows make one decision: their vectors are
 averaged, each weighing as many tokens as it owns, before the head sees them. `pool="cls"` is the published way (the
 pooler's tanh of [CLS], dropout, a linear head; Devlin et al. 2019, §4.1), `pool="mean"` the mean of all token vectors.
+With `several` every label is a question of its own, yes or no; a text may have many labels, or none.
 
 Legend: T tokens of the row, B sequences (windows), N texts, D width, L labels.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +21,11 @@ import numpy.typing as npt
 from filbert.core.errors import InputError, did_you_mean, one_of
 from filbert.core.protocols import Batch, Item, Term
 from filbert.core.records import Encoding, Example, Ints, Packed, Prediction
-from filbert.decode.labels import predictions, probabilities
+from filbert.data import label_sets
+from filbert.data.datasets import label_table
+from filbert.decode.labels import chances, predictions, probabilities, set_predictions
+from filbert.metrics import calibration
+from filbert.metrics import label_sets as set_metrics
 from filbert.metrics import labels as metrics
 from filbert.text.tokenizer import Pieces, Tokenizer
 from filbert.text.windows import plan
@@ -28,8 +34,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 POOLS = ("mean", "cls")
+BALANCED = "balanced"
+START = 0.5  # from which on one of several labels is given, until dev data say better
 HEAD = "labels"  # the part of a model that it trains
-KEPT = ("max_length", "overlap", "pool")  # fields of the config that a model folder keeps: what reading needs
+AUGMENTS = True  # a text with some words changed keeps its label
+PROBLEMS = {"multi_label_classification": {"several": START}}  # what transformers' names for heads say of the config
+KEPT = ("max_length", "overlap", "pool", "several", "temperature")  # what a folder keeps of the config
 NOTHING = -100  # the label of a text whose label is not known
 
 Places = npt.NDArray[np.int64]
@@ -45,8 +55,17 @@ class Config:
     consistency: float = 0.0  # weight of R-Drop: two runs with other dropout and masks agree (Liang et al. 2021)
     mask_prob: float = 0.0  # share of tokens hidden behind [MASK], other ones each time a text is learnt from
     overlap: int = 64  # tokens that two windows share; at most half of one
+    several: bool | float = 0.0  # labels of one text: all of at least this probability (true: 0.5); 0: the likeliest
+    class_weights: str = ""  # of the labels in the loss: balanced, or spam=2,ham=0.5; those not named weigh 1
+    temperature: float = 1.0  # divides the scores before they are probabilities; dev data fit it
 
     def __post_init__(self) -> None:
+        if type(self.several) is bool:
+            object.__setattr__(self, "several", START if self.several else 0.0)
+        if not 0 <= self.several < 1:
+            raise InputError(f"task.several is {self.several!r}, but must be true, false or a number from 0 up to 1.")
+        if self.class_weights not in ("", BALANCED):
+            label_sets.weights(self.class_weights)
         if type(self.max_length) is not int or self.max_length < 8:
             raise InputError(f"task.max_length is {self.max_length!r}, but must be a whole number of 8 or more.")
         if self.pool not in POOLS:
@@ -54,10 +73,15 @@ class Config:
         for name in ("label_smoothing", "mask_prob"):
             if not 0 <= getattr(self, name) < 1:
                 raise InputError(f"task.{name} is {getattr(self, name)!r}, but must be from 0 up to 1.")
+        if not 0 < self.temperature <= 1_000:
+            raise InputError(f"task.temperature is {self.temperature!r}, but must be above 0 and at most 1,000.")
         if not 0 <= self.consistency <= 100:
             raise InputError(f"task.consistency is {self.consistency!r}, but must be from 0 to 100.")
         if type(self.overlap) is not int or self.overlap < 0:
             raise InputError(f"task.overlap is {self.overlap!r}, but must be a whole number of 0 or more.")
+
+
+Fit = TypeVar("Fit", bound=Config)  # also a config of those that read pairs
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +142,41 @@ def published(model: Any, labels: Sequence[str]) -> dict[str, Any]:
     return {"max_length": model.config.max_length, "pool": "cls" if "pooler" in model.parts else "mean"}
 
 
+def problem(config: Config) -> str | None:
+    """What transformers calls such a head, where it does not take it for granted."""
+    return "multi_label_classification" if config.several else None
+
+
+def fitted(config: Fit, examples: Sequence[Example]) -> Fit:
+    """The config with what the training data fix: whether texts have several labels, and what balances them."""
+    golds = [example.gold for example in examples if example.gold is not None]
+    if not config.several and any(not isinstance(gold, str) for gold in golds):
+        config = replace(config, several=True)
+    if config.class_weights != BALANCED:
+        return config
+    table = label_table(_with_sets(config, examples))
+    weights = label_sets.balance(table.counts, len(golds), bool(config.several))
+    return replace(config, class_weights=json.dumps(weights, ensure_ascii=False))
+
+
+def label_names(config: Config, examples: Sequence[Example]) -> tuple[str, ...] | None:
+    """Where texts have several labels, those that occur; else the data say."""
+    if not config.several:
+        return None
+    names = label_table(_with_sets(config, examples)).check().labels
+    if not names:
+        raise InputError("no text of the training data has a label, so there is nothing to learn.")
+    return names
+
+
+def _with_sets(config: Config, examples: Sequence[Example]) -> list[Example]:
+    """The examples with their labels apart, where they have several."""
+    if not config.several:
+        return list(examples)
+    sets = label_sets.parted([example.gold for example in examples])
+    return [replace(example, gold=gold) for example, gold in zip(examples, sets, strict=True)]
+
+
 def called(labels: Sequence[str]) -> str:
     """What a card calls such a model."""
     return f"A classifier of {len(labels)} labels"
@@ -127,6 +186,8 @@ def record(example: Example, said: Prediction, top: int | None) -> dict[str, Any
     """A prediction as it is written: the likeliest label and its probability, the right one if known, and all."""
     scores = {label: round(share, 6) for label, share in list(said.scores.items())[:top]}
     gold = {} if example.gold is None else {"gold": example.gold}
+    if said.labels is not None:
+        return {"labels": list(said.labels), **gold, "scores": scores}
     return {"label": said.label, "score": round(said.scores[str(said.label)], 6), **gold, "scores": scores}
 
 
@@ -134,15 +195,19 @@ class Task:
     """Classification of texts by the labels given; a text without a label can be scored, not learnt from."""
 
     num_texts = 1  # of each example
-    watched = "accuracy"  # the measure that says which state is best
+    watched: str = "accuracy"  # the measure that says which state is best
     parts: tuple[str, ...]  # of a model that can be trained by it
+    weights: tuple[float, ...] = ()  # of the labels in the loss
 
     def __init__(
         self, examples: Sequence[Example], labels: Sequence[str], tokenizer: Tokenizer, config: Config
     ) -> None:
         self.labels, self.tokenizer, self.config = tuple(labels), tokenizer, config
         self.parts = ("pooler", "labels") if config.pool == "cls" else ("labels",)
+        if config.several:
+            self.watched = "f1"
         self.gold = self._golds(examples)
+        self.weights = self._weights()
         self._cut([example.texts for example in examples])
 
     def _cut(self, texts: Sequence[tuple[str, ...]]) -> Pieces:
@@ -152,29 +217,42 @@ class Task:
         self.ids = np.asarray(pieces.ids, dtype=np.int32)
         bounds = np.asarray(pieces.boundaries, dtype=np.int64)
         second = bounds[count:] if self.num_texts == 2 else None
-        self.cuts = cuts(bounds[: count + 1], second, config.max_length, config.overlap)
-        self.shares = self.cuts.shares
-        self.window_tokens = self.cuts.lengths
-        totals = np.concatenate(([0], np.cumsum(self.window_tokens)))
-        self.num_tokens: Places = np.diff(totals[self.cuts.edges])  # [N] of each text, all its windows together
+        self._take(cuts(bounds[: count + 1], second, config.max_length, config.overlap))
         return pieces
+
+    def _take(self, found: Cuts) -> None:
+        """The windows to read, and what follows from them."""
+        self.cuts, self.shares, self.window_tokens = found, found.shares, found.lengths
+        totals = np.concatenate(([0], np.cumsum(self.window_tokens)))
+        self.num_tokens: Places = np.diff(totals[found.edges])  # [N] of each text, all its windows together
 
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
         """All that is learnt from: what a run that goes on must find unchanged."""
         return self.ids, self.gold, self.cuts.first, self.cuts.second
 
     def _golds(self, examples: Sequence[Example]) -> npt.NDArray[Any]:
-        return golds(examples, self.labels)
+        """[N] the label of each text, or [N, L] which labels it has."""
+        return set_golds(examples, self.labels) if self.config.several else golds(examples, self.labels)
+
+    def _weights(self) -> tuple[float, ...]:
+        """Of each label in the loss; none where all weigh the same."""
+        if self.config.class_weights in ("", BALANCED):  # which only training data can fix
+            return ()
+        said = label_sets.weights(self.config.class_weights)
+        for name in said:
+            if name not in self.labels:
+                raise one_of("task.class_weights: a label", name, self.labels)
+        return tuple(said.get(label, 1.0) for label in self.labels)
 
     @property
     def has_unknown(self) -> bool:
         """Whether some text has no label."""
-        return bool((self.gold == NOTHING).any())
+        return not bool(_known(self.gold).all())
 
     @property
     def teaches(self) -> bool:
         """Whether there is anything to learn from."""
-        return bool((self.gold != NOTHING).any())
+        return bool(_known(self.gold).any())
 
     def __len__(self) -> int:
         return len(self.gold)
@@ -260,35 +338,88 @@ class Task:
             max_len=longest,
         )
 
-    def counts(self, batch: Batch) -> Mapping[str, int]:
-        """How many texts each loss sums over."""
-        known = int((batch.targets["label"] != NOTHING).sum())
-        return {"label_loss": known} | ({"consistency_loss": known} if self.config.consistency else {})
+    def counts(self, batch: Batch) -> Mapping[str, float]:
+        """How many texts each loss sums over; of several labels every one counts, and weighted texts by their weight.
+
+        The loss is then the mean that torch's functions of the same names take.
+        """
+        gold = batch.targets["label"]
+        known = _known(gold)
+        num_known = int(known.sum())
+        if self.config.several:
+            counted: float = num_known * len(self.labels)
+        else:
+            counted = float(np.take(self.weights, gold[known]).sum()) if self.weights else num_known
+        return {"label_loss": counted} | ({"consistency_loss": num_known} if self.config.consistency else {})
 
     def loss(self, model: Any, batch: Batch) -> Mapping[str, Term]:
-        """The cross-entropy of the right labels; smoothed, and with R-Drop, only while the model trains."""
+        """The cross-entropy of the right labels; smoothed, weighted and with R-Drop only while the model trains."""
+        import torch
+
+        gold = batch.targets["label"]
+        known = _known(gold)
+        count = known.sum()
+        answered = self._set_loss if self.config.several else self._label_loss
+        scores_NL = self.scores(model, batch)
+        first = answered(scores_NL, gold, model.training)
+        terms = {"label_loss": first, **self._rightness(scores_NL.detach(), gold, known)}
+        if self.config.consistency and model.training:
+            again_NL = self.scores(model, batch)
+            one, two = (self._log_chances(each) for each in (scores_NL, again_NL))
+            # ½(KL(p‖q) + KL(q‖p)) = ½ Σ (p - q)(log p - log q)
+            apart = 0.5 * torch.where(known, ((one.exp() - two.exp()) * (one - two)).flatten(1).sum(-1), 0.0).sum()
+            both = 0.5 * (first.total + answered(again_NL, gold, model.training).total)
+            terms["label_loss"] = Term(both, first.count)
+            terms["consistency_loss"] = Term(self.config.consistency * apart, count)
+        return terms
+
+    def _label_loss(self, scores_NL: Tensor, gold_N: Tensor, training: bool) -> Term:
+        """Of the one label that is right."""
+        import torch.nn.functional as F
+
+        smoothing, weights, counted = 0.0, None, (gold_N != NOTHING).sum()
+        if training:
+            smoothing = self.config.label_smoothing
+        if training and self.weights:
+            weights = scores_NL.new_tensor(self.weights)
+            counted = (weights[gold_N.clamp(min=0)] * (gold_N != NOTHING)).sum()
+        total = F.cross_entropy(
+            scores_NL, gold_N, weights, ignore_index=NOTHING, reduction="sum", label_smoothing=smoothing
+        )
+        return Term(total, counted)
+
+    def _set_loss(self, scores_NL: Tensor, gold_NL: Tensor, training: bool) -> Term:
+        """Of every label, each a question of its own; a label's weight counts where it is right."""
+        import torch.nn.functional as F
+
+        known = _known(gold_NL)
+        right_NL, weights = gold_NL.nan_to_num(), None
+        if training:
+            share = self.config.label_smoothing
+            right_NL = right_NL * (1 - share) + share / 2
+            weights = scores_NL.new_tensor(self.weights) if self.weights else None
+        each_NL = F.binary_cross_entropy_with_logits(scores_NL, right_NL, pos_weight=weights, reduction="none")
+        return Term((each_NL * known[:, None]).sum(), known.sum() * len(self.labels))
+
+    def _log_chances(self, scores_NL: Tensor) -> Tensor:
+        """[N, L] the logarithm of each label's probability, or [N, L, 2] of its being right and wrong."""
         import torch
         import torch.nn.functional as F
 
-        gold = batch.targets["label"]
-        smoothing = self.config.label_smoothing if model.training else 0.0
-        known = gold != NOTHING
-        count = known.sum()
+        if not self.config.several:
+            return scores_NL.log_softmax(-1)
+        return torch.stack((F.logsigmoid(scores_NL), F.logsigmoid(-scores_NL)), -1)
 
-        def answered(scores_NL: Tensor) -> Tensor:
-            return F.cross_entropy(scores_NL, gold, ignore_index=NOTHING, reduction="sum", label_smoothing=smoothing)
-
-        scores_NL = self.scores(model, batch)
-        right = ((scores_NL.detach().argmax(-1) == gold) & known).sum()
-        terms = {"label_loss": Term(answered(scores_NL), count), "accuracy": Term(right, count)}
-        if self.config.consistency and model.training:
-            again_NL = self.scores(model, batch)
-            one, two = scores_NL.log_softmax(-1), again_NL.log_softmax(-1)
-            # ½(KL(p‖q) + KL(q‖p)) = ½ Σ (p - q)(log p - log q)
-            apart = 0.5 * torch.where(known, ((one.exp() - two.exp()) * (one - two)).sum(-1), 0.0).sum()
-            terms["label_loss"] = Term(0.5 * (terms["label_loss"].total + answered(again_NL)), count)
-            terms["consistency_loss"] = Term(self.config.consistency * apart, count)
-        return terms
+    def _rightness(self, scores_NL: Tensor, gold: Tensor, known: Tensor) -> dict[str, Term]:
+        """For the log: accuracy; of several labels that of whole sets, and F1 over all labels of all texts."""
+        if not self.config.several:
+            return {"accuracy": Term(((scores_NL.argmax(-1) == gold) & known).sum(), known.sum())}
+        said_NL, right_NL = (scores_NL.sigmoid() >= self.config.several) & known[:, None], gold == 1
+        whole = ((said_NL == right_NL).all(-1) & known).sum()
+        return {
+            "accuracy": Term(whole, known.sum()),
+            "f1": Term(2 * (said_NL & right_NL).sum(), said_NL.sum() + right_NL.sum()),
+        }
 
     def scores(self, model: Any, batch: Batch) -> Tensor:
         """The head's raw scores, [N, L] in float32: the same in training, evaluation and prediction."""
@@ -304,25 +435,41 @@ class Task:
 
     def predictions(self, raw: Sequence[Any]) -> list[Prediction]:
         """In the user's own labels, from what `raw` gave for every item."""
-        return predictions(np.asarray(raw), self.labels)
+        if self.config.several:
+            return set_predictions(np.asarray(raw), self.labels, self.config.several)
+        return predictions(np.asarray(raw) / getattr(self.config, "temperature", 1.0), self.labels)
 
     def evaluated(self, raw: Sequence[Any]) -> dict[str, Any]:
         """How right they are: metrics at the top, "intervals", "labels", "confusion"."""
         scores = np.asarray(raw)
-        chances = probabilities(scores)
+        if self.config.several:
+            return set_metrics.summary(self.gold, chances(scores), self.config.several, self.labels)
+        shares = probabilities(scores)
         table = metrics.confusion(self.gold, scores.argmax(-1), len(self.labels))
-        loss = -np.log(np.maximum(chances[np.arange(len(self)), self.gold], 1e-300)).mean()
+        loss = -np.log(np.maximum(shares[np.arange(len(self)), self.gold], 1e-300)).mean()
         told = metrics.summary(table, self.labels)
         return {"accuracy": told.pop("accuracy"), "f1": told.pop("f1"), "loss": float(loss), **told}
+
+    def calibrated(self, raw: Sequence[Any]) -> Any:
+        """The config with the temperature, or the probability from which on a label is given, that suits these texts.
+
+        What was set stays.
+        """
+        if getattr(self.config, "temperature", None) == 1.0 and self.gold.ndim == 1 and self.gold.dtype == np.int64:
+            return replace(self.config, temperature=calibration.temperature(calibration.stacked(raw), self.gold))
+        if self.gold.ndim == 1 or self.config.several != START:
+            return self.config
+        return replace(self.config, several=set_metrics.best_threshold(self.gold, chances(np.asarray(raw)), START))
 
     def vectors(self, model: Any, batch: Batch) -> Tensor:
         """One vector for each text, [N, D] in float32."""
         import torch
 
-        several = len(batch.starts) != len(batch.targets["label"])
+        several = len(batch.starts) != len(batch.targets["num_windows"])
         packed = self._hidden(batch.packed) if model.training and self.config.mask_prob else batch.packed
         if self.config.pool == "cls":
-            window_BD = model.pooled(model(packed, batch.starts)).float()
+            first_BD = model(packed, batch.starts)
+            window_BD = (model.pooled(first_BD) if "pooler" in self.parts else first_BD).float()
         else:
             window_BD = _means(model(packed).float(), batch, several)
         if not several:
@@ -394,9 +541,30 @@ def golds(examples: Sequence[Example], labels: Sequence[str]) -> Places:
     return found
 
 
+def set_golds(examples: Sequence[Example], labels: Sequence[str]) -> npt.NDArray[np.float32]:
+    """[N, L] 1 for each label that a text has, else 0; NaN where its labels are not known."""
+    places = {label: place for place, label in enumerate(labels)}
+    found = np.zeros((len(examples), len(labels)), dtype=np.float32)
+    for index, example in enumerate(examples):
+        own = label_sets.apart(example.gold, places)
+        if own is None:
+            found[index] = np.nan
+            continue
+        for label in own:
+            if label not in places:
+                raise one_of(f"{place_of(example, index)}: one of the labels", label, labels)
+            found[index, places[label]] = 1
+    return found
+
+
+def _known(gold: Any) -> Any:
+    """[N] whether a text's label, or labels, are known; of arrays and tensors."""
+    return gold[:, 0] == gold[:, 0] if gold.ndim == 2 else gold != NOTHING  # NaN is not itself
+
+
 def ranges(first: Places, counts: Places) -> Places:
     """first[0], first[0]+1, … counts[0] of them, then those of first[1], and so on."""
-    if len(counts) == int(counts.sum()):
+    if (counts == 1).all():
         return first
     ends = np.cumsum(counts)
     found: Places = np.arange(int(ends[-1])) + np.repeat(first - (ends - counts), counts)

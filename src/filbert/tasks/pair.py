@@ -23,10 +23,13 @@ from filbert.core.protocols import Batch, Term
 from filbert.core.records import Example, Prediction
 from filbert.metrics import numbers
 from filbert.tasks import classify
+from filbert.text.tokenizer import Tokenizer
 
 HEAD = classify.HEAD
 KEPT = (*classify.KEPT, "answer", "center", "scale")
 ANSWERS = ("label", "number")
+AUGMENTS = True
+PROBLEMS = {**classify.PROBLEMS, "regression": {"answer": "number"}}
 published = classify.published
 VALUE = ("value",)  # the one output of a head that gives numbers
 
@@ -45,14 +48,15 @@ class Config(classify.Config):
             raise one_of("task.answer", self.answer, ANSWERS)
         if not math.isfinite(self.center) or not 0 < self.scale < math.inf:
             raise InputError(f"task.center and task.scale are {self.center!r} and {self.scale!r}; leave them out.")
-        if self.answer == "number" and (self.label_smoothing or self.consistency):
-            raise InputError("task.label_smoothing and task.consistency are for labels; leave them out for numbers.")
+        for name in ("label_smoothing", "consistency", "several", "class_weights"):
+            if self.answer == "number" and getattr(self, name):
+                raise InputError(f"task.{name} is for labels; leave it out for numbers.")
 
 
 def fitted(config: Config, examples: Sequence[Example]) -> Config:
-    """The config with the unit of the training data's numbers."""
+    """The config with the unit of the training data's numbers; of labels, what classify needs of them."""
     if config.answer != "number":
-        return config
+        return classify.fitted(config, examples)
     values = np.array([number(example) for example in examples if example.gold is not None])
     if not len(values) or values.std() == 0:
         raise InputError("the training data has no two different numbers, so there is nothing to learn.")
@@ -61,7 +65,12 @@ def fitted(config: Config, examples: Sequence[Example]) -> Config:
 
 def label_names(config: Config, examples: Sequence[Example]) -> tuple[str, ...] | None:
     """The head's outputs where the data do not say."""
-    return VALUE if config.answer == "number" else None
+    return VALUE if config.answer == "number" else classify.label_names(config, examples)
+
+
+def problem(config: Config) -> str | None:
+    """What transformers calls such a head, where it does not take it for granted."""
+    return "regression" if config.answer == "number" else classify.problem(config)
 
 
 def called(labels: Sequence[str]) -> str:
@@ -71,7 +80,7 @@ def called(labels: Sequence[str]) -> str:
 
 def record(example: Example, said: Prediction, top: int | None) -> dict[str, Any]:
     """A prediction as it is written: as of a text, or the number."""
-    if said.label is not None:
+    if said.label is not None or said.labels is not None:
         return classify.record(example, said, top)
     gold = {} if example.gold is None else {"gold": example.gold}
     return {VALUE[0]: round(said.scores[VALUE[0]], 6), **gold}
@@ -97,10 +106,12 @@ class Task(classify.Task):
     num_texts = 2
     config: Config
 
-    @property
-    def watched(self) -> str:  # type: ignore[override]
-        """The measure that says which state is best."""
-        return "explained" if self.config.answer == "number" else "accuracy"
+    def __init__(
+        self, examples: Sequence[Example], labels: Sequence[str], tokenizer: Tokenizer, config: Config
+    ) -> None:
+        super().__init__(examples, labels, tokenizer, config)
+        if config.answer == "number":
+            self.watched = "explained"
 
     def _golds(self, examples: Sequence[Example]) -> npt.NDArray[Any]:
         if self.config.answer == "label":
@@ -112,7 +123,7 @@ class Task(classify.Task):
         """Whether some pair has no gold."""
         return bool(np.isnan(self.gold).any()) if self.config.answer == "number" else super().has_unknown
 
-    def counts(self, batch: Batch) -> Mapping[str, int]:
+    def counts(self, batch: Batch) -> Mapping[str, float]:
         """How many pairs each loss sums over."""
         if self.config.answer == "label":
             return super().counts(batch)

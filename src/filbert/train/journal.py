@@ -40,6 +40,14 @@ PEAK_FLOPS = {
 }  # fmt: skip
 
 
+def flops_per_token(model: Any, mean_length: float, mask_prob: float) -> float:
+    """Of a training step: 6 for each weight of a matrix a token meets, 12·L·D·length of attention, and the head."""
+    config = model.config
+    inside = sum(p.numel() for name, p in model.named_parameters() if name.startswith("layers.") and p.ndim == 2)
+    head = mask_prob * (config.width**2 + config.vocab_size * config.width)
+    return float(6 * (inside + head) + 12 * config.layers * config.width * mean_length)
+
+
 def peak_flops(device_name: str) -> float:
     """What the device of that name could do at best, in products and sums per second; 0 where it is not known."""
     fitting = [key for key in PEAK_FLOPS if re.search(rf"\b{re.escape(key)}\b", device_name)]

@@ -21,7 +21,7 @@ from torch import nn
 from filbert.core.errors import FilbertError, InputError, one_of
 from filbert.core.protocols import Task
 from filbert.train import machine as machines
-from filbert.train import optim
+from filbert.train import optim, tune
 from filbert.train.checkpoint import Checkpoint, Store
 from filbert.train.distributed import Ranks
 from filbert.train.feed import Fed, Feed, first_line, is_dead_worker
@@ -158,6 +158,7 @@ class Course:
     force: bool = False  # … unless this is set
     told: Told = field(default_factory=Deaf)
     clock: Clock | None = None
+    tuning: tune.Config = field(default_factory=tune.Config)  # which weights learn, and when
 
 
 def fit(
@@ -183,8 +184,14 @@ class Training:
         self.ranks, self.told = course.ranks, course.told
         self.machine: Machine = machines.found(course.machine, self.ranks.local, self.ranks.local_world)
         self.state = State(parts=self.machine.parts)
-        learning = (config.optimiser, config.learning_rate, config.weight_decay, config.head_rate)
+        if course.tuning.method == "gradual" and (self.ranks.world > 1 or course.clock is not None):
+            raise InputError("tune.method=gradual is for a run by steps in one process; take full, frozen or lora.")
+        decay = course.tuning.layer_decay
+        learning = (config.optimiser, config.learning_rate, config.weight_decay, config.head_rate, decay)
         self.stepper = Stepper(model, task, learning, self.machine, self.ranks, config.seed)
+        layers = tune.num_layers(name for name, _ in self.stepper.model.named_parameters())
+        self.depths = [tune.depth(name, layers) for name in self.stepper.learning]
+        self._thaw(0)
         self.pending: list[tuple[dict[str, Any], Any]] = []
         self.last_held: dict[str, float] = {}
         self.begun = time.perf_counter()
@@ -256,7 +263,11 @@ class Training:
             return c.learning_rate * optim.share_at(c.schedule, min(1.0, progress), c.warmup)
         return c.learning_rate * optim.share(c.schedule, self.state.step, c.steps, c.warmup)
 
+    def _thaw(self, step: int) -> None:
+        self.stepper.thaw(tune.lowest(self.course.tuning.method, self.depths, step, self.config.steps))
+
     def _one(self, fed: Fed) -> None:
+        self._thaw(self.state.step)
         own: dict[str, float] = {"tokens": 0.0}
         for part in fed.parts:
             own["tokens"] += int(part.packed.boundaries[len(part.starts)]) * fed.weight
@@ -375,8 +386,9 @@ class Training:
             self.told.event("changed", f"goes on by force with another {changed}.")
         elif not self.course.force:
             check_identity(found, self.course.identity)
-        self.stepper.restore(found.tensors())
         self.state = State(**found.state["state"])
+        self._thaw(max(0, self.state.step - 1))  # what had learnt by then has a state
+        self.stepper.restore(found.tensors())
         self.last_held = dict(found.state["held"])
         self.told.event("resumed", f"goes on after step {self.state.step:,}.", step=self.state.step)
         here = {"world": self.ranks.world, "threads": torch.get_num_threads(), "sharding": self.machine.sharding}
@@ -418,7 +430,7 @@ def evaluate(
     """The means of all terms over one pass of the task, the same questions every time; `loss` is the sum of losses."""
     whole = Feed(task, config.seed, config.batch_tokens, machines.plain(machine), ranks, (0, 0), parts)
     sums: dict[str, float] = {}
-    was_training = model.training
+    modes = [(module, module.training) for module in model.modules()]  # some may be frozen
     model.eval()
     work = model if isinstance(model, Work) else Work(model, task)
     with torch.no_grad() if work is model else torch.inference_mode():  # what is put together for it is kept for steps
@@ -429,7 +441,8 @@ def evaluate(
                     sums[f"{name}#"] = sums.get(f"{name}#", 0.0) + float(count) * fed.weight
             if fed.last:
                 break
-    model.train(was_training)
+    for module, was_training in modes:
+        module.training = was_training
     sums = ranks.totals(dict(sorted(sums.items())))
     means = {name: total / max(1.0, sums[f"{name}#"]) for name, total in sums.items() if not name.endswith("#")}
     means["loss"] = sum(value for name, value in means.items() if name.endswith("_loss"))

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from filbert.core.errors import InputError, did_you_mean, one_of
 from filbert.nn.layers import GatedFeedForward, SelfAttention
-from filbert.train import muon
+from filbert.train import muon, tune
 
 OPTIMISERS = ("adamw", "bert-adamw", "muon")
 SCHEDULES = ("linear", "cosine", "trapezoid", "constant")
@@ -69,14 +69,19 @@ class Mixed(torch.optim.Optimizer):
 
 
 def optimiser(
-    model: nn.Module, name: str, learning_rate: float, weight_decay: float, head_rate: float = 1.0
+    model: nn.Module,
+    name: str,
+    learning_rate: float,
+    weight_decay: float,
+    head_rate: float = 1.0,
+    layer_decay: float = 1.0,
 ) -> AdamW | Mixed:
     """The optimiser of that name for all parameters that learn; matrices and tables decay, norms and biases do not.
 
     adamw: the usual one, in one fused kernel. bert-adamw: the published one (google-research/bert, optimization.py),
     which does not correct the moments' slow start. muon: matrices between hidden vectors by Muon, the rest by adamw at
     a share of the rate (a group's "scale"). A task's head, which begins from nothing, has `head_rate` times what the
-    rest has.
+    rest has; each layer below the last has `layer_decay` times what the one above it has, and so have the embeddings.
     """
     if name not in OPTIMISERS:
         raise one_of("the optimiser", name, OPTIMISERS)
@@ -85,12 +90,19 @@ def optimiser(
         raise InputError("no parameter of this model learns (requires_grad is False for all), so there is no training.")
     rule = "bert-adamw" if name == "bert-adamw" else "adamw"
     inner = _pieces(model) if name == "muon" else {}
+    layers = tune.num_layers(n for n, _ in named)
+    below = {n: layer_decay ** max(layers - tune.depth(n, layers), 0) for n, _ in named}
     groups: list[dict[str, Any]] = [
-        {"params": [(n, p) for n, p in named if inner.get(n) == pieces], "rule": "muon", "pieces": pieces}
-        for pieces in sorted(set(inner.values()))
+        {
+            "params": [(n, p) for n, p in named if (inner.get(n), below[n]) == (pieces, scale)],
+            "rule": "muon",
+            "pieces": pieces,
+            "scale": scale,
+        }
+        for pieces, scale in sorted({(pieces, below[n]) for n, pieces in inner.items()})
     ]
     rest = [(n, p) for n, p in named if n not in inner]
-    scales = {n: (REST if inner else 1.0) * (head_rate if n.startswith("heads.") else 1.0) for n, _ in rest}
+    scales = {n: (REST if inner else 1.0) * (head_rate if n.startswith("heads.") else below[n]) for n, _ in rest}
     for scale in sorted(set(scales.values())):
         some = [(n, p) for n, p in rest if scales[n] == scale]
         groups += [
@@ -245,10 +257,11 @@ def restore(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor], mod
 
 
 def _known(optimiser: torch.optim.Optimizer) -> Iterator[tuple[str, nn.Parameter, str]]:
-    """(name, parameter, rule) of all that it moves."""
+    """(name, parameter, rule) of all that it moves; what is frozen for now has no state (train.tune)."""
     for group in optimiser.param_groups:
         for name, parameter in zip(group["param_names"], group["params"], strict=True):
-            yield name, parameter, group["rule"]
+            if parameter.requires_grad:
+                yield name, parameter, group["rule"]
 
 
 def _like(name: str, given: Tensor, wanted: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
 """A run as a page: its recipe, log and facts in; report.html, one file with drawn curves and no network or script, out.
 
-Colours are those of Okabe and Ito, which colour-blind readers can tell apart; each line also has its own dashes. On
-paper the page is light whatever the screen was.
+Each line has its own colour and its own dashes.
 """
 
 from __future__ import annotations
@@ -11,71 +10,17 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from html import escape
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from filbert.core import page
 from filbert.core.files import write_text
 from filbert.train.journal import duration
 
-LIGHT = ("#0072b2", "#d55e00", "#009e73", "#a8558a")
-DARK = ("#56b4e9", "#ff9a4d", "#2fd3a5", "#e79fc8")
-DASHES = ("", "7 3", "2 3", "9 3 2 3")
-FONTS = "system-ui, 'Segoe UI', 'Noto Sans', 'Noto Sans CJK SC', 'PingFang SC', 'Microsoft YaHei', sans-serif"
 PLACES = 400  # across a drawing; a longer series is drawn by its least and greatest in each
 HOVERS = 80  # strips that tell the values under the pointer
 MOST_EVENTS, MOST_MEASUREMENTS = 100, 20
-
-DRAWING_STYLE = (
-    "@media screen and (prefers-color-scheme: dark) {"
-    ".paper{fill:#16191d} .ink{fill:#b9c0c8} .grid{stroke:#333a42} .axis{stroke:#6b747e}"
-    + "".join(f" .c{i}{{stroke:{colour}}} .f{i}{{fill:{colour}}}" for i, colour in enumerate(DARK))
-    + "}"
-)
-PAGE_STYLE = (
-    """
-:root { color-scheme: light dark; --ink: #1c2127; --soft: #57606a; --rule: #d5dae0; --paper: #fff; --card: #f4f6f8; }
-@media screen and (prefers-color-scheme: dark) {
-  :root { --ink: #e4e8ec; --soft: #a0a9b3; --rule: #333a42; --paper: #16191d; --card: #1f242a; }
-}
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 1080px; padding: 24px 16px 64px; background: var(--paper); color: var(--ink);
-  font: 15px/1.55 """
-    + FONTS
-    + """; }
-h1 { font-size: 26px; line-height: 1.25; margin: 0 0 4px; overflow-wrap: anywhere; }
-h2 { font-size: 18px; margin: 36px 0 10px; }
-h3 { font-size: 14px; margin: 0 0 2px; font-weight: 600; }
-p { margin: 6px 0; max-width: 72ch; }
-.soft { color: var(--soft); }
-.cards { display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 10px; margin: 18px 0 8px; }
-.card { background: var(--card); border-radius: 8px; padding: 10px 14px; }
-.card b { display: block; font-size: 21px; font-weight: 600; font-variant-numeric: tabular-nums; }
-.card span { color: var(--soft); font-size: 13px; }
-.curves { display: grid; grid-template-columns: repeat(auto-fit, minmax(min(440px, 100%), 1fr)); gap: 24px 20px; }
-.curves figure { margin: 0; break-inside: avoid; }
-.curves .wide { grid-column: 1 / -1; overflow-x: auto; }
-.curves .wide svg { min-width: 640px; }
-svg { display: block; width: 100%; height: auto; }
-.scroll { overflow-x: auto; }
-table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
-th, td { text-align: left; vertical-align: top; padding: 5px 14px 5px 0; border-bottom: 1px solid var(--rule);
-  overflow-wrap: anywhere; }
-th { font-weight: 600; white-space: nowrap; overflow-wrap: normal; }
-td.number, th.number { text-align: right; }
-table.pairs th { width: 30%; font-weight: 400; color: var(--soft); white-space: normal; }
-ul { padding-left: 20px; margin: 6px 0; }
-@media print {
-  body { max-width: none; padding: 0; font-size: 11px; }
-  .card { border: 1px solid var(--rule); padding: 6px 10px; }
-  .curves { grid-template-columns: 1fr 1fr; }
-  h2 { break-after: avoid; }
-  tr { break-inside: avoid; }
-}
-"""
-)
-POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +43,11 @@ def write(
     log: Sequence[Mapping[str, Any]],
     facts: Mapping[str, str],
     notes: Sequence[str],
+    more: Sequence[str] = (),
 ) -> Path:
-    """Writes report.html into the folder, whole or not at all."""
+    """Writes report.html into the folder, whole or not at all; `more` are sections from elsewhere."""
     path = folder / "report.html"
-    write_text(path, html(title, recipe, log, facts, notes))
+    write_text(path, html(title, recipe, log, facts, notes, more))
     return path
 
 
@@ -111,32 +57,24 @@ def html(
     log: Sequence[Mapping[str, Any]],
     facts: Mapping[str, str],
     notes: Sequence[str],
+    more: Sequence[str] = (),
 ) -> str:
-    """The page of a run: summary, curves, facts, measurements, events, notes (such as the corpus report), recipe."""
+    """The page of a run: summary, `more`, curves, facts, measurements, events, notes (as the corpus report), recipe."""
     steps = [line for line in log if "loss" in line and "event" not in line]
     held = [line for line in log if isinstance(line.get("held"), Mapping)]
     events = [line for line in log if "event" in line]
     parts = [
-        f"<header><h1>{_text(title)}</h1>{_summary(steps, held, events)}</header>",
-        _section("Curves", _curves(steps, held, events)),
-        _section("Facts", _pairs(facts)),
-        _section("Held out", _measurements(held)),
-        _section("Events", _events(events)),
-        _section("Notes", "<ul>" + "".join(f"<li>{_text(note)}</li>" for note in notes) + "</ul>" if notes else ""),
-        _section("Recipe", _pairs(dict(_flat(recipe)))),
+        f"<header><h1>{page.text(title)}</h1>{_summary(steps, held, events)}</header>",
+        page.section("Curves", _curves(steps, held, events)),
+        page.section("Facts", page.pairs(facts)),
+        page.section("Held out", _measurements(held)),
+        page.section("Events", _events(events)),
+        page.section(
+            "Notes", "<ul>" + "".join(f"<li>{page.text(note)}</li>" for note in notes) + "</ul>" if notes else ""
+        ),
+        page.section("Recipe", page.pairs(dict(_flat(recipe)))),
     ]
-    return (
-        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f"<title>{_text(title)}</title><style>{PAGE_STYLE}{DRAWING_STYLE}</style></head>\n<body>\n"
-        + "\n".join(part for part in parts if part)
-        + "\n</body></html>\n"
-    )
-
-
-def _section(heading: str, body: str) -> str:
-    return f"<section><h2>{heading}</h2>{body}</section>" if body else ""
+    return page.whole(title, [*parts[:1], *more, *parts[1:]])
 
 
 def _summary(
@@ -159,8 +97,7 @@ def _summary(
         cards.append(("tokens/s on average", _compact(tokens / seconds)))
     skipped = sum(line["event"] == "skipped" for line in events)
     cards += [("steps skipped", f"{skipped:,}")] if skipped else []
-    inner = "".join(f'<div class="card"><b>{_text(value)}</b><span>{_text(name)}</span></div>' for name, value in cards)
-    return f'<div class="cards">{inner}</div>'
+    return page.cards(cards)
 
 
 def _seconds(steps: Sequence[Mapping[str, Any]]) -> float:
@@ -197,14 +134,9 @@ def _curves(
         ("Speed, tokens/s", svg([Line("tokens/s", series("tokens_s"))], "Speed, tokens/s", from_zero=True), ""),
     ]
     figures = [
-        f'<figure class="{kind}"><h3>{_text(name)}</h3>{drawn}</figure>' for name, drawn, kind in charts if drawn
+        f'<figure class="{kind}"><h3>{page.text(name)}</h3>{drawn}</figure>' for name, drawn, kind in charts if drawn
     ]
     return f'<div class="curves">{"".join(figures)}</div>' if figures else ""
-
-
-def _pairs(values: Mapping[str, Any]) -> str:
-    rows = "".join(f"<tr><th>{_text(name)}</th><td>{_text(value)}</td></tr>" for name, value in values.items())
-    return f'<table class="pairs">{rows}</table>' if rows else ""
 
 
 def _measurements(held: Sequence[Mapping[str, Any]]) -> str:
@@ -217,11 +149,11 @@ def _measurements(held: Sequence[Mapping[str, Any]]) -> str:
         chosen = [held[place] for place in sorted(places)]
         note = f'<p class="soft">{len(chosen)} of {len(held):,} measurements; log.jsonl has all.</p>'
     names = list(dict.fromkeys(name for line in held for name in line["held"]))
-    head = "".join(f'<th class="number">{_text(_words(name))}</th>' for name in ["step", *names])
+    head = "".join(f'<th class="number">{page.text(_words(name))}</th>' for name in ["step", *names])
     rows = "".join(
         "<tr>"
         + f'<td class="number">{line["step"]:,}</td>'
-        + "".join(f'<td class="number">{_text(_value(name, line["held"].get(name)))}</td>' for name in names)
+        + "".join(f'<td class="number">{page.text(_value(name, line["held"].get(name)))}</td>' for name in names)
         + "</tr>"
         for line in chosen
     )
@@ -232,8 +164,8 @@ def _events(events: Sequence[Mapping[str, Any]]) -> str:
     if not events:
         return '<p class="soft">None: no step was skipped, and the run was not interrupted.</p>'
     rows = "".join(
-        f'<tr><td class="number">{line["step"]:,}</td><td>{_text(line["event"])}</td>'
-        f"<td>{_text(line.get('message', ''))}</td></tr>"
+        f'<tr><td class="number">{line["step"]:,}</td><td>{page.text(line["event"])}</td>'
+        f"<td>{page.text(line.get('message', ''))}</td></tr>"
         for line in events[:MOST_EVENTS]
     )
     more = len(events) - MOST_EVENTS
@@ -281,13 +213,13 @@ def svg(
     inner += [_mark(frame, x, text) for x, text in marks[:MOST_EVENTS]]
     inner += [_legend(frame, lines) if len(lines) > 1 else "", _hovers(frame, lines)]
     width, height = size
-    head = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{_text(title)}"'
+    head = f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{page.text(title)}"'
     if not alone:
-        return f'{head} font-family="{FONTS}">{"".join(inner)}</svg>'
-    above = f'<text class="ink" x="{frame.left}" y="22" font-size="15" fill="#1c2127">{_text(title)}</text>'
+        return f'{head} font-family="{page.FONTS}">{"".join(inner)}</svg>'
+    above = f'<text class="ink" x="{frame.left}" y="22" font-size="15" fill="#1c2127">{page.text(title)}</text>'
     return (
-        f'{head} xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="{FONTS}">'
-        f"<title>{_text(title)}</title><style>{DRAWING_STYLE}</style>"
+        f'{head} xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="{page.FONTS}">'
+        f"<title>{page.text(title)}</title><style>{page.DRAWING_STYLE}</style>"
         f'<rect class="paper" width="{width}" height="{height}" fill="#ffffff"/>{above}{"".join(inner)}</svg>\n'
     )
 
@@ -365,7 +297,7 @@ def _grid(frame: _Frame) -> str:
 
 
 def _curve(frame: _Frame, line: Line, place: int) -> str:
-    at = place % len(LIGHT)
+    at = place % len(page.LIGHT)
     path, pen = [], "M"
     for x, y in _thinned(line.points):
         if y is None:
@@ -373,10 +305,10 @@ def _curve(frame: _Frame, line: Line, place: int) -> str:
             continue
         path.append(f"{pen}{frame.x(x)} {frame.y(y)}")
         pen = "L"
-    drawn = f'<path class="c{at}" d="{"".join(path)}" fill="none" stroke="{LIGHT[at]}" {_pen(line, at)}/>'
+    drawn = f'<path class="c{at}" d="{"".join(path)}" fill="none" stroke="{page.LIGHT[at]}" {_pen(line, at)}/>'
     if line.dots:
         drawn += "".join(
-            f'<circle class="f{at}" cx="{frame.x(x)}" cy="{frame.y(y)}" r="3" fill="{LIGHT[at]}"/>'
+            f'<circle class="f{at}" cx="{frame.x(x)}" cy="{frame.y(y)}" r="3" fill="{page.LIGHT[at]}"/>'
             for x, y in line.points
             if y is not None and len(line.points) <= HOVERS
         )
@@ -386,7 +318,7 @@ def _curve(frame: _Frame, line: Line, place: int) -> str:
 def _pen(line: Line, at: int) -> str:
     if line.faint:
         return 'stroke-width="1" stroke-opacity="0.45" stroke-linejoin="round"'
-    dash = f' stroke-dasharray="{DASHES[at]}"' if DASHES[at] and line.dots else ""
+    dash = f' stroke-dasharray="{page.DASHES[at]}"' if page.DASHES[at] and line.dots else ""
     return f'stroke-width="2" stroke-linejoin="round"{dash}'
 
 
@@ -411,16 +343,16 @@ def _mark(frame: _Frame, x: float, text: str) -> str:
     if not frame.xs[0] <= x <= frame.xs[1]:
         return ""
     at = f"M{frame.x(x)} {frame.bottom - 9}l5 9h-10z"
-    return f'<path class="f1" d="{at}" fill="{LIGHT[1]}"><title>step {x:,.0f}: {_text(text)}</title></path>'
+    return f'<path class="f1" d="{at}" fill="{page.LIGHT[1]}"><title>step {x:,.0f}: {page.text(text)}</title></path>'
 
 
 def _legend(frame: _Frame, lines: Sequence[Line]) -> str:
     found, x, y = [], float(frame.left), frame.top - 12
     for i, line in enumerate(lines):
-        at = i % len(LIGHT)
+        at = i % len(page.LIGHT)
         found.append(
-            f'<path class="c{at}" d="M{x:.0f} {y - 4}h26" fill="none" stroke="{LIGHT[at]}" {_pen(line, at)}/>'
-            f'<text class="ink" x="{x + 32:.0f}" y="{y}" font-size="12" fill="#57606a">{_text(line.name)}</text>'
+            f'<path class="c{at}" d="M{x:.0f} {y - 4}h26" fill="none" stroke="{page.LIGHT[at]}" {_pen(line, at)}/>'
+            f'<text class="ink" x="{x + 32:.0f}" y="{y}" font-size="12" fill="#57606a">{page.text(line.name)}</text>'
         )
         x += 50 + sum(12.5 if ord(char) > 0x2E80 else 6.8 for char in line.name)
     return "".join(found)
@@ -442,7 +374,7 @@ def _hovers(frame: _Frame, lines: Sequence[Line]) -> str:
         strips.append(
             f'<rect x="{begin:.1f}" y="{frame.top}" width="{max(0.0, end - begin):.1f}" '
             f'height="{frame.bottom - frame.top - 10}" fill="#000" fill-opacity="0">'
-            f"<title>{_text(f'step {x:,.0f}: ' + ', '.join(told))}</title></rect>"
+            f"<title>{page.text(f'step {x:,.0f}: ' + ', '.join(told))}</title></rect>"
         )
     return "".join(strips)
 
@@ -502,9 +434,3 @@ def _words(name: str) -> str:
         "num_masked": "masked words",
     }
     return known.get(name, name.replace("_", " "))
-
-
-def _text(value: object) -> str:
-    """The value as text of the page: nothing in it is markup, and every character can be written."""
-    text = str(value).encode("utf-8", "replace").decode()
-    return escape(re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffe\uffff]", "\ufffd", text))

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Task
 from filbert.nn.attention import batch_tensors
-from filbert.train import optim
+from filbert.train import optim, tune
 from filbert.train.distributed import Ranks, gathered, local, sharded, shares
 from filbert.train.machine import Machine
 
@@ -65,7 +65,7 @@ class Stepper:
         self,
         model: nn.Module,
         task: Task,
-        optimiser: tuple[str, float, float, float],  # as optim.optimiser takes them
+        optimiser: tuple[str, float, float, float] | tuple[str, float, float, float, float],  # as optim takes them
         machine: Machine,
         ranks: Ranks,
         seed: int,
@@ -81,11 +81,25 @@ class Stepper:
         work = Work(self.twin, task)
         self.work = sharded(work, machine.device, machine.half) if self.sharded else work
         self.optimiser = optim.optimiser(self.model, *optimiser)
-        self.own: list[Tensor] = [p for p in self.model.parameters() if p.requires_grad]
-        self.working: list[Tensor] = [p for p in self.twin.parameters() if p.requires_grad]
+        self.learning = [name for name, p in self.model.named_parameters() if p.requires_grad]
+        self.least = -1  # the depth from which on weights learn
+        self.thaw(0)
         self.settled = self.sharded or ranks.world == 1
         compiled = machine.compiled and ranks.world == 1
-        self.run = torch.compile(self.work, fullgraph=True) if compiled else self.work
+        whole = getattr(task, "one_graph", True)
+        self.run = torch.compile(self.work, fullgraph=whole) if compiled else self.work
+
+    def thaw(self, least: int) -> None:
+        """From the next step on the weights of that depth and more learn (train.tune); others are as in use."""
+        if least == self.least:
+            return
+        if self.least > 0 and self.machine.compiled:
+            torch._dynamo.reset()  # a graph for each depth: more than are remembered of one function
+        self.least = least
+        for module in (self.model,) if self.twin is self.model else (self.model, self.twin):
+            tune.thaw(module, self.learning, least)
+        self.own: list[Tensor] = [p for p in self.model.parameters() if p.requires_grad]
+        self.working: list[Tensor] = [p for p in self.twin.parameters() if p.requires_grad]
 
     def step(
         self,
@@ -222,7 +236,7 @@ class Stepper:
         optim.restore(self.optimiser, of["optimiser"], self.model)
         if self.twin is not self.model:
             with torch.no_grad():
-                torch._foreach_copy_(self.working, self.own)
+                torch._foreach_copy_(list(self.twin.parameters()), list(self.model.parameters()))
 
     def finish(self) -> nn.Module:
         """The trained model, whole and in eval mode; all ranks must ask."""

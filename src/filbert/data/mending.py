@@ -1,0 +1,443 @@
+"""Labelled files come in; copies go out in which everything that can be repaired in one way only is, with a list of it.
+
+The text of an example is never changed, and neither is a line in which nothing was repaired. What is not safe
+(contradictions, unknown labels, spans that miss) stays as it is, for the doctor to tell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from filbert.core.errors import InputError
+from filbert.core.files import whole_file
+from filbert.core.records import Example, Span
+from filbert.data import checks, datasets, labelled, markup, mending_json
+from filbert.data.checks import Ends
+from filbert.data.doctor import told_task
+from filbert.data.formats import Shape, shape, whole_json
+from filbert.text import corpus, streams, tables
+from filbert.text.streams import Reading
+
+LIST = "fixes.jsonl"
+SHOWN_CHARS = 200  # of a row, in the list
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """One repair; line 0 is the file as a whole, after None a row that was removed."""
+
+    file: str
+    line: int
+    what: str
+    before: str
+    after: str | None = None
+
+
+@dataclass(slots=True)
+class Mended:
+    """What was written, and how often each repair was made."""
+
+    files: list[str] = field(default_factory=list)
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)  # (file, what) -> how often
+
+
+def mended(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    task: str | None = None,
+    columns: Mapping[str, str | int] | None = None,
+    encoding: str = "utf-8",
+) -> Mended:
+    """Writes repaired copies of the files into the folder `out`, unpacked, and `fixes.jsonl` beside them.
+
+    Nothing that exists is written over, and a file that cannot be read leaves nothing behind. The first file is taken
+    to be the training set: examples that stand in a later one are removed from it.
+    """
+    sources = [_source(path, task, columns, encoding) for path in corpus.files(paths)]
+    folder = Path(out)
+    targets = _targets(folder, sources)
+    done = Mended([str(target) for target in targets])
+    is_new = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as stack:
+            parts = [stack.enter_context(whole_file(target)) for target in (*targets, folder / LIST)]
+            log = _Log(stack.enter_context(parts[-1].open("w", encoding="utf-8", newline="\n")), done.counts)
+            leaks = _leaks(sources)
+            for source, part in zip(sources, parts, strict=False):
+                with part.open("w", encoding=source.written, newline="\n") as handle:
+                    _Copy(source, log, leaks if source is sources[0] else {}).write(handle)
+            log.handle.flush()
+    except BaseException:
+        if is_new:
+            with contextlib.suppress(OSError):  # nothing is in it, or it was never made
+                folder.rmdir()
+        raise
+    return done
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A file, what it is, and how it is read."""
+
+    path: str
+    task: str
+    form: Shape
+    roles: Mapping[str, str]
+    columns: Mapping[str, str | int] | None
+    encoding: str
+
+    def quiet(self) -> Reading:
+        """A reading that passes over every fault: the doctor tells them."""
+        return Reading(self.encoding, fault=lambda *_: None)
+
+    @property
+    def written(self) -> str:
+        """The encoding of the copy: the same, without a byte order mark."""
+        return "utf-8" if Reading(self.encoding).is_utf8 else self.encoding
+
+
+def _source(path: str, task: str | None, columns: Mapping[str, str | int] | None, encoding: str) -> _Source:
+    reading = Reading(encoding)
+    if path == "-":
+        raise InputError("-: standard input cannot be read twice, which repairs need; save it first.")
+    if tables.kind(path) == "parquet":
+        raise InputError(f"{path}: is Parquet, of which no repaired copies are made; convert it to JSON lines.")
+    wanted = {role: str(column) for role, column in (columns or {}).items()}
+    form = Shape("text") if task == "corpus" else shape(path, reading, tuple(wanted.values()))
+    task = task or told_task(path, form, reading)
+    is_table = task != "corpus" and form.kind not in markup.TASK_OF
+    return _Source(
+        path, task, form, datasets.column_roles(path, task, form, wanted) if is_table else {}, columns, encoding
+    )
+
+
+def _targets(folder: Path, sources: Sequence[_Source]) -> list[Path]:
+    """Where each copy goes; refused where it would fall on something."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: is a file, but repaired copies need a folder.")
+    targets: dict[Path, str] = {folder / LIST: "the list of repairs"}
+    for source in sources:
+        if Path(source.path).resolve().parent == folder.resolve():
+            raise InputError(f"{folder}: is where {source.path} lies; name another folder, for no file is changed.")
+        target = folder / streams.stem_and_suffix(source.path)[0]
+        if target in targets:
+            raise InputError(f"{target}: both {targets[target]} and {source.path} would be written there; mend apart.")
+        targets[target] = source.path
+    for target in targets:
+        if os.path.lexists(target):
+            raise InputError(f"{target}: is there already; name another folder, for nothing is written over.")
+    return list(targets)[1:]
+
+
+class _Log:
+    """Writes down each repair."""
+
+    def __init__(self, handle: IO[str], counts: Counter[tuple[str, str]]) -> None:
+        self.handle, self.counts = handle, counts
+
+    def add(self, fix: Fix) -> None:
+        self.counts[fix.file, fix.what] += 1
+        self.handle.write(json.dumps(dataclasses.asdict(fix), ensure_ascii=False) + "\n")
+
+
+# -- what is twice -----------------------------------------------------------------------------------------------
+
+
+def _keys(texts: Sequence[str], more: str) -> tuple[int, int]:
+    return checks.exact_key(texts, more), checks.loose_key(texts, more)
+
+
+def _leaks(sources: Sequence[_Source]) -> dict[int, str]:
+    """Hashes of the examples of all files but the first -> the file."""
+    found: dict[int, str] = {}
+    for source in sources[1:]:
+        if source.task == sources[0].task != "corpus":
+            for example in datasets.examples(source.path, source.task, source.columns, reading=source.quiet()):
+                for key in _keys(example.texts, labelled.said(example)[1]):
+                    found.setdefault(key, source.path)
+    found.pop(0, None)  # the hash of what has no letters
+    return found
+
+
+class Removals:
+    """Says of each example whether it is to be removed, and why."""
+
+    def __init__(self, leaks: Mapping[int, str]) -> None:
+        self.leaks = leaks
+        self.seen: dict[tuple[int, str], str] = {}
+
+    def reason(self, texts: Sequence[str], label: str, place: str, more: str = "") -> str:
+        """Why the example goes, or nothing."""
+        exact, loose = _keys(texts, more)
+        leaked = self.leaks.get(exact) or self.leaks.get(loose)
+        if leaked:
+            return f"removed, for it stands in {leaked} too"
+        first = self.seen.setdefault((exact, label), place)
+        return "" if first == place else "removed, for the same text and label stand before"
+
+
+def _removed_lines(source: _Source, removals: Removals) -> dict[int, str]:
+    """The lines of the examples to be removed -> why."""
+    found: dict[int, str] = {}
+    for example in datasets.examples(source.path, source.task, source.columns, reading=source.quiet()):
+        if example.gold is None:
+            continue
+        label, more, _ = labelled.said(_trimmed(example))
+        reason = removals.reason(example.texts, (label or "").strip(), str(example.line), more)
+        if reason:
+            found[example.line] = reason
+        elif source.task not in ("choose", "relation") and any(map(checks.is_blank, example.texts)):
+            found[example.line] = "removed, for a text is empty"
+    return found
+
+
+def _trimmed(example: Example) -> Example:
+    """The example with its spans as they will be: without white space at their edges."""
+    if not isinstance(example.gold, tuple) or not all(isinstance(item, Span) for item in example.gold):
+        return example
+    spans = [mending_json.trimmed(example.texts[0], span.start, span.end) for span in example.gold]
+    gold = sorted(
+        {Span(*edges, span.label.strip()) for edges, span in zip(spans, example.gold, strict=True)},
+        key=lambda span: (span.start, span.end, span.label),
+    )
+    return dataclasses.replace(example, gold=tuple(gold))
+
+
+# -- copies ------------------------------------------------------------------------------------------------------
+
+
+class _Copy:
+    """One file, rewritten line by line or, where it is one JSON value, at once."""
+
+    def __init__(self, source: _Source, log: _Log, leaks: Mapping[int, str]) -> None:
+        self.source, self.log = source, log
+        self.removals = Removals(leaks)
+
+    def write(self, handle: IO[str]) -> None:
+        """The repaired file."""
+        source = self.source
+        ends = checks.ends(source.path, source.encoding)
+        self._tell_ends(ends)
+        if source.form.kind in ("array", "squad", "choices"):
+            self._write_json(handle)
+            return
+        lines = self._lines()
+        first = True
+        for line in lines:
+            handle.write(line if first else "\n" + line)
+            first = False
+        if ends.has_last and not first:
+            handle.write("\n")
+
+    def fix(self, line: int, what: str, before: str, after: str | None = None) -> None:
+        """Writes one repair down."""
+        shown = None if after is None else after[:SHOWN_CHARS]
+        self.log.add(Fix(self.source.path, line, what, before[:SHOWN_CHARS], shown))
+
+    def _tell_ends(self, ends: Ends) -> None:
+        if ends.has_mark:
+            self.fix(1, "byte order mark removed", "U+FEFF", "")
+        if ends.num_nuls:
+            self.fix(0, "NUL characters removed", f"{ends.num_nuls:,} NUL", "")
+        if ends.num_crlf or ends.num_cr:
+            self.fix(0, "line ends made LF", f"{ends.num_crlf:,} CRLF, {ends.num_cr:,} CR", f"{ends.num_lines:,} LF")
+
+    def _lines(self) -> Iterator[str]:
+        source = self.source
+        kind = "text" if source.task == "corpus" else source.form.kind
+        removed = _removed_lines(source, self.removals) if kind not in ("text", "marked") else {}
+        lines = streams.whole_lines(source.path, Reading(source.encoding))
+        if kind == "conll":
+            return self._conll(lines, removed)
+        if kind == "table":
+            return self._table(lines, removed)
+        if kind == "json":
+            return self._json_lines(lines, removed)
+        return self._kept(lines, removed)
+
+    def _is_removed(self, number: int, text: str, removed: Mapping[int, str]) -> bool:
+        if number in removed:
+            self.fix(number, removed[number], text)
+        return number in removed
+
+    def _kept(self, lines: Iterator[tuple[int, str]], removed: Mapping[int, str]) -> Iterator[str]:
+        return (line for number, line in lines if not self._is_removed(number, line, removed))
+
+    # -- tables --------------------------------------------------------------------------------------------------
+
+    def _table(self, lines: Iterator[tuple[int, str]], removed: Mapping[int, str]) -> Iterator[str]:
+        form, roles = self.source.form, self.source.roles
+        names = form.columns
+        is_header = form.has_header
+        for number, record, places in records(lines, form.delimiter):
+            if is_header and record:
+                is_header = False
+            elif places is not None and len(places) == len(names):
+                if self._is_removed(number, record, removed) or self._is_empty_row(number, record, places):
+                    continue
+                if "label" in roles and self.source.task != "choose":
+                    record = self._stripped(number, record, places[names.index(roles["label"])])
+            yield record
+
+    def _is_empty_row(self, number: int, record: str, places: list[Place]) -> bool:
+        names, roles = self.source.form.columns, self.source.roles
+        is_plain = self.source.form.delimiter == "\t"
+        cells = {role: cell(record[slice(*places[names.index(name)])], is_plain) for role, name in roles.items()}
+        is_empty = mending_json.is_empty(self.source.task, cells)
+        if is_empty:
+            self.fix(number, "removed, for a text is empty", record)
+        return is_empty
+
+    def _stripped(self, number: int, record: str, place: Place) -> str:
+        raw = record[slice(*place)]
+        is_quoted = raw.startswith('"') and self.source.form.delimiter != "\t"
+        new = f'"{raw[1:-1].strip()}"' if is_quoted else raw.strip()
+        if new == raw:
+            return record
+        self.fix(number, "white space around the label removed", raw, new)
+        return record[: place[0]] + new + record[place[1] :]
+
+    # -- JSON ----------------------------------------------------------------------------------------------------
+
+    def _json_lines(self, lines: Iterator[tuple[int, str]], removed: Mapping[int, str]) -> Iterator[str]:
+        coming = next(lines, None)
+        while coming is not None:
+            (number, line), coming = coming, next(lines, None)
+            if self._is_removed(number, line, removed):
+                continue
+            try:
+                row = json.loads(line) if line.strip() else None
+            except (ValueError, RecursionError):
+                if coming is None and line.lstrip().startswith("{"):
+                    self.fix(number, "unfinished last line removed", line)
+                    continue
+                row = None
+            if not isinstance(row, dict):
+                yield line
+                continue
+            if mending_json.is_empty(
+                self.source.task, {role: row.get(name) for role, name in self.source.roles.items()}
+            ):
+                self.fix(number, "removed, for a text is empty", line)
+                continue
+            changes = mending_json.row_changes(self.source.task, self.source.roles, line)
+            for change in changes:
+                self.fix(number, change.what, change.before, change.after)
+            yield mending_json.made(line, changes)
+
+    def _write_json(self, handle: IO[str]) -> None:
+        source = self.source
+        whole_json(source.path, Reading(source.encoding))  # refuses what is not JSON, by line
+        text = "".join(streams.texts(source.path, Reading(source.encoding)))
+        if source.form.kind == "array":
+            removed = _removed_lines(source, self.removals)
+            changes = mending_json.array_changes(source.task, source.roles, text, removed)
+        else:
+            changes = mending_json.FILES[source.form.kind](text, self.removals.reason)
+        for change in changes:
+            self.fix(text.count("\n", 0, change.edit[0]) + 1, change.what, change.before, change.after)
+        handle.write(mending_json.made(text, changes))
+
+    # -- CoNLL ---------------------------------------------------------------------------------------------------
+
+    def _conll(self, lines: Iterator[tuple[int, str]], removed: Mapping[int, str]) -> Iterator[str]:
+        is_removed = False
+        for is_gap, group in itertools.groupby(lines, key=lambda line: _is_gap(line[1])):
+            if is_gap:  # the blank lines after a sentence go with it
+                yield from (line for _, line in group if line.strip() or not is_removed)
+                continue
+            numbered = list(group)
+            first = next((number for number, line in numbered if _tag_place(line)), 0)
+            is_removed = self._is_removed(first, "\n".join(line for _, line in numbered), removed)
+            if not is_removed:
+                yield from self._begun(numbered)
+
+    def _begun(self, numbered: list[tuple[int, str]]) -> Iterator[str]:
+        """The sentence; an entity that goes on without having begun begins."""
+        tagged = [(place, at) for place, (_, line) in enumerate(numbered) if (at := _tag_place(line))]
+        tags = [numbered[place][1][at:].rstrip() for place, at in tagged]
+        wrong: list[int] = []
+        reading = Reading(fault=lambda *_: None, mended=lambda _source, index, _message: wrong.append(index))
+        markup.spans_of_tags("", 0, tags, [(index, index + 1) for index in range(len(tags))], reading)
+        fixed = dict[int, str]()
+        for index in wrong:
+            (place, at), tag = tagged[index], tags[index]
+            number, line = numbered[place]
+            new = _BEGINNINGS[tag[0]] + tag[1:]
+            fixed[place] = line[:at] + new + line[at + len(tag) :]
+            self.fix(number, "entity begun where it went on", tag, new)
+        return (fixed.get(place, line) for place, (_, line) in enumerate(numbered))
+
+
+_BEGINNINGS = {"I": "B", "M": "B", "E": "S", "L": "U"}
+
+
+def _is_gap(line: str) -> bool:
+    return not line.strip() or line.startswith("-DOCSTART-")
+
+
+def _tag_place(line: str) -> int:
+    """Where the tag of a line begins; 0 where there is none."""
+    return line.rstrip().rfind("\t" if "\t" in line else " ") + 1
+
+
+Place = tuple[int, int]
+
+
+def cell(raw: str, is_plain: bool) -> str:
+    """What a cell says, as it is written in the file; tabs part cells that are never quoted."""
+    return raw if is_plain or not raw.startswith('"') else raw[1:-1].replace('""', '"')
+
+
+def records(lines: Iterable[tuple[int, str]], delimiter: str) -> Iterator[tuple[int, str, list[Place] | None]]:
+    """(line, text, where its cells stand) of each record of a table, as tables.cells reads it; None for a broken one.
+
+    Blank lines are records without cells, so that the texts make the file again.
+    """
+    coming = iter(lines)
+    for number, line in coming:
+        if delimiter == "\t" or '"' not in line:
+            edges = [-1, *(place for place, char in enumerate(line) if char == delimiter), len(line)]
+            yield number, line, [(start + 1, end) for start, end in itertools.pairwise(edges)] if line else None
+        else:
+            yield number, *_quoted_record(line, coming, delimiter)
+
+
+def _quoted_record(line: str, coming: Iterator[tuple[int, str]], delimiter: str) -> tuple[str, list[Place] | None]:
+    """The record that begins with this line, taking further ones while a quoted cell is open."""
+    done: list[str] = []
+    base = place = 0  # where the line begins in the record, and how much of it is read
+    cells: list[Place] = []
+    while True:
+        start, is_quoted = base + place, line.startswith('"', place)
+        place += is_quoted
+        while is_quoted:
+            end = line.find('"', place)
+            if end >= 0 and not line.startswith('"', end + 1):
+                place = end + 1
+                break
+            place = end + 2
+            if end < 0:
+                following = next(coming, None) if base < tables.QUOTE_LIMIT_CHARS else None
+                if following is None:
+                    return "\n".join([*done, line]), None
+                done.append(line)
+                base, line, place = base + len(line) + 1, following[1], 0
+        if not is_quoted:
+            place = end if (end := line.find(delimiter, place)) >= 0 else len(line)
+        if place < len(line) and line[place] != delimiter:
+            return "\n".join([*done, line]), None
+        cells.append((start, base + place))
+        if place >= len(line):
+            return "\n".join([*done, line]), cells
+        place += 1

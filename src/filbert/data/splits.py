@@ -1,0 +1,45 @@
+"""Examples and a share in, those to learn from and those kept back out: told by the text alone, so always the same.
+
+Examples that share their longest text (questions about one passage, copies of one row) stay on one side, or the one
+side would know the other. Which side it is hangs on the text only: rows added later move no other row.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+
+from filbert.core.errors import InputError
+from filbert.core.records import Example
+
+SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+
+
+def share(asked: object) -> float | None:
+    """0.1 for "10%"; None for anything that is no share, such as a file."""
+    found = SHARE.fullmatch(asked.strip()) if isinstance(asked, str) else None
+    if found is None:
+        return None
+    part = float(found.group(1)) / 100
+    if not 0 < part < 1:
+        raise InputError(f"a share of {found.group(0)} cannot be kept back; give one above 0% and below 100%.")
+    return part
+
+
+def split(examples: Sequence[Example], part: float) -> tuple[list[Example], list[Example]]:
+    """Those to learn from, and about that part of all, kept back; both in the order they came."""
+    sides: tuple[list[Example], list[Example]] = ([], [])
+    for example in examples:
+        sides[_draw(max(example.texts, key=len)) < part].append(example)
+    if not all(sides):
+        raise InputError(
+            f"of {len(examples):,} examples no {part:.3g} part can be kept back such that both sides have some; "
+            "give a file of others instead."
+        )
+    return sides
+
+
+def _draw(text: str) -> float:
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8, person=b"split").digest()
+    return int.from_bytes(digest, "little") / 2**64

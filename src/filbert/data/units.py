@@ -1,0 +1,127 @@
+"""Lines of a file with a label for every word come in; what kind of file it is, and its words and labels, go out.
+
+Three kinds have no O and no prefixes. `slashed`: 迈向/v  充满/v, as the People's Daily corpus has it, where [中国/ns
+政府/n]nt brackets a name of several words. `conllu`: Universal Dependencies. `units`: CoNLL with bare labels. A fourth,
+`inside`, has bare labels and O, so that neighbours with one label are taken for one span.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+
+from filbert.text.streams import Reading, whole_lines
+
+Words = tuple[int, list[str], list[str]]  # (first line, words, labels)
+Spaced = tuple[int, list[str], list[str], list[bool]]  # and whether a space follows each word
+
+LONGEST_WORD, MOST_LABELS = 30, 100
+TOLD = {
+    "slashed": "words with their labels, word/label, one sentence or paragraph per line",
+    "conllu": "CoNLL-U: a word per line in ten columns; its label is the universal part of speech",
+    "units": "CoNLL: a word or character and its label per line, a blank line between sentences",
+    "inside": "CoNLL: a word or character and its label or O per line; neighbours with one label are one span",
+}
+_SLASHED = re.compile(r"\[?\S+/[A-Za-z]{1,6}\d?(?:\][A-Za-z]{1,6})?")
+_NUMBER = re.compile(r"(\d+)(?:-(\d+)|\.\d+)?")
+_LABEL = re.compile(r"[A-Za-z][A-Za-z0-9$+_.-]{0,11}|[^\w\s]{1,2}")  # NOUN, Vg, PRP$; Penn's marks are their own labels
+_DATED = re.compile(r"\d{8}-\d{2}-\d{3}-\d{3}/m")  # where in the newspaper a paragraph stood: no word of it
+COLUMNS, FORM, UPOS, MISC = 10, 1, 3, 9
+
+
+def nearly(matching: int, total: int) -> bool:
+    """Whether all of so many lines fit but one in twenty, or one at all: reading will name those that do not."""
+    return total > 0 and total - matching <= (max(1, total // 20) if total > 2 else 0)
+
+
+def kind(lines: Sequence[str]) -> str | None:
+    """Which of these a file is by its first lines, blank ones included; None: none of them."""
+    inked = [line for line in lines if line.strip() and not line.startswith("-DOCSTART-")]
+    rows = [line for line in inked if not line.startswith("#")]
+    if nearly(sum(row.count("\t") == COLUMNS - 1 and _NUMBER.match(row) is not None for row in rows), len(rows)):
+        return "conllu"
+    items = [item for line in inked for item in line.split()]
+    matching = [item for item in items if _SLASHED.fullmatch(item)]
+    if len(matching) >= 0.95 * len(items) and len(items) >= 2 * len(inked) and 1 < len(_kinds(matching)) <= MOST_LABELS:
+        return "slashed"
+    return _columns(lines, inked)
+
+
+def _kinds(items: Sequence[str]) -> set[str]:
+    return {item.rpartition("/")[2].partition("]")[0] for item in items}
+
+
+def _columns(lines: Sequence[str], inked: Sequence[str]) -> str | None:
+    """Whether nearly every line is a word and a label of few that come again, with blank lines between sentences."""
+    places = [at for at, line in enumerate(lines) if line.strip()]
+    has_breaks = bool(places) and places[-1] - places[0] >= len(places)
+    cells = [line.split("\t") if "\t" in line else line.split(" ") for line in inked]
+    usual = len(cells[0]) if cells else 0
+    fitting = [
+        row[-1]
+        for row in cells
+        if len(row) == usual > 1 and 0 < len(row[0].strip()) <= LONGEST_WORD and " " not in row[0]
+        and _LABEL.fullmatch(row[-1].strip())
+    ]  # fmt: skip
+    labels = {label.strip() for label in fitting}
+    are_few = 1 < len(labels) <= min(MOST_LABELS, len(inked) / 2)
+    if has_breaks and are_few and nearly(len(fitting), len(inked)):
+        return "inside" if "O" in labels else "units"
+    return None
+
+
+def slashed(source: str, reading: Reading) -> Iterator[Words]:
+    """The words and labels of each line; of a bracketed name only the words' own labels are kept."""
+    for number, line in whole_lines(source, reading):
+        items = line.split()
+        if items and _DATED.fullmatch(items[0]):
+            what = "lines begin with their place in the newspaper, which is left out"
+            reading.count(what, source, number, f"{items.pop(0)[:-2]} is no word of the text; left out.")
+        pairs = [_word_and_label(item) for item in items]
+        wrong = next((item for item, (word, label) in zip(items, pairs, strict=True) if not word or not label), None)
+        if wrong is not None:
+            reading.fault(source, number, f"{wrong[:30]!r} is not a word and its label with a slash between them.")
+        elif pairs:
+            yield number, [word for word, _ in pairs], [label for _, label in pairs]
+
+
+def _word_and_label(item: str) -> tuple[str, str]:
+    """A slash, like a bracket, may be a word: the last one separates."""
+    word, _, label = item.rpartition("/")
+    label = label.partition("]")[0]
+    return (word[1:] if len(word) > 1 and word[0] == "[" else word), label
+
+
+def conllu(source: str, reading: Reading) -> Iterator[Spaced]:
+    """The words of each sentence; those that are written as one (2-3: del) are one, with both labels: ADP+DET."""
+    numbered = itertools.chain(whole_lines(source, reading), [(0, "")])
+    first, words, labels, spaces = 0, [], [], []  # type: int, list[str], list[str], list[bool]
+    joined_until = 0
+    for number, line in numbered:
+        if not line.strip():
+            if words:
+                yield first, words, labels, spaces
+            first, words, labels, spaces, joined_until = 0, [], [], [], 0
+            continue
+        if line.startswith("#"):
+            continue
+        cells = line.split("\t")
+        place = _NUMBER.fullmatch(cells[0])
+        if len(cells) != COLUMNS or place is None:
+            reading.fault(source, number, f"has {len(cells)} columns, but a word in CoNLL-U has its number and 9 more.")
+            continue
+        if "." in cells[0]:  # a word that is understood, and not written
+            continue
+        joins, inside = place[2] is not None, int(place[1]) <= joined_until
+        if cells[UPOS] == "_" and not joins:
+            reading.fault(source, number, f"{cells[FORM][:20]!r} has no part of speech in column {UPOS + 1}.")
+            continue
+        if inside:
+            labels[-1] = f"{labels[-1]}+{cells[UPOS]}" if labels[-1] else cells[UPOS]
+            continue
+        joined_until = int(place[2]) if joins else 0
+        words.append(cells[FORM])
+        labels.append("" if joins else cells[UPOS])
+        spaces.append("SpaceAfter=No" not in cells[MISC].split("|"))
+        first = first or number

@@ -1,0 +1,35 @@
+"""A model and a task's items in; what the model's head says of each of them, in order, out."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import torch
+
+from filbert.data.packing import bins
+from filbert.train import machine
+from filbert.train.step import on_device
+
+
+def scored(model: Any, task: Any, batch_tokens: int, **wishes: Any) -> list[Any]:
+    """What a task's head says of each of its items, in order, computed as training computes it.
+
+    wishes: fields of machine.Config. The model goes where they say.
+    """
+    here = machine.found(machine.Config(**wishes))
+    model = model.to(here.device, torch.bfloat16 if here.half else torch.float32).eval()
+    result: list[Any] = [None] * len(task)
+    with torch.inference_mode():
+        for texts in bins(task.lengths(0).tolist(), batch_tokens):
+            batch = on_device(task.batch((0, np.asarray(texts))), here.device)
+            for index, found in zip(texts, task.raw(model, batch), strict=True):
+                result[index] = found
+    return result
+
+
+def scored_apart(model: Any, task: Any, batch_tokens: int, config: machine.Config) -> list[Any]:
+    """The same by a copy, so that the model itself stays where it is and as precise as it is."""
+    how = {name: getattr(config, name) for name in ("device", "precision", "threads")}
+    return scored(deepcopy(model), task, batch_tokens, **how)
