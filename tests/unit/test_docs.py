@@ -77,10 +77,13 @@ def place(demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def run_line(line: str, where: str) -> None:
+def run_line(line: str, where: str, running: list[subprocess.Popen[bytes]]) -> None:
     """One line of a sh block: a filbert command in this process, anything else by the shell."""
     words = shlex.split(line)
     if not words or words[0] in NEEDS_A_NETWORK or line.startswith("#"):
+        return
+    if words[-1] == "&":  # goes on beside what follows, until the page ends
+        running.append(subprocess.Popen([sys.executable, "-m", *words[:-1]]))
         return
     if words[0] != "filbert":
         subprocess.run(["bash", "-euc", line], check=True)
@@ -102,14 +105,27 @@ def test_commands_and_python_run(page: str, request: pytest.FixtureRequest, caps
         return
     request.getfixturevalue("place")
     names: dict[str, object] = {"__name__": "docs"}
-    for block in found:
-        where = f"{page} line {block.line}"
-        if block.language == "sh":
-            for line in block.text.splitlines():
-                run_line(line, where)
-        else:
-            exec(compile(block.text, where, "exec"), names)
+    running: list[subprocess.Popen[bytes]] = []
+    try:
+        for block in found:
+            where = f"{page} line {block.line}"
+            if block.language == "sh":
+                for line in block.text.splitlines():
+                    run_line(line, where, running)
+            else:
+                exec(compile(block.text, where, "exec"), names)
+    finally:
+        for process in running:
+            process.terminate()
+            process.wait(30)
     capsys.readouterr()
+
+
+def test_the_walk_has_the_same_commands_in_both_languages() -> None:
+    """The Chinese page shows what the English one runs."""
+    one, two = ([b.text for b in blocks(page)] for page in ("docs/walk.md", "docs/zh/walk.md"))
+    assert one == two
+    assert sum(b.language == "sh" for b in blocks("docs/walk.md")) == 5
 
 
 def test_every_block_has_a_known_language() -> None:

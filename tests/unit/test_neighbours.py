@@ -47,7 +47,7 @@ PLANTED: dict[str, Callable[[str, random.Random], str]] = {
 
 
 def found(texts: list[str], kind: str, count: int = 200) -> tuple[float, int]:
-    """The share of planted copies of some texts that is found, and how many of as many other texts are taken for one."""
+    """The share of planted copies of some texts that is found, and how many other texts are taken for one."""
     draw = random.Random(0)
     texts = sorted({text for text in texts if 10 <= len(text) <= 200})
     draw.shuffle(texts)

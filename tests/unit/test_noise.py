@@ -53,8 +53,9 @@ def test_planted_errors_are_flagged() -> None:
 @pytest.mark.shared
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("name", "count", "least"), [("thucnews/train_90k.txt.xz", 12_000, 0.85), ("sentiment_chnsenticorp/train.tsv.xz", 9_600, 0.8)]
-)  # fmt: skip
+    ("name", "count", "least"),
+    [("thucnews/train_90k.txt.xz", 12_000, 0.85), ("sentiment_chnsenticorp/train.tsv.xz", 9_600, 0.8)],
+)
 def test_planted_errors_in_real_data_are_flagged(shared: Path, name: str, count: int, least: float) -> None:
     data = list(examples(shared / "data" / name, "classify"))[:count]
     labels = label_table(data).labels
@@ -95,7 +96,7 @@ def test_naive_bayes_leaves_each_row_out() -> None:
 
 
 def test_the_regression_learns_pairs_and_numbers() -> None:
-    rows, gold = made(300)
+    rows, _ = made(300)
     texts = [row[0] for row in rows]
     random = np.random.default_rng(1)
     same = random.integers(0, 2, 300)

@@ -9,6 +9,7 @@ vocabulary to build: 90,000 headlines take a second.
 
 from __future__ import annotations
 
+import os
 import re
 import zlib
 from collections import Counter
@@ -193,9 +194,11 @@ def _fitted(features: Any, gold: Places) -> tuple[Any, Places]:
     if len(present) < 2:
         return None, present
     passes = int(np.clip(ROWS_SEEN / len(gold), PASSES, FEW_PASSES))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     model = linear.SGDClassifier(
-        loss="log_loss", alpha=1 / (STRENGTH * len(gold)), max_iter=passes, tol=None, average=True, random_state=0
-    )
+        loss="log_loss", alpha=1 / (STRENGTH * len(gold)), max_iter=passes, tol=None, average=True, random_state=0,
+        n_jobs=min(cores, len(present)),
+    )  # fmt: skip
     return model.fit(features, gold), present
 
 

@@ -235,7 +235,8 @@ def write(folder: Path | str, told: Mapping[str, Any]) -> Path:
     """Writes report.json into the folder, which is made if need be."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / REPORT, json_text(told))
+    # A lone surrogate, which a text from Python may hold, cannot be written.
+    write_text(folder / REPORT, json_text(told).encode("utf-8", "replace").decode())
     return folder / REPORT
 
 

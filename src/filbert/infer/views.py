@@ -141,10 +141,9 @@ class Labels(View):
 
     def calibration(self, is_fitted_here: bool) -> dict[str, Any] | None:
         """Of the likeliest label."""
-        stored = float(getattr(self.task.config, "temperature", 1.0))
         # Scores that were divided by a temperature are, as logarithms of shares, those scores but for a constant.
-        scores = np.log(np.maximum(self.shares, 1e-300)) * stored
-        return calibration.summary(scores, self.gold, None if is_fitted_here or stored == 1.0 else stored)
+        scores = np.log(np.maximum(self.shares, 1e-300)) * _heat(self.task)
+        return _believed(scores, self.gold, _heat(self.task), is_fitted_here)
 
     def mistakes(self) -> Iterator[dict[str, Any]]:
         """Wrong labels."""
@@ -158,6 +157,18 @@ class Labels(View):
     def errors(self, others: Sequence[Numbers] = ()) -> dict[str, Any] | None:
         """By what the model and the baseline, which both never saw these labels, agree on."""
         return mislabelled(noise.agreed((self.shares, *others)), self.gold, self.labels, self.examples)
+
+
+def _heat(task: Any) -> float:
+    """The temperature of a task's probabilities; 1 where there is none."""
+    return float(getattr(task.config, "temperature", 1.0))
+
+
+def _believed(scores_NL: Numbers, gold: Places, heat: float, is_fitted_here: bool) -> dict[str, Any]:
+    if is_fitted_here or heat == 1.0:  # what a temperature brings is measured on the half that did not fit it
+        found = calibration.summary(scores_NL, gold)
+        return found | ({"temperature": heat} if heat != 1.0 else {})
+    return calibration.summary(scores_NL, gold, heat)
 
 
 def mislabelled(
@@ -404,7 +415,7 @@ class Choices(View):
         self.gold = np.asarray(task.gold, dtype=np.int64)
         self.options = [example.texts[-len(row) :] for example, row in zip(self.examples, raw, strict=True)]
         self.scores = calibration.stacked(raw)
-        self.shares = calibration.shares(self.scores, getattr(task.config, "temperature", 1.0))
+        self.shares = calibration.shares(self.scores, _heat(task))
 
     def _right(self, chosen: Sequence[int]) -> npt.NDArray[np.bool_]:
         """[N]; of two options that are alike either is right."""
@@ -430,8 +441,7 @@ class Choices(View):
 
     def calibration(self, is_fitted_here: bool) -> dict[str, Any] | None:
         """Of the likeliest option."""
-        stored = float(getattr(self.task.config, "temperature", 1.0))
-        return calibration.summary(self.scores, self.gold, None if is_fitted_here or stored == 1.0 else stored)
+        return _believed(self.scores, self.gold, _heat(self.task), is_fitted_here)
 
     def mistakes(self) -> Iterator[dict[str, Any]]:
         """Wrong choices."""
