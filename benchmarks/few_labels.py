@@ -59,8 +59,8 @@ SETS = {
         "112=旅游|景区|旅行,113=国际|美国|总统|世界,114=股票|股市|证券,115=农业|农民|农村|种植,116=游戏|玩家|网游",
     ),
     "takeaway": Set(
-        "sentiment_waimai/waimai_10k.csv.xz", "sentiment_waimai/waimai_10k.csv.xz", None, "{text}总之很[MASK]。",
-        "0=失望|难吃|糟糕|不满,1=满意|好吃|不错|喜欢",
+        "sentiment_waimai/waimai_10k.csv.xz", "sentiment_waimai/waimai_10k.csv.xz", None, "味道很[MASK]，{text}",
+        "0=差|坏|慢|烂|糟,1=好|棒|快|香|赞",
     ),
 }  # fmt: skip
 
@@ -73,6 +73,7 @@ def options() -> argparse.Namespace:
     parser.add_argument("--shots", default="0,8,32", help="labels of each class")
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--ways", default="tfidf,blank,classify", help="of those with labels")
+    parser.add_argument("--epochs", type=float, help="of both; without it, their default")
     parser.add_argument("--asked", type=int, default=1_000, help="rows to ask")
     parser.add_argument("--set", dest="settings", action="append", default=[], help="for blanks, e.g. task.prior=none")
     parser.add_argument("--out", required=True, help="JSON file")
@@ -118,7 +119,8 @@ def accuracy(way: str, of: Set, rows: tuple[Sequence[Example], Sequence[Example]
     own = [*wanted(of), *given.settings] if way == "blank" else []
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        run.finetune(way, learnt, given.model, out, settings=["machine.threads=1", *own], seed=given.seed, quiet=True)
+        more = {"settings": ["machine.threads=1", *own], "seed": given.seed, "epochs": given.epochs, "quiet": True}
+        run.finetune(way, learnt, given.model, out, **more)
         return float(run.evaluate(out, asked, threads=1)["accuracy"])
 
 

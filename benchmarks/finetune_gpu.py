@@ -32,6 +32,7 @@ from filbert.core.registry import member
 from filbert.data import splits
 from filbert.data.batches import batches
 from filbert.data.datasets import examples
+from filbert.data.sources import label_names
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop
 from finetune_peer import CLASSES, trained
@@ -108,7 +109,7 @@ def ours(data: Data, seed: int, given: argparse.Namespace) -> tuple[dict[str, An
     """Dev and test of the best epoch, how long it took, and the recipe for the peer."""
     begun = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        done, recipe = finetuned(data, seed, given, Path(folder) / "run", dev=data.parts["dev"], honest=False)
+        done, recipe = finetuned(data, seed, given, Path(folder) / "run", dev=data.parts["dev"], told=Quiet())
         took = time.perf_counter() - begun
         found: dict[str, Any] = {"seconds": took, "steps": done.outcome.state.step, "watched": dict(done.best)}
         for part in ("dev", "test"):
@@ -141,7 +142,7 @@ def labels_of(data: Data, recipe: dict[str, Any]) -> Any:
     module = member("tasks", recipe["task_name"])
     config = module.Config(**recipe["task"])
     named = module.label_names(config, data.parts["train"]) if hasattr(module, "label_names") else None
-    return run.sources.label_names("", data.parts["train"]) if named is None else named
+    return label_names("", data.parts["train"]) if named is None else named
 
 
 def scores(given: argparse.Namespace) -> dict[str, Any]:
@@ -189,9 +190,7 @@ def speed(given: argparse.Namespace) -> dict[str, Any]:
                 made = ["train.steps=" + str(given.steps), f"machine.compiled={'on' if way == 'compiled' else 'off'}"]
                 heard = Quiet()
                 with tempfile.TemporaryDirectory() as folder:
-                    _, recipe = finetuned(
-                        data, turn, given, Path(folder) / "run", told=heard, settings=made, honest=False
-                    )
+                    _, recipe = finetuned(data, turn, given, Path(folder) / "run", told=heard, settings=made)
                 trio = tasks(data, recipe, labels_of(data, recipe), Tokenizer.load(start))
                 usual = as_recipe(recipe)
                 per_epoch = len(batches(trio[0].lengths(0), 0, 0, usual.train.batch_tokens))

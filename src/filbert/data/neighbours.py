@@ -9,14 +9,13 @@ Two texts are near if one of these holds once case, width, white space and punct
 A text of fewer than 8 Han characters or 20 letters says so little that only its copies count. An example with several
 texts is near another if each of its texts is.
 
-All of this is found, not sampled. Overlaps are joined by prefixes: sets that share four fifths must share one of the
-rarest fifth of their members (Chaudhuri et al. 2006), and the rare ones are in few texts.
+Copies, shuffles and single edits are all found. Overlaps are measured for texts that agree in one of 14 bands of four
+MinHashes (Broder 1997): two that overlap by 0.8 do in all but one of 1,600 cases, two that hardly overlap nearly never.
 """
 
 from __future__ import annotations
 
 import itertools
-import math
 import re
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,11 +36,13 @@ LONGEST_EDITED, LONGEST_SHUFFLED = 32, 512  # letters; longer texts that differ 
 RUNS = ((2, 0, 24), (3, 16, 2**40))  # length of a run, and the letters of the texts (from, up to) it is for
 CROWD = 100  # of very many texts with one key, each is compared with so many of the next
 LETTERS = 12_000_000  # of all texts that are compared with near ones; copies are found among any number
+BANDS, DEPTH = 14, 4  # of MinHashes: 1 - (1 - 0.8^4)^14 is 0.9994
 PAIR_RUNS = 2**22  # runs that are looked up at a time
 MOST_COMBINED = 4_096  # combinations of near texts that are tried for one example
 
 _NOT_LETTERS = re.compile(r"[\W_]+")
 _BITS = 21  # of a code point
+_SPREAD = 0x9E3779B97F4A7C15
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,21 +190,20 @@ def _sharing(keyed: tuple[Places, Places]) -> Places:
 
 def _overlapping(texts: Sequence[str], chosen: Places, run: int) -> Places:
     """[P, 2] the pairs of chosen texts whose sets of runs overlap enough."""
+    if not len(chosen):
+        return np.zeros((0, 2), dtype=np.int64)
     sets = _Sets.of([texts[place] for place in chosen.tolist()], run)
-    first = np.repeat(sets.edges[:-1], np.diff(sets.edges))
-    size = np.diff(sets.edges)
-    # A set of m that overlaps another by ALIKE has at least ⌈ALIKE·m⌉ in common with it.
-    rare = size - np.array([math.ceil(ALIKE * many - 1e-9) for many in size.tolist()], dtype=np.int64) + 1
-    in_front = np.arange(len(sets.members)) - first < np.repeat(rare, size)
-    candidates = _sharing((sets.members[in_front], sets.owners[in_front]))
-    one, two = size[candidates[:, 0]], size[candidates[:, 1]]
+    everyone = np.arange(len(chosen))
+    candidates = np.unique(np.concatenate([_sharing((band, everyone)) for band in sets.bands()]), axis=0)
+    one, two = np.diff(sets.edges)[candidates].T
     candidates = candidates[np.minimum(one, two) >= ALIKE * np.maximum(one, two) - 1e-9]
-    return chosen[candidates[sets.overlaps(candidates) >= ALIKE - 1e-9]]
+    found: Places = chosen[candidates[sets.overlaps(candidates) >= ALIKE - 1e-9]]
+    return found
 
 
 @dataclass(frozen=True, slots=True)
 class _Sets:
-    """The runs of each text as a set: numbers that are smaller for rarer runs, in order."""
+    """The runs of each text as a set of numbers, in order; no set is empty."""
 
     members: Places  # of all texts in turn
     owners: Places  # the text that each belongs to
@@ -222,15 +222,26 @@ class _Sets:
         for step in range(run):
             keys = (keys << np.uint64(_BITS)) | codes[step : step + num]
         whole = owners[:num] == owners[run - 1 :]  # a run must not go from one text into the next
-        _, places = np.unique(keys[whole], return_inverse=True)
-        counts = np.bincount(places)
-        ranks = np.empty(len(counts), dtype=np.int64)
-        ranks[np.argsort(counts, kind="stable")] = np.arange(len(counts))
-        most = len(counts) + 1
-        both = np.unique(owners[:num][whole] * most + ranks[places])
+        known, places = np.unique(keys[whole], return_inverse=True)
+        most = len(known) + 1
+        both = np.unique(owners[:num][whole] * most + places)
         found = both // most
         edges = np.searchsorted(found, np.arange(len(texts) + 1))
         return cls(both % most, found, edges, most)
+
+    def bands(self) -> Iterator[Places]:
+        """[T] keys, one array for each band: sets have the same with the chance of their overlap to the DEPTH."""
+        random = generator(0, "bands")
+        members = self.members.astype(np.uint64) + np.uint64(1)
+        for _ in range(BANDS):
+            keys = np.zeros(len(self.edges) - 1, dtype=np.uint64)
+            for factor in random.integers(0, 2**63, size=DEPTH, dtype=np.uint64) * np.uint64(2) + np.uint64(1):
+                mixed = members * factor  # the upper half of such a product hangs on every bit of the number
+                least = np.minimum.reduceat(
+                    (mixed ^ (mixed >> np.uint64(29))) * factor >> np.uint64(32), self.edges[:-1]
+                )
+                keys = (keys ^ least) * np.uint64(_SPREAD)
+            yield keys.view(np.int64)
 
     def overlaps(self, pairs: Places) -> Numbers:
         """[P] the Jaccard overlap of each pair."""

@@ -33,9 +33,11 @@ BITS = 22  # of a feature's number
 CHARACTERS, WORDS = 3, 2  # the longest runs
 LOOKED, CHINESE = 1_000, 0.1  # texts that are looked at, and the share of wide characters that makes them Chinese
 FIRST_WIDE = 0x2E80
-STRENGTH = 30.0  # inverse of the penalty; 10 and 100 are no better on THUCNews and ChnSentiCorp
-PASSES, FEW_PASSES, ROWS_SEEN = 5, 100, 200_000  # over the data: as many as show so many rows, within these
+STRENGTHS = (30.0, 1.0)  # inverse of the penalty: what suits topics, and what suits pairs
+PASSES, MOST_PASSES, ROWS_SEEN = 5, 100, 200_000  # over the data: as many as show so many rows, within these
+LIGHT = 300_000_000  # counts times labels times passes; where they would be more, the fewest passes do
 EFFORT = 200_000_000  # counts times labels that one fit may see; more rows are left out by chance
+TRIED, FEWEST_TRIED = 8_000, 200  # rows that choose between them, and how few cannot
 FOLDS, FOLDED_EFFORT = 4, 80_000_000
 DOUBT = 0.5  # added to every count of naive Bayes
 
@@ -163,7 +165,8 @@ def labels(rows: Rows, gold: Places, num_labels: int, is_pair: bool = False) -> 
     """Logistic regression on TF-IDF, learnt from these rows."""
     chosen = _sampled(rows, num_labels, EFFORT)
     features = Features([rows[place] for place in chosen.tolist()], is_pair)
-    model, present = _fitted(features(features.counted), gold[chosen])
+    matrix, own = features(features.counted), gold[chosen]
+    model, present = _fitted(matrix, own, _strength(matrix, own))
     return Learnt(features, model, present, num_labels, len(chosen), len(rows))
 
 
@@ -187,19 +190,34 @@ def _sampled(rows: Rows, num_labels: int, effort: int) -> Places:
     return np.sort(generator(0, "baseline rows").permutation(len(rows))[:most])
 
 
-def _fitted(features: Any, gold: Places) -> tuple[Any, Places]:
+def _fitted(features: Any, gold: Places, strength: float) -> tuple[Any, Places]:
     """The regression, and the labels that it knows."""
     linear = needed("sklearn.linear_model", EXTRA)
     present = np.unique(gold)
     if len(present) < 2:
         return None, present
-    passes = int(np.clip(ROWS_SEEN / len(gold), PASSES, FEW_PASSES))
+    passes = int(np.clip(ROWS_SEEN / len(gold), PASSES, MOST_PASSES))
+    passes = passes if features.nnz * len(present) * passes < LIGHT else PASSES
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     model = linear.SGDClassifier(
-        loss="log_loss", alpha=1 / (STRENGTH * len(gold)), max_iter=passes, tol=None, average=True, random_state=0,
+        loss="log_loss", alpha=1 / (strength * len(gold)), max_iter=passes, tol=None, average=True, random_state=0,
         n_jobs=min(cores, len(present)),
     )  # fmt: skip
     return model.fit(features, gold), present
+
+
+def _strength(features: Any, gold: Places) -> float:
+    """The strength that is best on a fifth of some rows, learnt from the rest: a baseline must not be a weak one."""
+    chosen = generator(0, "strength").permutation(len(gold))[:TRIED]
+    if len(chosen) < FEWEST_TRIED:
+        return STRENGTHS[0]
+    asked, learnt = np.split(chosen, [len(chosen) // 5])
+    scores = []
+    for strength in STRENGTHS:
+        model, present = _fitted(features[learnt], gold[learnt], strength)
+        said = _spread(model, present, features[asked], int(gold.max()) + 1).argmax(axis=1)
+        scores.append(float((said == gold[asked]).mean()))
+    return STRENGTHS[int(np.argmax(scores))]
 
 
 def _spread(model: Any, present: Places, features: Any, num_labels: int) -> Numbers:
@@ -216,7 +234,7 @@ def sets(rows: Rows, gold_NL: npt.ArrayLike, asked: Rows) -> Numbers:
     learnt, wanted = features(features.counted), features(features.blocks(asked))
     found = np.zeros((len(asked), right.shape[1]))
     for label in range(right.shape[1]):
-        model, present = _fitted(learnt, right[chosen, label].astype(np.int64))
+        model, present = _fitted(learnt, right[chosen, label].astype(np.int64), STRENGTHS[0])
         found[:, label] = _spread(model, present, wanted, 2)[:, 1]
     return found
 
@@ -235,10 +253,10 @@ def unseen(rows: Rows, gold: Places, num_labels: int, is_pair: bool = False) -> 
     features = Features([rows[place] for place in chosen.tolist()], is_pair)
     matrix, own = features(features.counted), gold[chosen]
     folds = generator(0, "folds").permutation(len(own)) % FOLDS
-    found = np.zeros((len(own), num_labels))
+    found, strength = np.zeros((len(own), num_labels)), _strength(matrix, own)
     for fold in range(FOLDS):
         inside = folds != fold
-        model, present = _fitted(matrix[inside], own[inside]) if inside.any() else (None, np.unique(own))
+        model, present = _fitted(matrix[inside], own[inside], strength) if inside.any() else (None, np.unique(own))
         if (~inside).any():
             found[~inside] = _spread(model, present, matrix[~inside], num_labels)
     return Unseen(chosen, (found, naive_bayes(features.counted, own, num_labels)))

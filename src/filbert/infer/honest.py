@@ -220,7 +220,9 @@ def _calibrated(told: Mapping[str, Any]) -> str:
 
 def _suspected(errors: Mapping[str, Any]) -> str:
     about = f" (about {errors['estimated']:,} are wrong by an estimate)" if "estimated" in errors else ""
-    return f"{errors['num']:,} of {errors['checked']:,} gold answers are worth a look{about}; the likeliest stand first"
+    part = f" ({errors['of']:,} in all)" if errors.get("of", 0) > errors["checked"] else ""
+    checked = f"{errors['num']:,} of {errors['checked']:,} gold answers that were checked{part}"
+    return f"{checked} are worth a look{about}; the likeliest stand first"
 
 
 def _repeated(repeats: Mapping[str, Any], total: int) -> str:
@@ -240,16 +242,16 @@ def write(folder: Path | str, told: Mapping[str, Any]) -> Path:
     return folder / REPORT
 
 
-def remembered(sources: Sequence[Path], share: float | None, how: Mapping[str, Any]) -> dict[str, Any] | None:
-    """What a recipe keeps of the training files: where they are, their fingerprints, and how they were read.
+def remembered(sources: Sequence[Path], share: float | None, how: Mapping[str, Any]) -> dict[str, Any]:
+    """What a recipe keeps of the training files, as "data": where they are, their fingerprints, how they were read.
 
-    share: of the rows, that was kept back.
+    share: of the rows, that was kept back. Data that came from no file cannot be found again.
     """
     if not sources or not all(path.is_file() for path in sources):
-        return None
+        return {}
     files = [{"path": str(path.absolute()), "sha256": sha256(path)} for path in sources]
     read = {name: how[name] for name in ("columns", "encoding") if how.get(name)}
-    return {"train": files, **read, **({"share": share} if share is not None else {})}
+    return {"data": {"train": files, **read, **({"share": share} if share is not None else {})}}
 
 
 def recalled(recipe: Path, read: Callable[..., list[Example]]) -> list[Example] | None:

@@ -183,7 +183,8 @@ def mislabelled(
               margin=round(margin, 6))
         for row, margin, other in ranked
     ]  # fmt: skip
-    return {"num": len(listed), "estimated": found.estimated, "checked": len(gold), "ranked": listed}
+    counts = {"num": len(listed), "estimated": found.estimated, "checked": len(gold), "of": len(examples)}
+    return {**counts, "ranked": listed}
 
 
 def train_errors(task: Any, train: Sequence[Example]) -> dict[str, Any]:

@@ -1,0 +1,11 @@
+"""The hall: a recipe and data in, a run folder with its model, recipe, log, checkpoints and report out."""
+
+from filbert.run.evaluating import evaluate
+from filbert.run.finetuning import FineRecipe, Finetuned, finetune
+from filbert.run.folders import CHECKPOINTS, LOG, MODEL, RECIPE, SHARDS, VOCAB, Finished, is_first
+from filbert.run.pretraining import Corpus, Recipe, measure, prepared, pretrain, vocabulary
+
+__all__ = [
+    "CHECKPOINTS", "LOG", "MODEL", "RECIPE", "SHARDS", "VOCAB", "Corpus", "FineRecipe", "Finetuned", "Finished",
+    "Recipe", "evaluate", "finetune", "is_first", "measure", "prepared", "pretrain", "vocabulary",
+]  # fmt: skip

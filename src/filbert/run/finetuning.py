@@ -1,0 +1,304 @@
+"""Fine-tuning: labelled data and a model folder in, a run folder with a model for the task and its report out."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from filbert.artefact.folder import Loaded, load, save
+from filbert.builtin import model as builtin
+from filbert.core.errors import InputError
+from filbert.core.files import json_text, write_text
+from filbert.core.records import Example
+from filbert.core.registry import member
+from filbert.core.settings import parsed
+from filbert.core.version import VERSION
+from filbert.data import sources, splits
+from filbert.data.batches import batches, plan
+from filbert.infer import honest, page
+from filbert.infer.predict import TASK, begun
+from filbert.models import bert
+from filbert.nn import lora
+from filbert.run.folders import CHECKPOINTS, LOG, MODEL, RECIPE, Finished, digest, resumed_at
+from filbert.text.tokenizer import Tokenizer
+from filbert.train import journal, loop, machine, report, tune
+from filbert.train.checkpoint import Store, locked
+from filbert.train.distributed import Ranks, is_restarted, joined
+from filbert.train.scores import scored, scored_apart
+
+RATES = ((512, 3e-4), (768, 1e-4))  # peak rates of models narrower than that; small ones need, and bear, larger steps
+WIDE_RATE = 5e-5
+# A model that was pretrained without dropout does not bear it later: hidden words take its place. And its vectors lie
+# so close together that a fresh head wants far larger steps than they bear (experiments/2026-11-16-second-model.md).
+BARE_RATE, BARE_HEAD, BARE_MASKS = 1e-4, 50.0, 0.15
+PER_EPOCH, FINE_TOKENS = 50, (512, 8_192)  # steps that an epoch has where they are within these tokens
+EPOCHS, FEWEST, MOST_EPOCHS = 3, 240, 20  # passes over the data; more of them where there would be fewer steps
+
+
+@dataclass(frozen=True, kw_only=True)
+class FineRecipe:
+    """Everything that fixes a fine-tuning run but its data."""
+
+    start: str  # the folder whose weights it begins with; "" where they are random
+    model: bert.Config
+    task: Any
+    train: loop.Config
+    machine: machine.Config
+    tune: tune.Config = field(default_factory=tune.Config)
+    epochs: float = EPOCHS  # passes over the data; train.steps follows from it unless it is set
+    model_name: str = "bert"
+    task_name: str = "classify"
+    added: int = 0  # changed copies of texts that are learnt from as well (tune.augment)
+
+
+@dataclass(frozen=True, slots=True)
+class Finetuned(Finished):
+    """A fine-tuned model, its labels, and what the best evaluation said (empty without dev data)."""
+
+    labels: tuple[str, ...]
+    best: Mapping[str, float]
+    watched: str  # which number of `best` said so
+    report: Mapping[str, Any] = field(default_factory=dict)  # what report.json holds; empty where nothing was measured
+
+
+def finetune(
+    task: str,
+    train: sources.Source,
+    model: Path | str,
+    out: Path | str,
+    *,
+    dev: sources.Source | None = None,
+    settings: Sequence[str] = (),
+    resume: bool = False,
+    **more: Any,
+) -> Finetuned:
+    """Trains a model folder's encoder and a fresh head for a task on labelled data, and leaves a run folder.
+
+    The best state on dev data is what is kept; without dev data, the last. "10%" as dev keeps such a share of the
+    training data back (data.splits). more: `test` (measured once, at the end), `epochs`, `seed`, `columns`, `encoding`,
+    `scratch` (random weights), `force`, `quiet`, and `told` instead of the journal, which leaves no report either.
+    """
+    out, started = Path(out), load(model)
+    tokenizer = Tokenizer.load(started.folder)
+    learnt = sources.read(task, train, more)
+    sources.check_labelled(train, learnt, getattr(member("tasks", task), "NEEDS_GOLD", True))
+    part = splits.share(dev)
+    if part is not None:
+        learnt, dev = splits.split(learnt, part)
+    recipe, items = _fine_recipe(task, (train, learnt, tokenizer), started, settings, more)
+    places = {"dev": dev, "test": more.get("test")}
+    asked = {n: _asked(task, own, (items, recipe.task), more) for n, own in places.items() if own is not None}
+    held = asked["dev"][0] if dev is not None else None
+    more = {**more, "remembered": honest.remembered(sources.files(train), part, more)}
+    with contextlib.ExitStack() as stack:
+        with joined(recipe.machine.device) as ranks:
+            if ranks.is_first:
+                stack.enter_context(locked(out))
+            ranks.wait()
+            fine = _Fine(recipe, started, tokenizer, (items, held), out, ranks)
+            done = fine.run(resume or is_restarted(), more)
+        if not ranks.is_first or not asked or more.get("told") is not None:
+            return done
+        return dataclasses.replace(done, report=fine.judged(asked, learnt, done.best))
+
+
+class _Fine:
+    """A fine-tuning run, from its first weights to the saved folder."""
+
+    def __init__(
+        self, recipe: FineRecipe, started: Loaded, tokenizer: Tokenizer, tasks: tuple[Any, Any], out: Path, ranks: Ranks
+    ) -> None:
+        self.recipe, self.tokenizer, self.out, self.ranks = recipe, tokenizer, out, ranks
+        self.task, self.held = tasks
+        self.store = Store(out / CHECKPOINTS, recipe.machine.keep)
+        torch.manual_seed(recipe.train.seed)
+        self.model = bert.Bert(recipe.model, self.task.parts, len(self.task.labels))
+        if recipe.start:
+            own = self.model.state_dict()
+            kept = {name: value for name, value in started.model.state_dict().items()
+                    if name in own and not name.startswith("heads.")}  # fmt: skip
+            self.model.load_state_dict(kept, strict=False)
+        self.tuned = tune.prepare(self.model, recipe.tune, recipe.added)
+        self.watched = tune.watched(recipe.tune, self.task, self.held, self.model)
+
+    def run(self, resume: bool, more: Mapping[str, Any]) -> Finetuned:
+        recipe, out, ranks = self.recipe, self.out, self.ranks
+        identity, force = self._identity(), bool(more.get("force"))
+        ranks.agree("the data, the vocabulary or the recipe", json.dumps(identity))
+        resumed = resumed_at(self.store, out, resume, {} if force else identity) if ranks.is_first else 0
+        told = more.get("told") or self._journal(resumed, bool(more.get("quiet")))
+        if ranks.is_first:
+            kept = {**dataclasses.asdict(recipe), **more["remembered"], "filbert": VERSION}
+            write_text(out / RECIPE, json_text(kept))
+        course = loop.Course(
+            held=self.held, watched=self.watched, machine=recipe.machine, ranks=ranks, store=self.store,
+            resume=resume, identity=identity, force=force, told=told, tuning=recipe.tune,
+        )  # fmt: skip
+        for remark in (*getattr(self.task, "remarks", list)(), *self.tuned.values()):
+            told.event("note", remark)
+        best: dict[str, float] = {}
+        try:
+            training = loop.Training(self.model, self.task, recipe.train, course)
+            outcome = training.run()
+            if ranks.is_first:
+                self.model = training.stepper.model.cpu()  # type: ignore[assignment]
+                best = self._best_restored(outcome)
+                lora.merge(self.model)
+                self._save(outcome, best)
+            ranks.wait()
+        finally:
+            if ranks.is_first and isinstance(told, journal.Journal):
+                told.close()
+                self._report(best)
+        return Finetuned(out, self.model, self.tokenizer, outcome, self.task.labels, best, self.watched)
+
+    def _best_restored(self, outcome: loop.Outcome) -> dict[str, float]:
+        """Puts the best weights into the model; what their evaluation said."""
+        if self.held is None:
+            return {}
+        found = self.store.best()
+        if found is None:
+            return dict(outcome.held)
+        weights = {n.removeprefix("model/"): t for n, t in found.tensors().items() if n.startswith("model/")}
+        self.model.load_state_dict(weights)
+        return dict(found.state["held"])
+
+    def _save(self, outcome: loop.Outcome, best: Mapping[str, float]) -> None:
+        task, recipe = self.recipe.task, self.recipe
+        if self.held is not None and hasattr(self.held, "calibrated"):
+            self.raw = scored_apart(self.model, self.held, 16_384, recipe.machine)
+            task = self.held.config = self.held.calibrated(self.raw)
+        module = member("tasks", recipe.task_name)
+        said = {name: getattr(task, name) for name in module.KEPT}
+        about = {"task": recipe.task_name, **{name: value for name, value in said.items() if value is not None}}
+        came = f"`{Path(recipe.start).resolve().name}`" if recipe.start else "random weights"
+        came = "the built-in model" if builtin.is_there() and Path(recipe.start) == builtin.folder() else came
+        read = "pairs of texts" if self.task.num_texts == 2 else "texts"
+        num_read = len(self.task) - recipe.added
+        card = (
+            f"{module.called(self.task.labels)}, fine-tuned by filbert from {came} on {num_read:,} {read} for "
+            f"{outcome.state.step:,} steps (seed {recipe.train.seed})."
+        )
+        card = " ".join([card, *(f"{name.capitalize()}: {told}" for name, told in self.tuned.items())])
+        if best:
+            card += f" On {len(self.held):,} others: {self.watched} {best[self.watched]:.4f}."
+        problem = module.problem(task) if hasattr(module, "problem") else None
+        save(
+            self.out / MODEL, self.model, self.tokenizer, labels=self.task.labels, card=card,
+            files={TASK: json_text(about)}, fields={"problem_type": problem} if problem else None,
+        )  # fmt: skip
+
+    def _identity(self) -> dict[str, str]:
+        recipe, task = self.recipe, self.task
+        train = dataclasses.asdict(recipe.train)
+        for name in ("checkpoint_every", "evaluate_every", "patience"):
+            train.pop(name)
+        first = [value.contiguous().view(torch.uint8).numpy().data for value in self.model.state_dict().values()]
+        return {
+            "model": digest(dataclasses.asdict(recipe.model), *first),
+            "task": digest([recipe.task_name, dataclasses.asdict(recipe.task)]),
+            "train": digest(train),
+            "tune": digest(dataclasses.asdict(recipe.tune)),
+            "vocabulary": digest(list(self.tokenizer.vocabulary)),
+            "data": digest(list(task.labels), *(np.ascontiguousarray(part).data for part in task.arrays())),
+        }
+
+    def _journal(self, resumed: int, quiet: bool) -> journal.Journal | loop.Deaf:
+        if not self.ranks.is_first:
+            return loop.Deaf()
+        return journal.Journal(self.out, steps=self.recipe.train.steps, resumed=resumed, quiet=quiet)
+
+    def judged(
+        self, asked: Mapping[str, tuple[Any, Sequence[Example]]], learnt: Sequence[Example], best: Mapping[str, float]
+    ) -> dict[str, Any]:
+        """An evaluation that does not flatter, as report.json and in report.html; the model is saved by now."""
+        measured = {}
+        for name, (task, own) in asked.items():
+            task.config = self.held.config if self.held is not None else task.config
+            raw = self.raw if name == "dev" else scored_apart(self.model, task, 16_384, self.recipe.machine)
+            measured[name] = honest.Measured(task, own, raw, fits=name == "dev")
+        told = honest.report(self.recipe.task_name, measured, learnt, str(self.out))
+        honest.write(self.out, told)
+        self._report(best, page.sections(told))
+        return told
+
+    def _report(self, best: Mapping[str, float], more: Sequence[str] = ()) -> None:
+        recipe = self.recipe
+        facts = {"texts": f"{len(self.task):,}", "labels": ", ".join(self.task.labels[:20]), **self.tuned}
+        if best:
+            facts |= {"best step": f"{best['step']:,}", f"best {self.watched}": f"{best[self.watched]:.4f}"}
+        title = f"{self.out.name}: {recipe.task_name}"
+        report.write(self.out, title, dataclasses.asdict(recipe), journal.entries(self.out / LOG), facts, [], more)
+
+
+def _asked(
+    task: str, source: sources.Source, made: tuple[Any, Any], more: Mapping[str, Any]
+) -> tuple[Any, list[Example]]:
+    """Data to measure the model on, as its task and as they are. made: the training data's task, and how it reads."""
+    own = sources.read(task, source, more)
+    found = type(made[0])(own, made[0].labels, made[0].tokenizer, made[1])
+    if not own or found.has_unknown:
+        raise InputError(f"{sources.called(source, 'the data')}: has no labels, so it cannot say how good a model is.")
+    return found, own
+
+
+def _fine_recipe(
+    task: str, data: tuple[Any, Any, Tokenizer], started: Loaded, settings: Sequence[str], more: Mapping[str, Any]
+) -> tuple[FineRecipe, Any]:
+    """The recipe, and the training data as its task: how long an epoch is hangs on how texts are read."""
+    module = member("tasks", task)
+    sections = {"model": bert.Config, "task": module.Config, "train": loop.Config, "machine": machine.Config,
+                "tune": tune.Config}  # fmt: skip
+    given: dict[str, dict[str, Any]] = {name: {} for name in sections} | parsed(settings, sections)
+    fixed = [name for name in given["model"] if name != "dropout"]
+    if fixed:
+        raise InputError(f"model.{fixed[0]} is fixed by the folder that the run begins with; only dropout can be set.")
+    shape = dataclasses.replace(started.config, **given["model"])
+    bare = shape.dropout == 0 and shape.norm == "post" and not more.get("scratch")
+    usual = {"max_length": min(module.Config().max_length, shape.max_length), "mask_prob": BARE_MASKS if bare else 0.0}
+    config = module.Config(**{**usual, **given["task"]})
+    if config.max_length > shape.max_length:
+        raise InputError(
+            f"task.max_length is {config.max_length}, but the model reads at most {shape.max_length} tokens."
+        )
+    source, learnt, tokenizer = data
+    if hasattr(module, "fitted"):
+        config = module.fitted(config, learnt)
+    labels = module.label_names(config, learnt) if hasattr(module, "label_names") else None
+    if labels is None:
+        labels = sources.label_names(source, learnt)
+    how = tokenizer, lambda asked: scored(deepcopy(started.model), asked, 16_384, **given["machine"])
+    labels, config = begun(labels, (task, config), [example.texts[0] for example in learnt], how)
+    tuning, here = tune.Config(**given["tune"]), machine.Config(**{"compiled": "off", **given["machine"]})
+    seed = {"seed": more.get("seed") or 0, **given["train"]}["seed"]
+    added = tune.copies(task, learnt, tuning, tokenizer, started.model, machine.found(here), seed)
+    items = module.Task([*learnt, *added], labels, tokenizer, config)
+    config = items.config  # with what its labels and the vocabulary fix
+    if not items.teaches:
+        why = " ".join(getattr(items, "remarks", list)())
+        raise InputError(f"{sources.called(source)}: there is nothing to learn from it. {why}".rstrip())
+    rate = next((rate for width, rate in RATES if shape.width < width), WIDE_RATE)
+    pace = tune.paced(tuning.method, *((min(rate, BARE_RATE), BARE_HEAD) if bare else (rate, 1.0)), bare)
+    least, most = FINE_TOKENS
+    size = int(np.clip(items.lengths(0).sum() // PER_EPOCH, least, most))
+    train = {**pace, "batch_tokens": size, **given["train"], "seed": seed}
+    first = loop.Config(**train)
+    per_epoch = len(batches(np.asarray(plan(items, 0).lengths), first.seed, 0, first.batch_tokens))
+    epochs = float(more.get("epochs") or min(max(EPOCHS, -(-FEWEST // per_epoch)), MOST_EPOCHS))
+    if not 0 < epochs <= 10_000:
+        raise InputError(f"epochs is {epochs:g}, but must be above 0 and at most 10,000.")
+    train = {"steps": max(1, round(epochs * per_epoch)), "evaluate_every": per_epoch, **train}
+    train["evaluate_every"] = min(train["evaluate_every"], train["steps"])  # dev data are asked once at least
+    return FineRecipe(
+        start="" if more.get("scratch") else str(started.folder), model=shape, task=config, train=loop.Config(**train),
+        machine=here, tune=tuning, epochs=epochs, task_name=task, added=len(added),
+    ), items  # fmt: skip

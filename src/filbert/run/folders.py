@@ -1,0 +1,54 @@
+"""Run folders: what lies in one and by which name, who speaks of it, and whether it may be begun or gone on with."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filbert.core.errors import InputError
+from filbert.models import bert
+from filbert.text.tokenizer import Tokenizer
+from filbert.train import loop
+from filbert.train.checkpoint import Store
+
+MODEL, CHECKPOINTS, SHARDS, VOCAB, RECIPE, LOG = "model", "checkpoints", "shards", "vocab", "recipe.json", "log.jsonl"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run that ended: its folder, the model, and how it went."""
+
+    folder: Path
+    model: bert.Bert
+    tokenizer: Tokenizer
+    outcome: loop.Outcome
+
+
+def is_first() -> bool:
+    """Whether this process is the one that speaks: the only one, or rank 0 of those that torchrun started."""
+    return os.environ.get("RANK", "0") == "0"
+
+
+def resumed_at(store: Store, out: Path, resume: bool, identity: Mapping[str, str] | None = None) -> int:
+    """The step to go on from; a folder that holds a run already is not begun again by accident, nor changed."""
+    found = store.newest() if (out / CHECKPOINTS).exists() else None
+    if found is not None and not resume:
+        raise InputError(
+            f"{out}: holds a run that came to step {found.step:,}; go on with --resume, or choose another --out."
+        )
+    if found is not None:
+        loop.check_identity(found, identity or {})
+    return found.step if found is not None else 0
+
+
+def digest(value: Any, *more: Any) -> str:
+    """Sixteen characters that tell whether a value, and the bytes beside it, are the same."""
+    made = hashlib.sha256(json.dumps(value, sort_keys=True).encode())
+    for raw in more:
+        made.update(raw)
+    return made.hexdigest()[:16]

@@ -1,0 +1,245 @@
+"""Pretraining: a corpus and a recipe in, a run folder with its model, recipe, log, checkpoints and report out."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from filbert.artefact.folder import save
+from filbert.core.errors import InputError
+from filbert.core.files import json_text, write_text
+from filbert.core.registry import member
+from filbert.core.version import VERSION
+from filbert.data import shards as sharding
+from filbert.data.overlap import Fingerprints
+from filbert.models import bert
+from filbert.run.folders import CHECKPOINTS, LOG, MODEL, RECIPE, SHARDS, VOCAB, Finished, digest, is_first, resumed_at
+from filbert.tasks import mlm_nsp
+from filbert.text.tokenizer import Tokenizer
+from filbert.text.vocab import train as train_vocabulary
+from filbert.train import budget, journal, loop, machine, report
+from filbert.train.checkpoint import Store, locked
+from filbert.train.distributed import Ranks, ends_with_parent, is_restarted, joined
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Everything that fixes a pretraining run but its texts; members are named through the registry."""
+
+    model: bert.Config
+    task: mlm_nsp.Config = field(default_factory=mlm_nsp.Config)
+    train: loop.Config = field(default_factory=loop.Config)
+    machine: machine.Config = field(default_factory=machine.Config)
+    model_name: str = "bert"
+    task_name: str = "mlm_nsp"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpus:
+    """Where the texts lie, how they are read, and what they may not hold."""
+
+    sources: tuple[str, ...]
+    reading: sharding.Options = field(default_factory=sharding.Options)
+    without: tuple[
+        str, ...
+    ] = ()  # data whose text may not be learnt from: documents that share text with it are left out
+    folder: Path | None = None  # of the shards; in the run folder where nothing is said
+    workers: int = 0  # that prepare it; 0 is one for each core
+
+
+def prepared(corpus: Corpus, tokenizer: Tokenizer, out: Path) -> sharding.Shards:
+    """The corpus as shards: those that are there, or new ones. Of several ranks one prepares and the others wait."""
+    ends_with_parent()
+    folder = corpus.folder or out / SHARDS
+    exclude = Fingerprints.read(corpus.without) if corpus.without else None
+    # Locked by now: a second run, of another corpus, would make other shards under the first.
+    with locked(out) if is_first() else contextlib.nullcontext():
+        return sharding.build(
+            corpus.sources, tokenizer, folder, corpus.reading, workers=corpus.workers, exclude=exclude
+        )
+
+
+def vocabulary(corpus: Corpus, size: int, out: Path) -> Tokenizer:
+    """A vocabulary trained on the corpus, or the one that was trained before for this run."""
+    from filbert.text.corpus import CorpusReport, files
+
+    folder = out / VOCAB
+    with _turn(folder):
+        if not (folder / "vocab.txt").exists():
+            report = CorpusReport()
+            texts = sharding.texts(files(list(corpus.sources), report), corpus.reading, report)
+            folder.mkdir(parents=True, exist_ok=True)
+            Tokenizer(train_vocabulary(texts, size).tokens).save(folder)
+        return Tokenizer.load(folder)
+
+
+@contextlib.contextmanager
+def _turn(folder: Path) -> Iterator[None]:
+    """One process at a time; the next finds what the first has made."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f".{folder.name}.lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def pretrain(
+    shards: sharding.Shards,
+    tokenizer: Tokenizer,
+    recipe: Recipe,
+    out: Path | str,
+    *,
+    start: bert.Bert | None = None,
+    resume: bool = False,
+    force: bool = False,
+    **more: Any,
+) -> Finished:
+    """Trains a BERT on the shards, fresh or on from `start`, and leaves a run folder.
+
+    more: `clock` and `facts` of a run by the clock, `quiet`, and `told` instead of the journal.
+    """
+    out = Path(out)
+    resume = resume or is_restarted()
+    with joined(recipe.machine.device) as ranks, contextlib.ExitStack() as stack:
+        if ranks.is_first:
+            stack.enter_context(locked(out))
+        ranks.wait()
+        return _pretrained(shards, tokenizer, recipe, out, start, (resume, force, ranks), more)
+
+
+def _pretrained(
+    shards: sharding.Shards,
+    tokenizer: Tokenizer,
+    recipe: Recipe,
+    out: Path,
+    start: bert.Bert | None,
+    how: tuple[bool, bool, Ranks],
+    more: Mapping[str, Any],
+) -> Finished:
+    resume, force, ranks = how
+    module = member("tasks", recipe.task_name)
+    task = module.Task(shards.train.shards, tokenizer, recipe.task)
+    clock: budget.Clock | None = more.get("clock")
+    kept_back = shards.held.shards if clock is None else budget.sample(shards.held.shards, clock.choice.held_tokens)
+    held = module.Task(kept_back, tokenizer, recipe.task) if _has_held(shards, recipe.task) else None
+    torch.manual_seed(recipe.train.seed)
+    model = _grown(start, recipe, task) if start is not None else _fresh(recipe, task)
+    store = Store(out / CHECKPOINTS, recipe.machine.keep)
+    if clock is not None:
+        store = budget.TimedStore(out / CHECKPOINTS, recipe.machine.keep, clock.acts)
+    identity = _identity(recipe, tokenizer, shards)
+    ranks.agree("the corpus, the vocabulary or the recipe", json.dumps(identity))
+    resumed = resumed_at(store, out, resume, {} if force else identity) if ranks.is_first else 0
+    told = more.get("told") or _journal(out, recipe, model, ranks, resumed, more)
+    if ranks.is_first:
+        write_text(out / RECIPE, json_text({**dataclasses.asdict(recipe), "filbert": VERSION}))
+    course = loop.Course(
+        held=held, machine=recipe.machine, ranks=ranks, store=store, resume=resume, identity=identity, force=force,
+        told=told if clock is None else budget.Ear(told, clock), clock=clock,
+    )  # fmt: skip
+    begun, facts = time.time(), dict(more.get("facts", {}))
+    try:
+        if clock is not None:
+            told.event("chosen", clock.choice.line)
+            told.event("forecast", f"{clock.choice.forecast}.", **dataclasses.asdict(clock.choice.forecast))
+        training = loop.Training(model, task, recipe.train, course)
+        outcome = training.run()
+        if clock is not None:
+            facts["came to"] = clock.choice.forecast.verdict(outcome.held.get("mlm_loss"))
+            told.event("outcome", facts["came to"])
+        if ranks.is_first:
+            model = cast(bert.Bert, training.stepper.model.cpu())
+            save(out / MODEL, model, tokenizer, card=_card(recipe, shards, outcome))
+        ranks.wait()
+    finally:
+        if ranks.is_first and isinstance(told, journal.Journal):
+            told.close()
+            facts = {"seconds": f"{time.time() - begun:.0f}", **facts}
+            log = journal.entries(out / LOG)
+            report.write(
+                out, f"{out.name}: pretraining", dataclasses.asdict(recipe), log, facts, shards.report.remarks()
+            )
+    return Finished(out, model, tokenizer, outcome)
+
+
+def _fresh(recipe: Recipe, task: Any) -> Any:
+    """A new model, told what the task knows beforehand."""
+    model = member("models", recipe.model_name).Model(recipe.model, task.parts)
+    if hasattr(task, "begin"):
+        task.begin(model)
+    return model
+
+
+def _has_held(shards: sharding.Shards, task: mlm_nsp.Config) -> bool:
+    return shards.held.num_documents >= (2 if task.objective == "mlm+nsp" else 1)
+
+
+def _grown(model: Any, recipe: Recipe, task: Any) -> Any:
+    """The model to go on from, with new heads where the task asks what it was never asked, and without a task's own."""
+    if recipe.task.max_length > model.config.max_length:
+        raise InputError(
+            f"task.max_length is {recipe.task.max_length}, but the model reads only {model.config.max_length} tokens."
+        )
+    kept = {part for part in model.parts if part not in model.heads}
+    grown = type(model)(recipe.model, tuple(kept | set(task.parts)))
+    weights = {name: value for name, value in model.state_dict().items() if not name.startswith("heads.")}
+    grown.load_state_dict(weights, strict=False)
+    return grown
+
+
+def _identity(recipe: Recipe, tokenizer: Tokenizer, shards: sharding.Shards) -> dict[str, str]:
+    """What must not change within a run, each by its own name."""
+
+    sections = ((name, dataclasses.asdict(getattr(recipe, name))) for name in ("model", "task", "train"))
+    fields = {f"{section}.{name}": json.dumps(value) for section, values in sections for name, value in values.items()}
+    for name in ("checkpoint_every", "evaluate_every", "patience"):
+        fields.pop(f"train.{name}")
+    return fields | {
+        "vocabulary": digest(list(tokenizer.vocabulary)),
+        "corpus": digest([entry["sha256"] for entry in shards.meta["shards"]]),  # wherever its files lie
+    }
+
+
+def _journal(
+    out: Path, recipe: Recipe, model: Any, ranks: Ranks, resumed: int, more: Mapping[str, Any]
+) -> journal.Journal | loop.Deaf:
+    if not ranks.is_first:
+        return loop.Deaf()
+    chip = torch.cuda.get_device_name() if torch.cuda.is_available() and recipe.machine.device != "cpu" else ""
+    length = recipe.task.max_length / 2
+    return journal.Journal(
+        out,
+        steps=0 if more.get("clock") is not None else recipe.train.steps,
+        resumed=resumed,
+        quiet=bool(more.get("quiet")),
+        flops_per_token=journal.flops_per_token(model, length, recipe.task.mask_prob),
+        peak_flops=journal.peak_flops(chip) * ranks.world if chip else 0.0,
+    )
+
+
+def _card(recipe: Recipe, shards: sharding.Shards, outcome: loop.Outcome) -> str:
+    held = ", ".join(f"{name} {value:.4f}" for name, value in outcome.held.items() if name != "step")
+    return (
+        f"A BERT of {recipe.model.layers} layers × {recipe.model.width}, pretrained by filbert on "
+        f"{shards.num_documents:,} documents ({shards.num_tokens:,} tokens) with {recipe.task.objective}, masking "
+        f"{recipe.task.masking} {recipe.task.mask_prob:.0%}, for {outcome.state.step:,} steps and "
+        f"{outcome.state.tokens:,} tokens (seed {recipe.train.seed})."
+        + (f" On documents kept back: {held}." if held else "")
+    )
+
+
+def measure(
+    model: Any, shards: Sequence[Any], tokenizer: Tokenizer, config: mlm_nsp.Config, **wishes: Any
+) -> dict[str, float]:
+    """One pass over the texts with fixed masks: the same question every time it is asked."""
+    here = machine.found(machine.Config(**wishes))
+    task = mlm_nsp.Task(shards, tokenizer, config)
+    return loop.evaluate(model.to(here.device), task, loop.Config(), here, Ranks())
