@@ -59,8 +59,8 @@ SETS = {
         "112=旅游|景区|旅行,113=国际|美国|总统|世界,114=股票|股市|证券,115=农业|农民|农村|种植,116=游戏|玩家|网游",
     ),
     "takeaway": Set(
-        "sentiment_waimai/waimai_10k.csv.xz", "sentiment_waimai/waimai_10k.csv.xz", None, "味道很[MASK]，{text}",
-        "0=差|坏|慢|烂|糟,1=好|棒|快|香|赞",
+        "sentiment_waimai/waimai_10k.csv.xz", "sentiment_waimai/waimai_10k.csv.xz", None, "{text}总之很[MASK]。",
+        "0=失望|难吃|糟糕|不满,1=满意|好吃|不错|喜欢",
     ),
 }  # fmt: skip
 

@@ -31,8 +31,9 @@ def test_a_file_is_short_and_opens_with_a_sentence(path: Path) -> None:
 
 
 def test_rooms_begin_empty() -> None:
+    """All but the house itself and its hall, which is used by one name and lists what stands in it."""
     for path in HOUSE.rglob("__init__.py"):
-        assert path.parent == HOUSE or not path.read_text(encoding="utf-8").strip(), path
+        assert path.parent in (HOUSE, HOUSE / "run") or not path.read_text(encoding="utf-8").strip(), path
 
 
 @pytest.mark.parametrize(("room", "name"), MEMBERS)
