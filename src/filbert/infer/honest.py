@@ -208,8 +208,9 @@ def _leaked(leaks: Mapping[str, Any], told: Mapping[str, Any]) -> str:
     said = f"{leaks['num']:,} rows ({leaks['share']:.1%}) repeat the training data: {kinds}"
     if "without" not in leaks:
         return f"{said}; nothing is left without them"
-    first = next(iter(leaks["without"]["intervals"]))
-    return f"{said}; without them {first} is {leaks['without'][first]:.4f} instead of {told[first]:.4f}"
+    names = leaks["without"]["intervals"]
+    name = next((usual for usual in ("accuracy", "f1") if usual in names), next(iter(names)))
+    return f"{said}; without them {name} is {leaks['without'][name]:.4f} instead of {told[name]:.4f}"
 
 
 def _calibrated(told: Mapping[str, Any]) -> str:
