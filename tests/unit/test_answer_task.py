@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_models import small_bert
 
 import filbert as fb
 from filbert import run
@@ -49,13 +50,7 @@ def task_of(tokenizer: Tokenizer, examples: list[Example], **fields: Any) -> ans
 
 
 def model_for(tokenizer: Tokenizer, noise: float = 0.1) -> bert.Bert:
-    torch.manual_seed(0)
-    shape = {"width": 32, "layers": 2, "heads": 2, "inner": 64, "max_length": 64, "dropout": 0.0}
-    model = bert.Bert(bert.Config(vocab_size=tokenizer.vocab_size, **shape), ("span",))
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(torch.randn_like(weight) * noise)
-    return model.eval()
+    return small_bert(tokenizer, ("span",), noise=noise)
 
 
 def raw(task: answer.Task, model: bert.Bert, indices: list[int]) -> Any:

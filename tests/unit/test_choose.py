@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_models import small_bert
 
 import filbert as fb
 from filbert import run
@@ -48,13 +49,7 @@ def task_of(tokenizer: Tokenizer, given: list[Example], **fields: Any) -> choose
 
 
 def model_for(task: choose.Task, tokenizer: Tokenizer, max_length: int = 64) -> bert.Bert:
-    torch.manual_seed(0)
-    shape = {"width": 32, "layers": 2, "heads": 2, "inner": 64, "max_length": max_length, "dropout": 0.0}
-    model = bert.Bert(bert.Config(vocab_size=tokenizer.vocab_size, **shape), task.parts, 0)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(torch.randn_like(weight) * 0.1)
-    return model.eval()
+    return small_bert(tokenizer, task.parts, 0, max_length=max_length)
 
 
 def raw(task: choose.Task, model: bert.Bert, indices: list[int]) -> list[Any]:

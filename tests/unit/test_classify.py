@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from small_models import small_bert
 
 from filbert import run
 from filbert.artefact import folder as folders
@@ -46,13 +47,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def model_for(task: classify.Task, tokenizer: Tokenizer, dropout: float = 0.0) -> bert.Bert:
-    torch.manual_seed(0)
-    shape = {"width": 32, "layers": 2, "heads": 2, "inner": 64, "max_length": 64, "dropout": dropout}
-    model = bert.Bert(bert.Config(vocab_size=tokenizer.vocab_size, **shape), task.parts, len(task.labels))
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(torch.randn_like(weight) * 0.1)
-    return model.eval()
+    return small_bert(tokenizer, task.parts, len(task.labels), dropout=dropout)
 
 
 def scores(task: classify.Task, model: bert.Bert, indices: list[int]) -> torch.Tensor:

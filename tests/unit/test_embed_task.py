@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from small_models import small_bert
 
 import filbert as fb
 from filbert import run
@@ -55,13 +56,7 @@ def task_of(examples: list[Example], tokenizer: Tokenizer, **fields: Any) -> emb
 
 
 def model_for(tokenizer: Tokenizer, dropout: float = 0.0) -> bert.Bert:
-    torch.manual_seed(0)
-    shape = {"width": 32, "layers": 2, "heads": 2, "inner": 64, "max_length": 64, "dropout": dropout}
-    model = bert.Bert(bert.Config(vocab_size=tokenizer.vocab_size, **shape), (), 0)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(torch.randn_like(weight) * 0.1)
-    return model.eval()
+    return small_bert(tokenizer, (), 0, dropout=dropout)
 
 
 def raw(task: embed.Task, model: bert.Bert, indices: list[int]) -> np.ndarray:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from small_models import small_bert
 
 import filbert as fb
 from filbert import run
@@ -56,9 +57,7 @@ def task_of(tokenizer: Tokenizer, data: list[Example], **more: Any) -> classify.
 
 
 def model_for(task: classify.Task, tokenizer: Tokenizer, dropout: float = 0.0) -> bert.Bert:
-    torch.manual_seed(0)
-    shape = {"width": 32, "layers": 2, "heads": 2, "inner": 64, "max_length": 64, "dropout": dropout}
-    return bert.Bert(bert.Config(vocab_size=tokenizer.vocab_size, **shape), task.parts, len(task.labels)).eval()
+    return small_bert(tokenizer, task.parts, len(task.labels), noise=0, dropout=dropout)
 
 
 def scores(task: classify.Task, model: bert.Bert, indices: list[int]) -> torch.Tensor:

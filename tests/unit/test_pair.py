@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_models import small_bert
 
 import filbert as fb
 from filbert import run
@@ -45,13 +46,7 @@ def made(count: int = 8, longest: int = 10) -> list[Example]:
 
 
 def model_for(task: pair.Task, tokenizer: Tokenizer, dropout: float = 0.0) -> bert.Bert:
-    torch.manual_seed(0)
-    shape = {"width": 32, "layers": 2, "heads": 2, "inner": 64, "max_length": 64, "dropout": dropout}
-    model = bert.Bert(bert.Config(vocab_size=tokenizer.vocab_size, **shape), task.parts, len(task.labels))
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(torch.randn_like(weight) * 0.1)
-    return model.eval()
+    return small_bert(tokenizer, task.parts, len(task.labels), dropout=dropout)
 
 
 def scores(task: pair.Task, model: bert.Bert, indices: list[int]) -> torch.Tensor:

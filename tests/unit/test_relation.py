@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_models import small_bert
 
 import filbert as fb
 from filbert import run
@@ -57,13 +58,7 @@ def task_of(tokenizer: Tokenizer, given: list[Example], **fields: Any) -> relati
 
 
 def model_for(task: relation.Task, tokenizer: Tokenizer, noise: float = 0.1) -> bert.Bert:
-    torch.manual_seed(0)
-    shape = {"width": 32, "layers": 2, "heads": 2, "inner": 64, "max_length": 64, "dropout": 0.0}
-    model = bert.Bert(bert.Config(vocab_size=tokenizer.vocab_size, **shape), task.parts, len(task.labels))
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(torch.randn_like(weight) * noise)
-    return model.eval()
+    return small_bert(tokenizer, task.parts, len(task.labels), noise=noise)
 
 
 def raw(task: relation.Task, model: bert.Bert, indices: list[int]) -> Any:

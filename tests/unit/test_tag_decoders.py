@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from small_models import small_bert
 
 from filbert.artefact import folder as folders
 from filbert.core.errors import InputError
@@ -60,13 +61,7 @@ def task_of(tokenizer: Tokenizer, examples: list[Example], **fields: Any) -> tag
 
 
 def model_for(task: tag.Task, tokenizer: Tokenizer, noise: float = 0.1) -> bert.Bert:
-    torch.manual_seed(0)
-    shape = {"width": 32, "layers": 2, "heads": 2, "inner": 64, "max_length": 64, "dropout": 0.0}
-    model = bert.Bert(bert.Config(vocab_size=tokenizer.vocab_size, **shape), task.parts, len(task.labels))
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(torch.randn_like(weight) * noise)
-    return model.eval()
+    return small_bert(tokenizer, task.parts, len(task.labels), noise=noise)
 
 
 def raw(task: tag.Task, model: bert.Bert, indices: list[int]) -> list[Any]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_models import small_bert
 
 import filbert as fb
 from filbert.artefact import folder as folders
@@ -50,13 +51,7 @@ def task_of(tokenizer: Tokenizer, examples: list[Example], **fields: Any) -> tag
 
 
 def model_for(task: tag.Task, tokenizer: Tokenizer, noise: float = 0.1) -> bert.Bert:
-    torch.manual_seed(0)
-    shape = {"width": 32, "layers": 2, "heads": 2, "inner": 64, "max_length": 64, "dropout": 0.0}
-    model = bert.Bert(bert.Config(vocab_size=tokenizer.vocab_size, **shape), ("tokens",), len(task.labels))
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(torch.randn_like(weight) * noise)
-    return model.eval()
+    return small_bert(tokenizer, ("tokens",), len(task.labels), noise=noise)
 
 
 def raw(task: tag.Task, model: bert.Bert, indices: list[int]) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_models import small_bert
 
 import filbert as fb
 from filbert import run
@@ -41,9 +42,7 @@ def made(count: int = 8) -> list[Example]:
 
 
 def model_for(task: classify.Task, tokenizer: Tokenizer, layers: int = 2) -> bert.Bert:
-    torch.manual_seed(0)
-    shape = {"width": 32, "layers": layers, "heads": 2, "inner": 64, "max_length": 64, "dropout": 0.1}
-    return bert.Bert(bert.Config(vocab_size=tokenizer.vocab_size, **shape), task.parts, len(task.labels))
+    return small_bert(tokenizer, task.parts, len(task.labels), noise=0, layers=layers, dropout=0.1).train()
 
 
 def task_of(tokenizer: Tokenizer, count: int = 8) -> classify.Task:

@@ -1,14 +1,14 @@
-"""Settings from words: `section.field=value` in, configs with those fields changed out."""
+"""Settings: `section.field=value` in, configs with those fields changed out; and what configs check when made."""
 
 from __future__ import annotations
 
 import dataclasses
 import types
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, TypeVar
 
-from filbert.core.errors import InputError, did_you_mean
+from filbert.core.errors import InputError, did_you_mean, one_of
 
 Config = TypeVar("Config")
 BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
@@ -39,6 +39,37 @@ def parsed(words: Iterable[str], sections: Mapping[str, type]) -> dict[str, dict
 def changed(config: Config, fields: Mapping[str, Any]) -> Config:
     """The config with these fields, checked as a new one is."""
     return dataclasses.replace(config, **fields)  # type: ignore[type-var]
+
+
+def check_whole(section: str, config: Any, **least: int) -> None:
+    """Refuses a field that is not a whole number, or is less than that."""
+    for name, bound in least.items():
+        value = getattr(config, name)
+        if type(value) is not int or value < bound:
+            raise InputError(f"{section}.{name} is {value!r}, but must be a whole number of {bound} or more.")
+
+
+def check_shares(section: str, config: Any, *names: str) -> None:
+    """Refuses a field that is not a share of something, all of it left out."""
+    for name in names:
+        if not 0 <= getattr(config, name) < 1:
+            raise InputError(f"{section}.{name} is {getattr(config, name)!r}, but must be from 0 up to 1.")
+
+
+def check_positive(section: str, config: Any, **most: int) -> None:
+    """Refuses a field that is not above 0, or is more than that."""
+    for name, bound in most.items():
+        if not 0 < getattr(config, name) <= bound:
+            raise InputError(
+                f"{section}.{name} is {getattr(config, name)!r}, but must be above 0 and at most {bound:,}."
+            )
+
+
+def check_one_of(section: str, config: Any, **allowed: Collection[str]) -> None:
+    """Refuses a field that is none of these, with a guess."""
+    for name, values in allowed.items():
+        if getattr(config, name) not in values:
+            raise one_of(f"{section}.{name}", getattr(config, name), values)
 
 
 def _value(word: str, text: str, kind: Any) -> Any:

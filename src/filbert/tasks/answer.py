@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from filbert.core.errors import InputError, one_of
+from filbert.core import settings
+from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Term
 from filbert.core.records import Example, Prediction
 from filbert.decode import answers as decoding
@@ -48,14 +49,9 @@ class Config:
     threshold: float | None = None  # "no answer" must lead by so much; None: every question has an answer
 
     def __post_init__(self) -> None:
-        for name, least in (("max_length", 16), ("overlap", 0), ("longest", 1)):
-            value = getattr(self, name)
-            if type(value) is not int or value < least:
-                raise InputError(f"task.{name} is {value!r}, but must be a whole number of {least} or more.")
-        if not 0 <= self.mask_prob < 1:
-            raise InputError(f"task.mask_prob is {self.mask_prob!r}, but must be from 0 up to 1.")
-        if self.rule not in RULES:
-            raise one_of("task.rule", self.rule, RULES)
+        settings.check_whole("task", self, max_length=16, overlap=0, longest=1)
+        settings.check_shares("task", self, "mask_prob")
+        settings.check_one_of("task", self, rule=RULES)
         if self.threshold is not None and not np.isfinite(self.threshold):
             raise InputError(f"task.threshold is {self.threshold!r}, but must be a number.")
 

@@ -26,7 +26,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from filbert.core.errors import InputError, one_of
+from filbert.core import settings
+from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Item
 from filbert.core.records import Example, Ints, Prediction
 from filbert.tasks import classify
@@ -65,17 +66,11 @@ class Config:
     several: ClassVar[float] = 0.0  # one label for each text
 
     def __post_init__(self) -> None:
-        for name, least in (("max_length", 2 * ROOM), ("overlap", 0)):
-            value = getattr(self, name)
-            if type(value) is not int or value < least:
-                raise InputError(f"task.{name} is {value!r}, but must be a whole number of {least} or more.")
-        for name in ("label_smoothing", "mask_prob"):
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"task.{name} is {getattr(self, name)!r}, but must be from 0 up to 1.")
+        settings.check_whole("task", self, max_length=2 * ROOM, overlap=0)
+        settings.check_shares("task", self, "label_smoothing", "mask_prob")
         if not 0 <= self.consistency <= 100:
             raise InputError(f"task.consistency is {self.consistency!r}, but must be from 0 to 100.")
-        if self.prior not in PRIORS:
-            raise one_of("task.prior", self.prior, PRIORS)
+        settings.check_one_of("task", self, prior=PRIORS)
         if self.template:
             frame(self.template, 1)
         spoken(self.words)

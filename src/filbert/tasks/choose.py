@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from filbert.core.errors import InputError, one_of
+from filbert.core import settings
+from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Term
 from filbert.core.records import Example, Prediction
 from filbert.decode.labels import predictions, probabilities
@@ -46,17 +47,10 @@ class Config:
     temperature: float = 1.0  # divides the scores before they are probabilities; dev data fit it
 
     def __post_init__(self) -> None:
-        for name, least in (("max_length", 8), ("overlap", 0)):
-            value = getattr(self, name)
-            if type(value) is not int or value < least:
-                raise InputError(f"task.{name} is {value!r}, but must be a whole number of {least} or more.")
-        if self.pool not in classify.POOLS:
-            raise one_of("task.pool", self.pool, classify.POOLS)
-        for name in ("label_smoothing", "mask_prob"):
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"task.{name} is {getattr(self, name)!r}, but must be from 0 up to 1.")
-        if not 0 < self.temperature <= 1_000:
-            raise InputError(f"task.temperature is {self.temperature!r}, but must be above 0 and at most 1,000.")
+        settings.check_whole("task", self, max_length=8, overlap=0)
+        settings.check_one_of("task", self, pool=classify.POOLS)
+        settings.check_shares("task", self, "label_smoothing", "mask_prob")
+        settings.check_positive("task", self, temperature=1_000)
 
 
 def label_names(config: Config, examples: Sequence[Example]) -> tuple[str, ...]:

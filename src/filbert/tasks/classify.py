@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from filbert.core import settings
 from filbert.core.errors import InputError, did_you_mean, one_of
 from filbert.core.protocols import Batch, Item, Term
 from filbert.core.records import Encoding, Example, Ints, Packed, Prediction
@@ -66,19 +67,12 @@ class Config:
             raise InputError(f"task.several is {self.several!r}, but must be true, false or a number from 0 up to 1.")
         if self.class_weights not in ("", BALANCED):
             label_sets.weights(self.class_weights)
-        if type(self.max_length) is not int or self.max_length < 8:
-            raise InputError(f"task.max_length is {self.max_length!r}, but must be a whole number of 8 or more.")
-        if self.pool not in POOLS:
-            raise one_of("task.pool", self.pool, POOLS)
-        for name in ("label_smoothing", "mask_prob"):
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"task.{name} is {getattr(self, name)!r}, but must be from 0 up to 1.")
-        if not 0 < self.temperature <= 1_000:
-            raise InputError(f"task.temperature is {self.temperature!r}, but must be above 0 and at most 1,000.")
+        settings.check_whole("task", self, max_length=8, overlap=0)
+        settings.check_one_of("task", self, pool=POOLS)
+        settings.check_shares("task", self, "label_smoothing", "mask_prob")
+        settings.check_positive("task", self, temperature=1_000)
         if not 0 <= self.consistency <= 100:
             raise InputError(f"task.consistency is {self.consistency!r}, but must be from 0 to 100.")
-        if type(self.overlap) is not int or self.overlap < 0:
-            raise InputError(f"task.overlap is {self.overlap!r}, but must be a whole number of 0 or more.")
 
 
 Fit = TypeVar("Fit", bound=Config)  # also a config of those that read pairs

@@ -30,7 +30,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from filbert.core.errors import InputError, one_of
+from filbert.core import settings
+from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Term
 from filbert.core.random import generator
 from filbert.core.records import Example, Packed, Prediction
@@ -76,18 +77,10 @@ class Config:
     threshold: float | None = None  # pairs of at least that cosine belong together; fitted on dev data with labels
 
     def __post_init__(self) -> None:
-        for name, least in (("max_length", 8), ("overlap", 0), ("group", 2)):
-            value = getattr(self, name)
-            if type(value) is not int or value < least:
-                raise InputError(f"task.{name} is {value!r}, but must be a whole number of {least} or more.")
-        if self.pool not in classify.POOLS:
-            raise one_of("task.pool", self.pool, classify.POOLS)
-        if self.objective not in OBJECTIVES:
-            raise one_of("task.objective", self.objective, OBJECTIVES)
-        if not 0 < self.temperature <= 10:
-            raise InputError(f"task.temperature is {self.temperature!r}, but must be above 0 and at most 10.")
-        if not 0 <= self.mask_prob < 1:
-            raise InputError(f"task.mask_prob is {self.mask_prob!r}, but must be from 0 up to 1.")
+        settings.check_whole("task", self, max_length=8, overlap=0, group=2)
+        settings.check_one_of("task", self, pool=classify.POOLS, objective=OBJECTIVES)
+        settings.check_positive("task", self, temperature=10)
+        settings.check_shares("task", self, "mask_prob")
         if self.threshold is not None and not -1 <= self.threshold <= 1:
             raise InputError(f"task.threshold is {self.threshold!r}, but a cosine is from -1 to 1.")
         widths(self)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from filbert.core import settings
 from filbert.core.errors import InputError, one_of
 from filbert.core.protocols import Batch, Term
 from filbert.core.records import Example, Packed, Prediction, Span
@@ -57,13 +58,9 @@ class Config:
     temperature: float = 1.0  # divides the scores before they are probabilities; dev data fit it
 
     def __post_init__(self) -> None:
-        if type(self.max_length) is not int or self.max_length < 16:
-            raise InputError(f"task.max_length is {self.max_length!r}, but must be a whole number of 16 or more.")
-        for name in ("label_smoothing", "mask_prob"):
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"task.{name} is {getattr(self, name)!r}, but must be from 0 up to 1.")
-        if not 0 < self.temperature <= 1_000:
-            raise InputError(f"task.temperature is {self.temperature!r}, but must be above 0 and at most 1,000.")
+        settings.check_whole("task", self, max_length=16)
+        settings.check_shares("task", self, "label_smoothing", "mask_prob")
+        settings.check_positive("task", self, temperature=1_000)
         if self.marks and len(set(self.marks.split())) != NUM_MARKS:
             raise InputError(f"task.marks is {self.marks!r}, but must be four different tokens with spaces between.")
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from filbert.core import settings
 from filbert.core.errors import InputError, one_of
 from filbert.core.protocols import Batch, Term
 from filbert.core.records import Example, Prediction, Span
@@ -68,16 +69,9 @@ class Config:
     mask_prob: float = 0.0  # share of tokens hidden behind [MASK], other ones each time a text is learnt from
 
     def __post_init__(self) -> None:
-        for name, least in (("max_length", 8), ("overlap", 0), ("longest", 1)):
-            value = getattr(self, name)
-            if type(value) is not int or value < least:
-                raise InputError(f"task.{name} is {value!r}, but must be a whole number of {least} or more.")
-        for name in ("label_smoothing", "mask_prob"):
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"task.{name} is {getattr(self, name)!r}, but must be from 0 up to 1.")
-        for name, allowed in (("scheme", SCHEMES), ("decoder", tuple(DECODERS))):
-            if getattr(self, name) not in allowed:
-                raise one_of(f"task.{name}", getattr(self, name), allowed)
+        settings.check_whole("task", self, max_length=8, overlap=0, longest=1)
+        settings.check_shares("task", self, "label_smoothing", "mask_prob")
+        settings.check_one_of("task", self, scheme=SCHEMES, decoder=DECODERS)
         if self.label_smoothing and self.decoder != "softmax":
             raise InputError(f"task.label_smoothing is for task.decoder=softmax; leave it out with {self.decoder}.")
 

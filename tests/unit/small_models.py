@@ -1,0 +1,24 @@
+"""A tokenizer in, a BERT so small that a test can train it out: the same weights each time, far from their start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from filbert.models import bert
+from filbert.text.tokenizer import Tokenizer
+
+SHAPE: dict[str, Any] = {"width": 32, "layers": 2, "heads": 2, "inner": 64, "max_length": 64, "dropout": 0.0}
+
+
+def small_bert(
+    tokenizer: Tokenizer, parts: tuple[str, ...], labels: int = 2, *, noise: float = 0.1, **shape: Any
+) -> bert.Bert:
+    """In evaluation mode; with noise, biases and norms are not as a model begins, so that leaving one out shows."""
+    torch.manual_seed(0)
+    model = bert.Bert(bert.Config(vocab_size=tokenizer.vocab_size, **{**SHAPE, **shape}), parts, labels)
+    with torch.no_grad():
+        for weight in model.parameters() if noise else ():
+            weight.add_(torch.randn_like(weight) * noise)
+    return model.eval()
