@@ -43,3 +43,15 @@ def test_questions_about_one_passage_stay_together() -> None:
 def test_a_side_without_examples_is_refused() -> None:
     with pytest.raises(InputError, match="both sides"):
         split([Example(("一",), "0"), Example(("一",), "1")], 0.5)
+
+
+def test_a_label_of_one_row_is_learnt() -> None:
+    """Kept back it could neither be learnt nor measured; numbers that all differ are no labels."""
+    rows = [Example((f"第{number}条新闻",), "常见", number) for number in range(400)]
+    rare = next(row for row in split(rows, 0.2)[1] if row.id > 9)
+    rows[rare.id] = Example(rare.texts, "少见", rare.id)
+    learnt, held = split(rows, 0.2)
+    assert rows[rare.id] in learnt
+    assert {row.gold for row in held} == {"常见"}
+    numbers = [Example((f"第{number}条新闻",), str(number / 7), number) for number in range(400)]
+    assert {row.id for row in split(numbers, 0.2)[1]} == {row.id for row in held} | {rare.id}

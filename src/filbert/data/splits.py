@@ -1,7 +1,8 @@
 """Examples and a share in, those to learn from and those kept back out: told by the text alone, so always the same.
 
 Examples that share their longest text (questions about one passage, copies of one row) stay on one side, or the one
-side would know the other. Which side it is hangs on the text only: rows added later move no other row.
+side would know the other. Which side it is hangs on the text only: rows added later move no other row. But a label that
+would stand among those kept back alone is learnt: nothing could be said of it otherwise.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 
 from filbert.core.errors import InputError
 from filbert.core.records import Example
+from filbert.data.markup import labels_of
 
 SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
 
@@ -29,9 +31,18 @@ def share(asked: object) -> float | None:
 
 def split(examples: Sequence[Example], part: float) -> tuple[list[Example], list[Example]]:
     """Those to learn from, and about that part of all, kept back; both in the order they came."""
+    keys = [max(example.texts, key=len) for example in examples]
+    learnt = {key for key in keys if _draw(key) >= part}
+    labels = [{*labels_of(example.gold)} for example in examples]
+    known = {label for key, own in zip(keys, labels, strict=True) if key in learnt for label in own}
+    if len(set().union(known, *labels)) <= len(examples) / 2:  # else they are numbers, each another
+        for key, own in zip(keys, labels, strict=True):
+            if not own <= known:
+                learnt.add(key)
+                known |= own
     sides: tuple[list[Example], list[Example]] = ([], [])
-    for example in examples:
-        sides[_draw(max(example.texts, key=len)) < part].append(example)
+    for key, example in zip(keys, examples, strict=True):
+        sides[key not in learnt].append(example)
     if not all(sides):
         raise InputError(
             f"of {len(examples):,} examples no {part:.3g} part can be kept back such that both sides have some; "
