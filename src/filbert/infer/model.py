@@ -140,15 +140,17 @@ class Model:
         published folder that reads pairs, since such folders do not say so themselves.
         """
         name, config = self._reading or read_as(self._found, task)
-        module = member("tasks", name)
-        kind = module.Task
-        if hasattr(module, "examples"):
-            given = module.examples(texts)
-        else:
-            read = _pairs(texts) if kind.num_texts == 2 else [(text,) for text in _texts(texts)]
-            given = [Example(each) for each in read]
-        found = kind(given, self.labels, self.tokenizer, config)
+        found = member("tasks", name).Task(self.examples(texts, name), self.labels, self.tokenizer, config)
         return found.predictions(self.engine.answers(found)) if len(found) else []
+
+    @staticmethod
+    def examples(texts: Sequence[Asked], task: str) -> list[Example]:
+        """What `predict` is given, as the task reads it; anything else is refused."""
+        module = member("tasks", task)
+        if hasattr(module, "examples"):
+            return module.examples(texts)  # type: ignore[no-any-return]
+        read = _pairs(texts) if module.Task.num_texts == 2 else [(text,) for text in _texts(texts)]
+        return [Example(each) for each in read]
 
     def task(self, task: str | None = None) -> str:
         """What it was fine-tuned for; a folder without a task's head is refused."""

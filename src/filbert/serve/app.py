@@ -12,8 +12,6 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from filbert.core.errors import InputError, needed
-from filbert.core.records import Example
-from filbert.core.registry import member
 from filbert.core.version import VERSION
 from filbert.infer.model import Model
 from filbert.infer.predict import record
@@ -100,10 +98,5 @@ def _texts(body: Any) -> list[Any]:
 
 def _records(model: Model, task: str, texts: Sequence[Any]) -> list[dict[str, Any]]:
     """Each text's result as `predict` writes it."""
-    module = member("tasks", task)
-    if hasattr(module, "examples"):
-        given = module.examples(texts)
-    else:
-        given = [Example((text,) if isinstance(text, str) else text) for text in texts]
-    said = model.predict(texts, task=task)
-    return [record(task, example, each) for example, each in zip(given, said, strict=True)]
+    answered = zip(model.examples(texts, task), model.predict(texts, task=task), strict=True)
+    return [record(task, example, said) for example, said in answered]
