@@ -278,7 +278,7 @@ def _fine_recipe(
         labels = sources.label_names(source, learnt)
     how = tokenizer, lambda asked: scored(deepcopy(started.model), asked, 16_384, **given["machine"])
     labels, config = begun(labels, (task, config), [example.texts[0] for example in learnt], how)
-    tuning, here = tune.Config(**given["tune"]), machine.Config(**{"compiled": "off", **given["machine"]})
+    tuning, here = tune.Config(**given["tune"]), machine.Config(**{"compiled": "recorded", **given["machine"]})
     seed = {"seed": more.get("seed") or 0, **given["train"]}["seed"]
     added = tune.copies(task, learnt, tuning, tokenizer, started.model, machine.found(here), seed)
     items = module.Task([*learnt, *added], labels, tokenizer, config)

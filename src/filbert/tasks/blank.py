@@ -58,7 +58,7 @@ class Config:
     words: str = ""  # label=word|word,…, or a JSON object; a label that is a word can be left out
     prior: str = "data"  # what is taken from the scores: their mean over texts, over an empty one, or nothing
     offsets: str = ""  # the prior of each label as a number, once it is measured
-    max_length: int = 128
+    max_length: int = 512
     overlap: int = 64  # tokens that two windows share; at most half of one
     label_smoothing: float = 0.0
     consistency: float = 0.0  # as classify has it

@@ -42,6 +42,7 @@ AUGMENTS = True  # a text with some words changed keeps its label
 PROBLEMS = {"multi_label_classification": {"several": START}}  # what transformers' names for heads say of the config
 KEPT = ("max_length", "overlap", "pool", "several", "temperature")  # what a folder keeps of the config
 NOTHING = -100  # the label of a text whose label is not known
+ROUND = 32  # what bounds lengths in a compiled graph is a multiple of it, so that other data find the graph again
 
 Places = npt.NDArray[np.int64]
 
@@ -50,7 +51,7 @@ Places = npt.NDArray[np.int64]
 class Config:
     """How texts are read and what is asked of the scores."""
 
-    max_length: int = 128
+    max_length: int = 512
     pool: str = "mean"
     label_smoothing: float = 0.0
     consistency: float = 0.0  # weight of R-Drop: two runs with other dropout and masks agree (Liang et al. 2021)
@@ -217,6 +218,8 @@ class Task:
     def _take(self, found: Cuts) -> None:
         """The windows to read, and what follows from them."""
         self.cuts, self.shares, self.window_tokens = found, found.shares, found.lengths
+        longest = int(self.window_tokens.max(initial=1))
+        self.longest = min(-(-longest // ROUND) * ROUND, max(longest, self.config.max_length))
         totals = np.concatenate(([0], np.cumsum(self.window_tokens)))
         self.num_tokens: Places = np.diff(totals[found.edges])  # [N] of each text, all its windows together
 
@@ -315,7 +318,7 @@ class Task:
         segments = behind.astype(np.int32)
         longest = max(sizes, default=0)
         if budget is not None and total < budget:  # a text of many windows may have more: nothing is cut
-            longest = max(longest, self.config.max_length)
+            longest = max(longest, self.longest)
             fill = [longest] * ((budget - total) // longest)
             fill += [rest] if (rest := (budget - total) % longest) else []
             ids = np.pad(ids, (0, budget - total), constant_values=self.tokenizer.pad_id)

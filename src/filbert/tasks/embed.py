@@ -66,7 +66,7 @@ KINDS = {  # what data are, and the objectives that they can be learnt by, their
 class Config:
     """How texts are read and what their vectors are to learn."""
 
-    max_length: int = 128
+    max_length: int = 512
     pool: str = "mean"
     objective: str = "auto"  # auto is what the data are for
     temperature: float = 0.05  # of the cosines: the smaller, the more the hardest comparisons count
@@ -166,11 +166,8 @@ class Task(classify.Task):
         pieces = self.tokenizer.pieces([text for each in texts for text in each])
         self.ids = np.asarray(pieces.ids, dtype=np.int32)
         bounds = np.asarray(pieces.boundaries, dtype=np.int64)
-        self.cuts = classify.cuts(bounds, None, self.config.max_length, self.config.overlap)
-        self.shares = self.cuts.shares
-        self.window_tokens = self.cuts.lengths
-        totals = np.concatenate(([0], np.cumsum(self.window_tokens)))
-        self.num_tokens = np.diff(totals[self.cuts.edges]).reshape(-1, self.num_texts).sum(axis=1)
+        self._take(classify.cuts(bounds, None, self.config.max_length, self.config.overlap))
+        self.num_tokens = self.num_tokens.reshape(-1, self.num_texts).sum(axis=1)
         return pieces
 
     def _alike(self) -> Places:

@@ -60,7 +60,7 @@ Read = tuple[Places, npt.NDArray[Any]]  # [U] a text's tags and [U, L] how likel
 class Config:
     """How texts are read and how spans are found."""
 
-    max_length: int = 128
+    max_length: int = 512
     overlap: int = 64  # tokens that two windows share; at most half of one
     decoder: str = "softmax"  # softmax | crf | span
     scheme: str = "auto"  # how tags write spans: bio | bioes | plain; auto: as the training data need

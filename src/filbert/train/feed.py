@@ -155,10 +155,11 @@ class Feed:
                 )
 
     def _budget(self) -> int | None:
-        """On a GPU every part has the same size, so that one compiled graph serves them all."""
-        if not self.machine.compiled:
+        """On a GPU every part has the same size, so that one compiled or recorded graph serves them all."""
+        if not self.machine.compiled and not self.machine.recorded:
             return None
-        longest = int(getattr(getattr(self.task, "config", None), "max_length", 0)) or self.batch_tokens
+        config = getattr(self.task, "config", None)
+        longest = int(getattr(self.task, "longest", 0) or getattr(config, "max_length", 0)) or self.batch_tokens
         return part_budget(self.batch_tokens, longest, self.ranks.world * self.parts)
 
     def __iter__(self) -> Iterator[Fed]:

@@ -467,7 +467,7 @@ def _changed(found: Checkpoint, identity: Mapping[str, str]) -> str:
 
 
 def _longest(task: Task) -> int:
-    return int(getattr(getattr(task, "config", None), "max_length", 1))
+    return int(getattr(task, "longest", 0) or getattr(getattr(task, "config", None), "max_length", 1))
 
 
 def _finite(numbers: Mapping[str, float]) -> dict[str, float]:

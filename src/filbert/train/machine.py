@@ -15,6 +15,7 @@ from filbert.nn import attention
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 SHARDINGS = ("copy", "shard")
+COMPILED = ("auto", "on", "off", "recorded")  # the last is for CUDA in bfloat16 and one process, and off elsewhere
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +24,7 @@ class Config:
 
     device: str = "auto"
     precision: str = "auto"  # bfloat16 on CUDA with float32 kept for the weights' own sum; float32 elsewhere
-    compiled: str = "auto"  # on, off; auto is on for CUDA
+    compiled: str = "auto"  # on, off, recorded (train.playback); auto is on for CUDA
     threads: int = 0
     workers: int = -1  # processes that build batches; -1 asks the machine
     parts: int = 1  # micro-batches of a step, on each rank
@@ -32,7 +33,7 @@ class Config:
     keep: int = 2  # checkpoints
 
     def __post_init__(self) -> None:
-        for name, allowed in (("precision", PRECISIONS), ("sharding", SHARDINGS), ("compiled", ("auto", "on", "off"))):
+        for name, allowed in (("precision", PRECISIONS), ("sharding", SHARDINGS), ("compiled", COMPILED)):
             if getattr(self, name) not in allowed:
                 raise one_of(f"machine.{name}", getattr(self, name), allowed)
         for name, least in (("threads", 0), ("workers", -1), ("parts", 1), ("timeout_s", 1), ("keep", 2)):
@@ -47,6 +48,7 @@ class Machine:
     device: torch.device
     half: bool
     compiled: bool
+    recorded: bool
     workers: int
     parts: int
     sharding: str
@@ -89,10 +91,12 @@ def found(config: Config, local_rank: int = 0, local_world: int = 1) -> Machine:
             "machine.compiled is on, but only CUDA has one graph for every batch; leave it out on the CPU."
         )
     workers = config.workers if config.workers >= 0 else (min(8, max(1, own - 1)) if is_cuda else 0)
+    half = is_cuda if config.precision == "auto" else config.precision == "bfloat16"
     return Machine(
         device=device,
-        half=is_cuda if config.precision == "auto" else config.precision == "bfloat16",
+        half=half,
         compiled=is_cuda if config.compiled == "auto" else config.compiled == "on",
+        recorded=config.compiled == "recorded" and is_cuda and half,
         workers=workers,
         parts=config.parts,
         sharding=config.sharding,
@@ -107,4 +111,4 @@ def _environment_threads() -> int:
 
 def plain(machine: Machine) -> Machine:
     """The same machine with batches built and run one by one, as an evaluation does."""
-    return replace(machine, compiled=False, workers=0, parts=1)
+    return replace(machine, compiled=False, recorded=False, workers=0, parts=1)

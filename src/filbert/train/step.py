@@ -23,6 +23,7 @@ from filbert.nn.attention import batch_tensors
 from filbert.train import optim, tune
 from filbert.train.distributed import Ranks, gathered, local, sharded, shares
 from filbert.train.machine import Machine
+from filbert.train.playback import Player, Strip
 
 OUT_OF_MEMORY = (  # in any allocator's words, oneDNN's last
     "out of memory",
@@ -48,7 +49,7 @@ class Outcome:
 class Work(nn.Module):
     """Model and task as one module: what DDP wraps and torch.compile compiles."""
 
-    def __init__(self, model: nn.Module, task: Task) -> None:
+    def __init__(self, model: nn.Module | Player, task: Task) -> None:
         super().__init__()
         self.model, self.task = model, task
 
@@ -78,9 +79,14 @@ class Stepper:
         self.model = (copy.deepcopy(model) if self.sharded else model).to(machine.device).train()
         has_twin = machine.half and not self.sharded
         self.twin = copy.deepcopy(self.model).to(torch.bfloat16) if has_twin else self.model
-        work = Work(self.twin, task)
+        played = machine.recorded and has_twin and ranks.world == 1
+        self.player = Player(self.twin, _usual(task)) if played else None
+        work = Work(self.player or self.twin, task)
         self.work = sharded(work, machine.device, machine.half) if self.sharded else work
         self.optimiser = optim.optimiser(self.model, *optimiser)
+        self.strip: tuple[Any, Strip | None] = (None, None)
+        if self.player is not None:
+            _ready_for_recording(self.optimiser, machine.device)
         self.learning = [name for name, p in self.model.named_parameters() if p.requires_grad]
         self.least = -1  # the depth from which on weights learn
         self.thaw(0)
@@ -100,6 +106,8 @@ class Stepper:
             tune.thaw(module, self.learning, least)
         self.own: list[Tensor] = [p for p in self.model.parameters() if p.requires_grad]
         self.working: list[Tensor] = [p for p in self.twin.parameters() if p.requires_grad]
+        if self.player is not None:
+            self.player.learn(self.working)
 
     def step(
         self,
@@ -115,7 +123,10 @@ class Stepper:
         weight: 0 on a rank for which the batch had nothing left, and which only keeps the others company.
         """
         for group in self.optimiser.param_groups:
-            group["lr"] = rate * group.get("scale", 1.0)
+            own = rate * group.get("scale", 1.0)
+            group["lr"] = own if self.player is None else group["lr"].fill_(own)
+        if self.player is not None:
+            self.player.begin(resting=len(parts) > 1)
         seen: dict[str, list[tuple[Tensor, Tensor]]] = {}
         try:
             if not self.settled:
@@ -156,7 +167,10 @@ class Stepper:
     def _reseed(self, number: int) -> None:
         """Dropout is drawn from torch's generator, which every step sets anew: nothing of it needs to be saved."""
         words = hashlib.blake2b(f"{self.seed}|dropout|{number}|{self.ranks.rank}".encode(), digest_size=7).digest()
-        torch.manual_seed(int.from_bytes(words, "little"))
+        number = int.from_bytes(words, "little")
+        torch.default_generator.manual_seed(number)
+        if self.machine.is_cuda:  # torch.manual_seed asks every kind of device there could be, a millisecond each time
+            torch.cuda.default_generators[self.machine.device.index].manual_seed(number)
 
     def _backward(self, part: Batch, counts: Mapping[str, float], seen: dict[str, Any], weight: float) -> None:
         batch = on_device(part, self.machine.device, self.machine.compiled)
@@ -179,24 +193,49 @@ class Stepper:
             self._brought_back()
         numbers = [sum(values).to(device) for pairs in seen.values() for values in zip(*pairs, strict=True)]
         totals = self.ranks.sums(torch.stack(numbers)) if numbers else torch.zeros(0, device=device)
+        found = self._optimised(totals, clip) if self.player is None else self._played(totals, clip)
+        if self.twin is self.model:
+            self.optimiser.zero_grad(set_to_none=True)
+        for weight in self.working:
+            weight.grad = None
+        return Outcome(tuple(seen), found)
+
+    def _optimised(self, totals: Tensor, clip: float) -> Tensor:
+        """Moves the weights unless something is not finite: the totals, the gradient's norm, 1.0 if skipped."""
         norm = self._clipped(clip)
         finite = torch.isfinite(norm) & torch.isfinite(totals).all()
         skipped = (~finite).float()
         self.optimiser.found_inf = skipped
         self.optimiser.step()
-        if self.twin is self.model:
-            self.optimiser.zero_grad(set_to_none=True)
-        else:
-            for weight in self.working:
-                weight.grad = None
+        if self.twin is not self.model:
             with torch.no_grad():
                 torch._foreach_copy_(self.working, self.own)
-        return Outcome(tuple(seen), torch.cat([totals, torch.stack([norm.to(device), skipped])]))
+        return torch.cat([totals, torch.stack([norm.to(totals.device), skipped])])
+
+    def _played(self, totals: Tensor, clip: float) -> Tensor:
+        """The same, recorded where the gradients lie where they lay in the step before."""
+        key = (clip, len(totals), *(0 if p.grad is None else p.grad.data_ptr() for p in self.own))
+        known, strip = self.strip
+        if key != known:
+            self.strip = (key, None)
+            return self._optimised(totals, clip)
+        if strip is None:
+            self.totals = totals.clone()
+            strip = Strip(lambda: self._optimised(self.totals, clip), self.machine.device)
+            self.strip = (key, strip)
+        self.totals.copy_(totals)
+        return strip.play().clone()  # type: ignore[no-any-return]
 
     def _brought_back(self) -> None:
         """The copy's gradients as those of the weights, in float32, in a few kernels."""
+        played = self.player.gradients() if self.player is not None else {}
         into, come = [], []
-        for own, weight in zip(self.own, self.working, strict=True):
+        for place, (own, weight) in enumerate(zip(self.own, self.working, strict=True)):
+            if place in played:
+                own.grad = played[place]
+                if weight.grad is not None:  # a weight that also has a use after the encoder
+                    own.grad += weight.grad
+                continue
             if weight.grad is None:
                 own.grad = None
                 continue
@@ -249,8 +288,24 @@ class Stepper:
         self.optimiser.zero_grad(set_to_none=True)
         for weight in self.working:
             weight.grad = None
+        if self.player is not None:
+            self.strip = (None, None)
+            self.player.learn(self.working)
         if self.machine.is_cuda:
             torch.cuda.empty_cache()
+
+
+def _usual(task: Task) -> float:
+    """Tokens of a sequence on average, or 0 where the task does not say."""
+    sizes = getattr(task, "window_tokens", ())
+    return float(sum(sizes) / len(sizes)) if len(sizes) else 0.0
+
+
+def _ready_for_recording(optimiser: torch.optim.Optimizer, device: torch.device) -> None:
+    """Rates as numbers on the device, which a recorded step reads anew."""
+    for group in optimiser.param_groups:
+        group["lr"] = torch.zeros((), device=device)
+        group["capturable"] = device.type == "cuda"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
