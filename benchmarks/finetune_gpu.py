@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,6 +34,7 @@ from filbert.data import splits
 from filbert.data.batches import batches
 from filbert.data.datasets import examples
 from filbert.data.sources import label_names
+from filbert.run.finetuning import _fine_recipe
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop
 from finetune_peer import CLASSES, trained
@@ -55,6 +57,7 @@ def options() -> argparse.Namespace:
     words.add_argument("--rows", type=int, help="only so many of each file: a trial")
     words.add_argument("--set", dest="settings", action="append", default=[])
     words.add_argument("--steps", type=int, default=160, help="of each turn of --speed")
+    words.add_argument("--ways", default="recorded,eager", help="how ours takes its steps in --speed")
     words.add_argument("--turns", type=int, default=3, help="of each contender of --speed")
     words.add_argument("--out", type=Path)
     return words.parse_args()
@@ -121,6 +124,14 @@ def ours(data: Data, seed: int, given: argparse.Namespace) -> tuple[dict[str, An
     return found, recipe
 
 
+def recipe_of(data: Data, seed: int, given: argparse.Namespace) -> dict[str, Any]:
+    """What a run of ours would do, without one."""
+    started = load(given.model)
+    about = (data.about.train[0], data.parts["train"], Tokenizer.load(started.folder))
+    settings, more = [*data.about.settings, *given.settings], {"seed": seed, "epochs": given.epochs}
+    return asdict(_fine_recipe(data.about.task, about, started, settings, more)[0])
+
+
 def tasks(data: Data, recipe: dict[str, Any], labels: Any, tokenizer: Tokenizer) -> tuple[Any, Any, Any]:
     """Train, dev and test as the recipe's task."""
     module = member("tasks", recipe["task_name"])
@@ -155,8 +166,11 @@ def scores(given: argparse.Namespace) -> dict[str, Any]:
         entry = found.setdefault(name, {"sizes": {part: len(rows) for part, rows in data.parts.items()}})
         for seed in map(int, given.seeds.split(",")):
             try:
-                told, recipe = ours(data, seed, given)
-                entry.setdefault("ours", []).append({"seed": seed, **told})
+                if "ours" in given.who:
+                    told, recipe = ours(data, seed, given)
+                    entry.setdefault("ours", []).append({"seed": seed, **told})
+                else:
+                    recipe = recipe_of(data, seed, given)
                 entry["recipe"] = recipe
                 if "peer" in given.who and data.about.task in CLASSES and data.about.measure != "spearman":
                     trio = tasks(data, recipe, labels_of(data, recipe), Tokenizer.load(start))
@@ -187,7 +201,7 @@ def speed(given: argparse.Namespace) -> dict[str, Any]:
         data = Data(name, given)
         entry: dict[str, Any] = found.setdefault(name, {"recorded": [], "eager": [], "peer": []})
         for turn in range(given.turns):
-            for way in ("recorded", "eager") if CUDA else ("eager",):
+            for way in given.ways.split(",") if CUDA else ("eager",):
                 made = [f"train.steps={given.steps}", f"machine.compiled={'off' if way == 'eager' else way}"]
                 heard = Quiet()
                 with tempfile.TemporaryDirectory() as folder:
@@ -224,10 +238,13 @@ def _write(given: argparse.Namespace, found: dict[str, Any]) -> None:
 
 
 def table(paths: list[Path]) -> str:
-    """The rows of docs/results.md."""
+    """The rows of docs/results.md; files may hold some seeds, or one of the two contenders."""
     found: dict[str, Any] = {}
     for path in paths:
-        found |= json.loads(path.read_text())
+        for name, entry in json.loads(path.read_text()).items():
+            known = found.setdefault(name, {**entry, "ours": [], "peer": []})
+            for who in ("ours", "peer"):
+                known[who] += entry.get(who, [])
     lines = [
         "| set | task | learnt from | measured on | filbert | Trainer | published |",
         "|---|---|---|---|---|---|---|",

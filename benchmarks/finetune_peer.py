@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from filbert.run import FineRecipe
-from filbert.train.optim import BETAS, EPS
+from filbert.train.optim import BETAS, EPS, REST, Mixed
 
 CLASSES = {
     "classify": "BertForSequenceClassification",
@@ -168,16 +168,22 @@ def _in_our_form(held: Any, kind: str, given: list[Row], said: list[Any]) -> lis
 
 
 def optimiser(model: Any, recipe: FineRecipe) -> Any:
-    """AdamW as ours has it: the head's own rate, no decay on norms and biases."""
-    groups: dict[tuple[bool, bool], list[Any]] = {}
-    for name, parameter in model.named_parameters():
-        groups.setdefault((name.startswith(HEADS), parameter.ndim > 1), []).append(parameter)
+    """AdamW or Muon as ours has it: the head's own rate, no decay on norms and biases."""
     train = recipe.train
-    made = [
-        {"params": some, "lr": train.learning_rate * (train.head_rate if head else 1.0),
-         "weight_decay": train.weight_decay if decays else 0.0}
-        for (head, decays), some in groups.items()
-    ]  # fmt: skip
+    by_muon = train.optimiser == "muon"
+    groups: dict[tuple[bool, bool, bool], list[Any]] = {}
+    for name, parameter in model.named_parameters():
+        is_head, is_matrix = name.startswith(HEADS), parameter.ndim > 1
+        inner = by_muon and is_matrix and "encoder.layer." in name
+        groups.setdefault((is_head, is_matrix, inner), []).append((name, parameter))
+    made = []
+    for (head, decays, inner), some in groups.items():
+        scale = (REST if by_muon and not inner else 1.0) * (train.head_rate if head else 1.0)
+        how = {"rule": "muon", "pieces": 1} if inner else {"rule": "adamw"}
+        made.append({"params": some, "lr": train.learning_rate * scale, **how,
+                     "weight_decay": train.weight_decay if decays else 0.0})  # fmt: skip
+    if by_muon:
+        return Mixed(made, train.learning_rate)
     return torch.optim.AdamW(made, betas=BETAS["adamw"], eps=EPS, fused=True)
 
 
@@ -203,7 +209,7 @@ def trained(recipe: FineRecipe, tasks: tuple[Any, Any, Any], start: Path, measur
     with tempfile.TemporaryDirectory() as folder:
         wished = {
             "output_dir": folder, "per_device_train_batch_size": size, "max_steps": total, "bf16": DEVICE == "cuda",
-            "dataloader_num_workers": 4 if DEVICE == "cuda" else 0, "report_to": [], "save_strategy": "no",
+            "dataloader_num_workers": (4 if steps else 1) if DEVICE == "cuda" else 0, "report_to": [], "save_strategy": "no",
             "logging_strategy": "no", "max_grad_norm": recipe.train.clip, "disable_tqdm": True,
             "use_cpu": DEVICE == "cpu", "seed": recipe.train.seed, "remove_unused_columns": False,
         }  # fmt: skip

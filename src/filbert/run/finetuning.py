@@ -40,8 +40,12 @@ WIDE_RATE = 5e-5
 # A model that was pretrained without dropout does not bear it later: hidden words take its place. And its vectors lie
 # so close together that a fresh head wants far larger steps than they bear (experiments/2026-11-16-second-model.md).
 BARE_RATE, BARE_HEAD, BARE_MASKS = 1e-4, 50.0, 0.15
+# It learns more from Muon, at five times the rate (experiments/2026-11-16-defaults.md). Muon's products cost the same
+# whatever a step reads: on a CPU as much as reading 1,600 tokens, so a step must have some more.
+MUON_TIMES, MUON_HEAD, MUON_TOKENS = 5.0, 40.0, 4_096
 PER_EPOCH, FINE_TOKENS = 50, (512, 8_192)  # steps that an epoch has where they are within these tokens
-EPOCHS, FEWEST, MOST_EPOCHS = 3, 240, 20  # passes over the data; more of them where there would be fewer steps
+EPOCHS, FEWEST, MOST_EPOCHS = 3, 240, 20  # passes over the data; more of them where there would be fewer steps …
+SEEN, MOST_SEEN = 30_000, 10  # … or fewer examples to see, up to that many passes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -287,13 +291,15 @@ def _fine_recipe(
         why = " ".join(getattr(items, "remarks", list)())
         raise InputError(f"{sources.called(source)}: there is nothing to learn from it. {why}".rstrip())
     rate = next((rate for width, rate in RATES if shape.width < width), WIDE_RATE)
-    pace = tune.paced(tuning.method, *((min(rate, BARE_RATE), BARE_HEAD) if bare else (rate, 1.0)), bare)
     least, most = FINE_TOKENS
     size = int(np.clip(items.lengths(0).sum() // PER_EPOCH, least, most))
+    size = given["train"].get("batch_tokens", size)
+    pace = _bare_pace(rate, size, given["train"], tuning) if bare else tune.paced(tuning.method, rate, 1.0, bare)
     train = {**pace, "batch_tokens": size, **given["train"], "seed": seed}
     first = loop.Config(**train)
     per_epoch = len(batches(np.asarray(plan(items, 0).lengths), first.seed, 0, first.batch_tokens))
-    epochs = float(more.get("epochs") or min(max(EPOCHS, -(-FEWEST // per_epoch)), MOST_EPOCHS))
+    seen = min(-(-SEEN // len(items)), MOST_SEEN)
+    epochs = float(more.get("epochs") or min(max(EPOCHS, seen, -(-FEWEST // per_epoch)), MOST_EPOCHS))
     if not 0 < epochs <= 10_000:
         raise InputError(f"epochs is {epochs:g}, but must be above 0 and at most 10,000.")
     train = {"steps": max(1, round(epochs * per_epoch)), "evaluate_every": per_epoch, **train}
@@ -302,3 +308,12 @@ def _fine_recipe(
         start="" if more.get("scratch") else str(started.folder), model=shape, task=config, train=loop.Config(**train),
         machine=here, tune=tuning, epochs=epochs, task_name=task, added=len(added),
     ), items  # fmt: skip
+
+
+def _bare_pace(rate: float, size: int, given: Mapping[str, Any], tuning: tune.Config) -> dict[str, Any]:
+    """The optimiser and its rates for a model that was pretrained without dropout."""
+    rate, whole = min(rate, BARE_RATE), tuning.method in ("full", "gradual")
+    chosen = given.get("optimiser", "muon" if whole and isinstance(size, int) and size >= MUON_TOKENS else "adamw")
+    if chosen == "muon":
+        return {"optimiser": chosen, "learning_rate": MUON_TIMES * rate, "head_rate": MUON_HEAD}
+    return {"optimiser": chosen, **tune.paced(tuning.method, rate, BARE_HEAD, True)}

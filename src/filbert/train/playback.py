@@ -8,8 +8,7 @@ in is copied there. Elsewhere than on CUDA a recording does its work anew each t
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -43,27 +42,32 @@ class Strip:
 class Tape:
     """One pass of an encoder over a pack and back, recorded; its gradients are float32 and stay where they are."""
 
-    def __init__(self, model: nn.Module, packed: Packed, num_seqs: int, weights: Sequence[Tensor]) -> None:
+    def __init__(self, model: nn.Module, packed: Packed, num_seqs: int) -> None:
         self.model, self.tokens, self.num_seqs, self.max_len = model, len(packed.ids), num_seqs, packed.max_len
-        self.device, self.out = packed.ids.device, torch.empty(0)
+        self.device = packed.ids.device
         edges = packed.boundaries.new_full((num_seqs + 1,), self.tokens)
         self.given = [packed.ids.clone(), packed.positions.clone(), packed.segments.clone(), edges]
         self.lengths: tuple[int, ...] = ()
         self._put(packed)
-        self.learning = self._rehearsed(weights)
-        self.weights = [weights[place] for place in self.learning]
-        self.grads = [torch.zeros_like(weight, dtype=torch.float32) for weight in self.weights]
+        self.weights = self._leaves()
+        self.learning = self._rehearsed()  # places among the weights that learn
+        self.weights = self._leaves()
+        kept = [list(self.weights.values())[place] for place in self.learning]
+        self.grads = [torch.zeros_like(weight, dtype=torch.float32) for weight in kept]
         pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
-        self.pool = pool
         with torch.set_grad_enabled(bool(self.learning)):
             self.there = Strip(self._forward, self.device, pool)
         self.back: Strip | None = None
         if self.learning and self.there.graph is not None:
             self.grad = torch.zeros_like(self.there.found)
             self.back = Strip(self._backward, self.device, pool)
-            self.out = self.out.detach()  # the pass's own tensors live in the recording
+            self.there.found = self.there.found.detach()  # the pass's own tensors live in the recording
 
-    def _rehearsed(self, weights: Sequence[Tensor]) -> list[int]:
+    def _leaves(self) -> dict[str, Tensor]:
+        """The weights that learn, under other names: a recording must have nothing to do with a graph outside of it."""
+        return {n: p.detach().requires_grad_() for n, p in self.model.named_parameters() if p.requires_grad}
+
+    def _rehearsed(self) -> list[int]:
         """One pass for nothing, which readies libraries and kernels: the places of the weights that learn by it."""
         on_cuda = self.device.type == "cuda"
         side = torch.cuda.Stream() if on_cuda else None  # type: ignore[no-untyped-call]
@@ -73,7 +77,8 @@ class Tape:
         with torch.cuda.stream(side):
             out = self._forward()
             if out.requires_grad:
-                found = torch.autograd.grad(out, list(weights), torch.zeros_like(out), allow_unused=True)
+                leaves = list(self.weights.values())
+                found = torch.autograd.grad(out, leaves, torch.zeros_like(out), allow_unused=True)
         if side is not None:
             torch.cuda.current_stream().wait_stream(side)
         return [place for place, grad in enumerate(found) if grad is not None]
@@ -81,11 +86,12 @@ class Tape:
     def _forward(self) -> Tensor:
         ids, positions, segments, edges = self.given
         packed = Packed(ids, positions, segments, edges, self.lengths, self.max_len)
-        self.out = self.model(packed)
-        return self.out
+        out: Tensor = torch.func.functional_call(self.model, self.weights, (packed,))
+        return out
 
     def _backward(self) -> None:
-        found = torch.autograd.grad(self.out, self.weights, self.grad)
+        leaves = list(self.weights.values())
+        found = torch.autograd.grad(self.there.found, [leaves[place] for place in self.learning], self.grad)
         torch._foreach_copy_(self.grads, list(found))
 
     def _put(self, packed: Packed) -> None:
@@ -139,7 +145,6 @@ class Player:
 
     def __init__(self, model: nn.Module, usual: float = 0.0) -> None:
         self.model, self.usual = model, usual
-        self.weights: list[Tensor] = []
         self.tapes: dict[int, list[Tape]] = {}  # by size, one for each pass of a step
         self.seen: set[int] = set()
         self.used: list[Tape] = []  # in this step
@@ -149,9 +154,9 @@ class Player:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.model, name)
 
-    def learn(self, weights: Sequence[Tensor]) -> None:
-        """Other weights learn from now on: what was recorded is of no use."""
-        self.weights, self.tapes, self.used = list(weights), {}, []
+    def forget(self) -> None:
+        """Other weights learn from now on, or memory is short: what was recorded is of no use."""
+        self.tapes, self.used = {}, []
 
     def begin(self, resting: bool = False) -> None:
         """A step begins; resting: nothing is played, since a recording of each part would need the memory of all."""
@@ -183,11 +188,8 @@ class Player:
 
     def _recorded(self, packed: Packed) -> Tape:
         devices = [packed.ids.device] if packed.ids.is_cuda else []
-        # What is drawn for a recording must not change what comes after. And torch warns that the weights' gradients
-        # were summed on another stream before: a recording sums none.
-        with torch.random.fork_rng(devices), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "The AccumulateGrad node's stream does not match")
-            return Tape(self.model, packed, self._places(packed), self.weights)
+        with torch.random.fork_rng(devices):  # what is drawn for a recording must not change what comes after
+            return Tape(self.model, packed, self._places(packed))
 
     def _places(self, packed: Packed) -> int:
         least = len(packed.boundaries) - 1
@@ -195,7 +197,7 @@ class Player:
         return -(-int(max(SPARE * usual, least)) // ROUND) * ROUND + ROUND
 
     def gradients(self) -> dict[int, Tensor]:
-        """Of the weights, by their places, those that this step's passes filled; in float32."""
+        """Of the weights that learn, by their places among them: those that this step's passes made, in float32."""
         if not self.used:
             return {}
         first, *others = self.used

@@ -107,7 +107,7 @@ class Stepper:
         self.own: list[Tensor] = [p for p in self.model.parameters() if p.requires_grad]
         self.working: list[Tensor] = [p for p in self.twin.parameters() if p.requires_grad]
         if self.player is not None:
-            self.player.learn(self.working)
+            self.player.forget()
 
     def step(
         self,
@@ -290,7 +290,7 @@ class Stepper:
             weight.grad = None
         if self.player is not None:
             self.strip = (None, None)
-            self.player.learn(self.working)
+            self.player.forget()
         if self.machine.is_cuda:
             torch.cuda.empty_cache()
 
