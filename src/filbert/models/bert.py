@@ -16,10 +16,9 @@ from torch import Tensor, nn
 
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Packed
-from filbert.nn.crf import CRF
+from filbert.nn import heads as task_heads
 from filbert.nn.dropout import Dropout
 from filbert.nn.layers import BLOCKS, FEED_FORWARDS, Angles, Rows, SelfAttention, initialise, tied_logits
-from filbert.nn.pointer import INNER, Pointer
 from filbert.nn.positions import Learned, Rotary, Sinusoidal, Table
 
 POSITIONS = ("learned", "sinusoidal", "rotary", "rotary-local")
@@ -167,8 +166,7 @@ class Bert(nn.Module):
         self.pooler = nn.Linear(config.width, config.width) if "pooler" in parts else None
         self.mlm = MaskedHead(config) if "mlm" in parts else None
         self.nsp = nn.Linear(config.width, 2) if "nsp" in parts else None
-        known = head_shapes(config, labels)
-        self.heads = nn.ModuleDict({part: _head(config, part, labels) for part in self.parts if part in known})
+        self.heads = task_heads.made(config.width, self.parts, labels)
         initialise(self)
 
     def forward(self, packed: Packed, rows: Rows = None) -> Tensor:
@@ -195,32 +193,6 @@ class Bert(nn.Module):
 
 
 Model = Bert  # the name under which the registry's users know any model file's module
-
-
-def head_shapes(config: Config, labels: int = 2) -> dict[str, dict[str, tuple[int, ...]]]:
-    """The tensors of every task head and their shapes."""
-    width = config.width
-    sizes = {
-        "labels": (labels, width), "tokens": (labels, width), "span": (2, width), "choice": (1, width),
-        "relation": (labels, 2 * width),
-    }  # fmt: skip
-    found: dict[str, dict[str, tuple[int, ...]]] = {
-        part: {"weight": size, "bias": size[:1]} for part, size in sizes.items()
-    }
-    found["crf"] = {"transitions": (labels, labels), "begin": (labels,), "end": (labels,)}
-    pointer = {"edges": (2 * INNER, width), "kinds": (2 * labels, 2 * INNER)}
-    found["pointer"] = {f"{name}.weight": size for name, size in pointer.items()}
-    found["pointer"] |= {f"{name}.bias": size[:1] for name, size in pointer.items()}
-    return found
-
-
-def _head(config: Config, part: str, labels: int) -> nn.Module:
-    if part == "crf":
-        return CRF(labels)
-    if part == "pointer":
-        return Pointer(config.width, labels)
-    outputs, inputs = head_shapes(config, labels)[part]["weight"]
-    return nn.Linear(inputs, outputs)
 
 
 def reach(config: Config, index: int) -> int:
@@ -273,7 +245,7 @@ def classic_names(config: Config, parts: tuple[str, ...]) -> Iterator[tuple[str,
             yield f"{ours}.{kind}", tuple(f"{name}.{kind}" for name in several)
     for part in parts:
         theirs = f"filbert.heads.{part}" if part in own else "qa_outputs" if part == "span" else "classifier"
-        for name in head_shapes(config).get(part, ()):
+        for name in task_heads.shapes(config.width).get(part, ()):
             yield f"heads.{part}.{name}", (f"{theirs}.{name}",)
     if "mlm" in parts:
         yield "mlm.bias", ("cls.predictions.bias",)
@@ -298,7 +270,7 @@ def modern_names(config: Config, parts: tuple[str, ...]) -> Iterator[tuple[str, 
     for part in parts:  # transformers has no such heads on ModernBERT: it passes over them and loads the rest
         if part != "mlm":
             ours = part if part in ("pooler", "nsp") else f"heads.{part}"
-            for kind in head_shapes(config).get(part, ("weight", "bias")):
+            for kind in task_heads.shapes(config.width).get(part, ("weight", "bias")):
                 yield f"{ours}.{kind}", (f"filbert.{ours}.{kind}",)
 
 
@@ -335,7 +307,7 @@ def shapes(config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> dict
         add("mlm.dense", width, width)
         add("mlm.norm", width)
         found["mlm.bias"] = (config.vocab_size,)
-    known = head_shapes(config, labels)
+    known = task_heads.shapes(config.width, labels)
     for part in parts:
         if part in known:
             found |= {f"heads.{part}.{name}": size for name, size in known[part].items()}
