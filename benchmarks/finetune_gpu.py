@@ -2,6 +2,7 @@
 
     python benchmarks/finetune_gpu.py --sets ocnli,weibo --seeds 0,1,2 --out FILE.json    scores of ours and the peer
     python benchmarks/finetune_gpu.py --speed thucnews,afqmc,cluener --out FILE.json      rows per second, in turns
+    python benchmarks/finetune_gpu.py --baselines thucnews,ocnli --out FILE.json          what counting scores
     python benchmarks/finetune_gpu.py --table FILE.json FILE.json …                       the table of docs/results.md
 
 Each score of ours is one `filbert finetune` with the recipe's defaults (and what `--set` adds), kept at its best epoch
@@ -25,6 +26,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
+import numpy as np
 import torch
 
 from filbert import run
@@ -34,6 +36,9 @@ from filbert.data import splits
 from filbert.data.batches import batches
 from filbert.data.datasets import examples
 from filbert.data.sources import label_names
+from filbert.infer import baselines, views
+from filbert.metrics import tags
+from filbert.metrics.numbers import spearman
 from filbert.run.finetuning import _fine_recipe
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop
@@ -48,6 +53,7 @@ def options() -> argparse.Namespace:
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--sets", default="", help=f"with commas, of: {', '.join(SETS)}")
     words.add_argument("--speed", default="", help="sets whose speed is measured, with commas")
+    words.add_argument("--baselines", default="", help="sets of which only TF-IDF and a linear model are asked")
     words.add_argument("--table", nargs="*", type=Path, help="files that earlier runs wrote: prints them as a table")
     words.add_argument("--data", type=Path, default=SHARED, help="where the sets lie")
     words.add_argument("--model", default="builtin")
@@ -232,6 +238,41 @@ def _steps_per_s(times: dict[int, float]) -> float:
     return (at[last] - at[first]) / (last - first)
 
 
+def baseline(given: argparse.Namespace) -> dict[str, Any]:
+    """Baselines of `evaluate` (TF-IDF and a linear model; for tags a dictionary), and the commonest label; no seed."""
+    found: dict[str, Any] = {}
+    for name in given.baselines.split(","):
+        data = Data(name, given)
+        learnt, asked = data.parts["train"], data.parts["test"] or data.parts["dev"]
+        rows, is_pair = [views.rows(part) for part in (learnt, asked)], views.is_pair(learnt)
+        if data.about.task == "tag":
+            names = baselines.Dictionary([e.texts[0] for e in learnt], [e.gold for e in learnt])
+            found_spans = tags.table([e.gold for e in asked], [names(e.texts[0]) for e in asked])
+            right, called, there = (
+                float(part.sum()) for part in (found_spans.right, found_spans.called, found_spans.there)
+            )
+            told = {"tfidf": 2 * right / (called + there)}
+        elif data.about.measure == "spearman":
+            said = baselines.numbers(rows[0], [float(e.gold) for e in learnt], is_pair).values(rows[1])
+            told = {"tfidf": spearman([float(e.gold) for e in asked], said)}
+        else:
+            gold = [[getattr(example.gold, "label", example.gold) for example in part] for part in (learnt, asked)]
+            names = sorted(set(gold[0]))
+            places = np.array([names.index(label) for label in gold[0]])
+            shares = baselines.labels(rows[0], places, len(names), is_pair).shares(rows[1])
+            commonest = names[int(np.bincount(places).argmax())]
+            told = {
+                "tfidf": float(
+                    np.mean([names[at] == right for at, right in zip(shares.argmax(1), gold[1], strict=True)])
+                ),
+                "commonest": float(np.mean([commonest == right for right in gold[1]])),
+            }
+        found[name] = {"sizes": {part: len(rows) for part, rows in data.parts.items()}, **told}
+        _write(given, found)
+        print(name, told, flush=True)
+    return found
+
+
 def _write(given: argparse.Namespace, found: dict[str, Any]) -> None:
     if given.out:
         given.out.write_text(json.dumps(found, indent=1, default=str))
@@ -242,12 +283,13 @@ def table(paths: list[Path]) -> str:
     found: dict[str, Any] = {}
     for path in paths:
         for name, entry in json.loads(path.read_text()).items():
-            known = found.setdefault(name, {**entry, "ours": [], "peer": []})
+            known = found.setdefault(name, {"ours": [], "peer": []})
+            known |= {key: value for key, value in entry.items() if key not in ("ours", "peer")}
             for who in ("ours", "peer"):
                 known[who] += entry.get(who, [])
     lines = [
-        "| set | task | learnt from | measured on | filbert | Trainer | published |",
-        "|---|---|---|---|---|---|---|",
+        "| set | task | learnt from | measured on | filbert | Trainer | counting | published |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for name, about in SETS.items():
         if name in found and found[name].get("ours"):
@@ -265,10 +307,11 @@ def _row(name: str, about: Set, entry: dict[str, Any]) -> str:
         spread = f" ± {statistics.stdev(values):.2f}" if len(values) > 1 else ""
         return f"{statistics.mean(values):.2f}{spread}"
 
+    simple = f"{100 * entry['tfidf']:.2f}" if "tfidf" in entry else "–"
     size = f"{entry['sizes'][part]:,} {part if about.test or not about.dev[0].endswith('%') else 'kept back'}"
     return (
         f"| {name} | {about.task}, {about.measure} | {entry['sizes']['train']:,} | {size} | {mean('ours')} | "
-        f"{mean('peer')} | {about.published or '–'} |"
+        f"{mean('peer')} | {simple} | {about.published or '–'} |"
     )
 
 
@@ -284,6 +327,8 @@ def main() -> None:
         scores(given)
     if given.speed:
         speed(given)
+    if given.baselines:
+        baseline(given)
 
 
 if __name__ == "__main__":
