@@ -1,6 +1,7 @@
-"""config.json in, the shape of a BERT with its labels out, every field checked before it is used; and back.
+"""config.json in, the shape of a model with its labels out, every field checked before it is used; and back.
 
-Three kinds are read: `bert` and `modernbert` as transformers writes them, and `filbert-bert` for our other layouts.
+The kinds: `bert` and `modernbert` as transformers writes them, `filbert-bert` for our other layouts of it, and
+`filbert-NAME` for every other file of models.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from filbert.artefact.hollow import family
 from filbert.artefact.weights import inside, small_json
 from filbert.core.errors import InputError, one_of
+from filbert.core.registry import member, members
 from filbert.core.version import VERSION
 from filbert.models import bert
+from filbert.nn.heads import HEADS
 
 NAME = "config.json"
-OWN = "filbert-bert"
-KINDS = ("bert", "modernbert", OWN)
+OWN = {f"filbert-{name}": name for name in members("models")}  # kinds that only we write, and their files
+KINDS = ("bert", "modernbert", *OWN)
 FIELDS = {  # transformers' names of our whole numbers
     "vocab_size": "vocab_size", "hidden_size": "width", "num_hidden_layers": "layers", "num_attention_heads": "heads",
     "intermediate_size": "inner", "max_position_embeddings": "max_length", "type_vocab_size": "segments",
@@ -53,7 +57,6 @@ FIXED: dict[str, dict[str, Any]] = {  # fields that change the arithmetic, and t
         "local_rope_theta": bert.LOCAL_THETA, "rope_scaling": None, "quantization_config": None, "is_decoder": False,
         "position_embedding_type": "absolute",
     },
-    OWN: {},
 }  # fmt: skip
 DEFAULT_FIELDS: dict[str, dict[str, Any]] = {  # written unless the folder that was read said otherwise
     "bert": {"attention_probs_dropout_prob": 0.0, "pad_token_id": 0},  # the fused kernels drop no attention
@@ -61,7 +64,6 @@ DEFAULT_FIELDS: dict[str, dict[str, Any]] = {  # written unless the folder that 
         "attention_dropout": 0.0, "pad_token_id": 0, "bos_token_id": None, "eos_token_id": None, "cls_token_id": None,
         "sep_token_id": None,
     },
-    OWN: {},
 }  # fmt: skip
 SAID_OTHERWISE = ("torch_dtype", "_name_or_path", "num_labels", "layer_types", "rope_parameters")  # not written again
 CODE = ("auto_map", "trust_remote_code", "custom_pipelines")  # and _attn_implementation*: they choose code to run
@@ -76,7 +78,7 @@ class Described:
 
     path: Path
     kind: str
-    config: bert.Config
+    config: Any  # the Config of its file of models
     parts: tuple[str, ...]  # the heads that its architecture has
     architecture: str
     labels: list[str]  # as id2label gives them; empty where it gives none
@@ -94,15 +96,16 @@ def described(folder: Path) -> Described:
     if kind not in KINDS:
         raise one_of(f"{path}: model_type", _short(kind), KINDS)
     notes = _passed_over(path, fields)
-    for name, allowed in FIXED[kind].items():
+    for name, allowed in FIXED.get(kind, {}).items():
         _must_be(path, name, fields.get(name), allowed)
     _word(path, fields, "dtype", DTYPES)
     _word(path, fields, "torch_dtype", DTYPES)
     architecture, parts = _architecture(path, fields, kind)
     labels, num_labels = _labels(path, fields)
+    config = _own(path, fields, OWN[kind]) if kind in OWN else _theirs(path, fields, kind)
     return Described(
-        path=path, kind=kind, config=_own(path, fields) if kind == OWN else _theirs(path, fields, kind), parts=parts,
-        architecture=architecture, labels=labels, num_labels=num_labels,
+        path=path, kind=kind, config=config, parts=parts, architecture=architecture,
+        labels=labels, num_labels=num_labels,
         problem_type=_word(path, fields, "problem_type", PROBLEMS), fields=fields, notes=notes,
     )  # fmt: skip
 
@@ -201,44 +204,50 @@ def _check_modern(path: Path, fields: Mapping[str, Any], layers: int) -> None:
         _must_be(path, f"rope_parameters.{name}.rope_type", (one or {}).get("rope_type"), "default")
 
 
-def _own(path: Path, fields: Mapping[str, Any]) -> bert.Config:
+def _own(path: Path, fields: Mapping[str, Any], name: str) -> Any:
     """The shape that a config of ours describes."""
     own = fields.get("filbert")
     given = own.get("config") if isinstance(own, dict) else None
     if not isinstance(given, dict):
         raise InputError(f"{path}: filbert.config must be an object with the fields of the model's shape.")
-    known = [field.name for field in dataclasses.fields(bert.Config)]
-    for name in given:
-        if name not in known:
-            raise one_of(f"{path}: a field of filbert.config", name[:60], known)
-    for name, value in given.items():
+    config = member("models", name).Config
+    known = [field.name for field in dataclasses.fields(config)]
+    for field in given:
+        if field not in known:
+            raise one_of(f"{path}: a field of filbert.config", field[:60], known)
+    for field, value in given.items():
         if isinstance(value, str | list | dict) and len(value) > 60:
-            raise InputError(f"{path}: filbert.config.{name} is too long to be a {name}.")
+            raise InputError(f"{path}: filbert.config.{field} is too long to be a {field}.")
     try:
-        return bert.Config(**given)
+        return config(**{field: tuple(value) if isinstance(value, list) else value for field, value in given.items()})
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
 
 def _architecture(path: Path, fields: Mapping[str, Any], kind: str) -> tuple[str, tuple[str, ...]]:
     """The class that transformers would load the folder with, and the heads it has."""
-    if kind == OWN:
-        own = fields.get("filbert")
+    if kind in OWN:
+        own, allowed = fields.get("filbert"), _parts_of(OWN[kind])
         parts = own.get("parts", []) if isinstance(own, dict) else []
         if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
-            raise InputError(f"{path}: filbert.parts must be a list of names, of: {', '.join(bert.PARTS)}.")
+            raise InputError(f"{path}: filbert.parts must be a list of names, of: {', '.join(allowed)}.")
         for part in parts:
-            if part not in bert.PARTS:
-                raise one_of(f"{path}: a name in filbert.parts", part[:60], bert.PARTS)
-        return "", tuple(part for part in bert.PARTS if part in parts)
+            if part not in allowed:
+                raise one_of(f"{path}: a name in filbert.parts", part[:60], allowed)
+        return "", tuple(part for part in allowed if part in parts)
     given = fields.get("architectures")
     if given is None or given == []:
         return "", ()
-    allowed = [name for name in ARCHITECTURES if name.startswith("Modern") == (kind == "modernbert")]
+    classes = [name for name in ARCHITECTURES if name.startswith("Modern") == (kind == "modernbert")]
     first = given[0] if isinstance(given, list) else given
-    if not isinstance(given, list) or not isinstance(first, str) or first not in allowed:
-        raise one_of(f"{path}: architectures", _short(first), allowed)
+    if not isinstance(given, list) or not isinstance(first, str) or first not in classes:
+        raise one_of(f"{path}: architectures", _short(first), classes)
     return first, ARCHITECTURES[first]
+
+
+def _parts_of(name: str) -> tuple[str, ...]:
+    """The heads that a model of that file may have."""
+    return bert.PARTS if name == "bert" else ("pooler", *member("models", name).Model.own, *HEADS)
 
 
 def _labels(path: Path, fields: Mapping[str, Any]) -> tuple[list[str], int | None]:
@@ -264,12 +273,15 @@ def _labels(path: Path, fields: Mapping[str, Any]) -> tuple[list[str], int | Non
 # Writing --------------------------------------------------------------------------------------------------------------
 
 
-def kind_of(config: bert.Config) -> str:
+def kind_of(config: Any) -> str:
     """The kind of folder that holds such a model: one of transformers' where it has the layout, else our own."""
+    if not isinstance(config, bert.Config):
+        return f"filbert-{family(config)}"
     layout = (config.positions, config.norm, config.feedforward, config.segments > 0)
     if layout == ("rotary-local", "pre", "geglu", False):
         return "modernbert"
-    return "bert" if layout[:2] == ("learned", "post") and layout[2] in ACTIVATIONS.values() and layout[3] else OWN
+    is_classic = layout[:2] == ("learned", "post") and layout[2] in ACTIVATIONS.values() and layout[3]
+    return "bert" if is_classic else "filbert-bert"
 
 
 def architecture_of(kind: str, parts: Iterable[str]) -> str:
@@ -287,13 +299,13 @@ def _task_first(name: str) -> tuple[bool, int]:
 
 
 def written(
-    config: bert.Config, parts: tuple[str, ...], labels: Sequence[str], dtype: str, more: Mapping[str, Any]
+    config: Any, parts: tuple[str, ...], labels: Sequence[str], dtype: str, more: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The fields of config.json for such a model; `more` is kept wherever it does not say what the model fixes."""
     kind = kind_of(config)
     own: dict[str, Any] = {"version": VERSION, "dropout": config.dropout}
     fields: dict[str, Any] = {"model_type": kind}
-    if kind == OWN:
+    if kind in OWN:
         own = {"version": VERSION, "config": dataclasses.asdict(config), "parts": list(parts)}
     else:
         fields["architectures"] = [architecture_of(kind, parts)]
@@ -304,7 +316,7 @@ def written(
         fields["label2id"] = {label: i for i, label in enumerate(labels)}
     fields |= {"dtype": dtype, "filbert": own}
     kept = {name: value for name, value in more.items() if name not in SAID_OTHERWISE}
-    return DEFAULT_FIELDS[kind] | kept | fields
+    return DEFAULT_FIELDS.get(kind, {}) | kept | fields
 
 
 def _classic_fields(config: bert.Config) -> dict[str, Any]:

@@ -19,15 +19,13 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from filbert.artefact import config as configs
-from filbert.artefact import foreign, weights
+from filbert.artefact import foreign, hollow, weights
 from filbert.builtin import model as builtin
 from filbert.core.errors import InputError, did_you_mean, one_of
 from filbert.core.files import json_text, sha256, write_text
 from filbert.core.version import VERSION
-from filbert.models import bert
 
 MANIFEST, CARD, FORMAT = "manifest.json", "README.md", "filbert model folder 1"
 TOKENIZER_FILES = (
@@ -56,17 +54,22 @@ class Loaded:
     """What a folder holds: the model, ready to answer, and what else is known of it."""
 
     folder: Path  # its tokenizer's files lie here too
-    model: bert.Bert  # in eval mode
-    kind: str  # bert, modernbert or filbert-bert
+    model: Any  # in eval mode
+    kind: str  # bert, modernbert, or filbert- and a file of models
     labels: list[str]  # the task head's, in order; empty where there are none
     problem_type: str | None
     fields: dict[str, Any]  # config.json as it stands
     notes: list[str]  # what was passed over, for the user to read
 
     @property
-    def config(self) -> bert.Config:
+    def config(self) -> Any:
         """The model's shape."""
         return self.model.config
+
+    @property
+    def family(self) -> str:
+        """The file of models that it is of."""
+        return hollow.family(self.config)
 
 
 # Reading --------------------------------------------------------------------------------------------------------------
@@ -79,7 +82,7 @@ def load(path: Path | str, *, dtype: str = "float32", verify: bool = False) -> L
     source = read(path, verify=verify)
     foreign.check_data(source)
     about = source.described
-    model = _hollow(about.config, source.parts, source.num_labels)
+    model = hollow.made(about.config, source.parts, source.num_labels)
     state = {name: _joined(pieces, DTYPES.get(dtype)) for name, pieces in source.tensors.items()}
     model.load_state_dict(state, strict=True, assign=True)
     return Loaded(
@@ -110,23 +113,6 @@ def model_folder(path: Path | str) -> Path:
     if not (folder / configs.NAME).exists() and (folder / "model" / configs.NAME).exists():
         return folder / "model"
     return folder
-
-
-class _Hollow(TorchFunctionMode):
-    """Within it, parameters get a shape and no memory, and nobody fills them; computed tables stay what they are."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if func is torch.empty:
-            return func(*args, **{**kwargs, "device": "meta"})
-        first = args[0] if args else kwargs.get("tensor")
-        fills = func.__name__.endswith("_") and not func.__name__.startswith("_")
-        return first if fills and isinstance(first, Tensor) and first.is_meta else func(*args, **kwargs)
-
-
-def _hollow(config: bert.Config, parts: tuple[str, ...], labels: int) -> bert.Bert:
-    with _Hollow():
-        return bert.Bert(config, parts, labels)
 
 
 def _joined(pieces: Sequence[weights.Stored], dtype: torch.dtype | None) -> Tensor:
@@ -175,7 +161,7 @@ def check_manifest(folder: Path, *, hashes: bool) -> None:
 
 def save(
     folder: Path | str,
-    model: bert.Bert,
+    model: Any,
     tokenizer: Saves,
     *,
     labels: Sequence[str] = (),
@@ -195,7 +181,7 @@ def save(
     more = dict(fields or {})
     if hasattr(tokenizer, "pad_id"):
         more["pad_token_id"] = tokenizer.pad_id
-    dtype = WORDS[STORED[model.embeddings.words.weight.dtype]]
+    dtype = WORDS[STORED[next(model.parameters()).dtype]]
     about = configs.written(model.config, model.parts, labels, dtype, more)
     with whole_folder(folder) as part:
         tokenizer.save(part, model.config.max_length)
@@ -204,7 +190,7 @@ def save(
 
 
 def _pieces(
-    kind: str, model: bert.Bert, state: Mapping[str, Tensor]
+    kind: str, model: Any, state: Mapping[str, Tensor]
 ) -> Iterator[tuple[str, tuple[str, tuple[int, ...], weights.Bytes]]]:
     """The model's tensors as the folder names them, cut where transformers keeps three for our one."""
     for ours, theirs in foreign.layout(kind, model.config, model.parts):

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from filbert.artefact import config as configs
-from filbert.artefact import weights
+from filbert.artefact import hollow, weights
 from filbert.artefact.weights import Stored, Tensors, named
 from filbert.core.errors import InputError
 from filbert.models import bert
@@ -27,7 +27,6 @@ TIED = {  # copies that some folders carry along, and what they must be equal to
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     },
     "modernbert": {"decoder.weight": "embeddings.tok_embeddings.weight"},
-    configs.OWN: {},
 }
 PASSED_OVER = ("position_ids", "embeddings.token_type_ids")  # counters that old folders stored as if they were learnt
 EVIDENCE: dict[str, dict[str, str | tuple[str, ...]]] = {  # a tensor whose name begins so shows that the head is there
@@ -60,10 +59,10 @@ class Source:
     copies: tuple[tuple[Stored, Stored], ...]  # tied tensors that were stored twice and must be equal
 
 
-def layout(kind: str, config: bert.Config, parts: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def layout(kind: str, config: Any, parts: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Our names and the folder's, as transformers writes them for the architecture that has those parts."""
-    if kind == configs.OWN:
-        yield from ((name, (name,)) for name in bert.shapes(config, parts))
+    if kind in configs.OWN:
+        yield from ((name, (name,)) for name in hollow.shapes(config, parts, 2))
         return
     names = bert.classic_names if kind == "bert" else bert.modern_names
     bare = configs.architecture_of(kind, parts) in ("BertModel", "ModernBertModel")
@@ -78,7 +77,7 @@ def read(folder: Path) -> Source:
     found, copies = _canonical(about.path.parent, about.kind, weights.read_folder(folder))
     parts = _parts(about, found)
     num_labels = _num_labels(about, parts, found)
-    expected = bert.shapes(about.config, parts, num_labels)
+    expected = hollow.shapes(about.config, parts, num_labels)
     _check_size(about, expected, found)
     tensors = _fitted(about, parts, expected, found)
     labels = about.labels
@@ -98,13 +97,13 @@ def _canonical(folder: Path, kind: str, stored: Tensors) -> tuple[Tensors, tuple
         name = given.removeprefix(prefix)
         if kind == "bert":  # the names of 2018
             name = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
-        if kind != configs.OWN and name.endswith(PASSED_OVER):
+        if kind not in configs.OWN and name.endswith(PASSED_OVER):
             continue
         if name in found:
             raise InputError(f"{folder}: the tensor {name[:120]!r} stands twice, the second time as {given[:120]!r}.")
         found[name] = tensor
     copies = []
-    for copy, original in TIED[kind].items():
+    for copy, original in TIED.get(kind, {}).items():
         if copy in found and original in found:
             copies.append((found.pop(copy), found[original]))
         elif copy in found and copy.endswith(".bias"):
@@ -114,7 +113,7 @@ def _canonical(folder: Path, kind: str, stored: Tensors) -> tuple[Tensors, tuple
 
 def _parts(about: configs.Described, found: Tensors) -> tuple[str, ...]:
     """The heads that the weights hold. One that the architecture has and the weights have not is refused or noted."""
-    if about.kind == configs.OWN:
+    if about.kind in configs.OWN:
         return about.parts
     have = {
         part for part, start in EVIDENCE[about.kind].items() if any(name.startswith(start) for name in found)
@@ -154,7 +153,7 @@ def _check_size(about: configs.Described, expected: dict[str, tuple[int, ...]], 
             "they do not belong together: fetch the folder again."
         )
     table = 4 * about.config.max_length * about.config.width
-    if about.config.positions == "sinusoidal" and table > TABLE_LIMIT + 4 * held:
+    if getattr(about.config, "positions", "") == "sinusoidal" and table > TABLE_LIMIT + 4 * held:
         raise InputError(
             f"{about.path}: max_length {about.config.max_length:,} asks for a table of {table:,} bytes, more than the "
             "weights themselves have; give the length that the model was trained for."

@@ -16,7 +16,10 @@ from filbert.core.registry import naming
 @click.option("--train", multiple=True, required=True, help="Labelled file to learn from: CSV, TSV, JSONL, Parquet, …")
 @click.option("--dev", multiple=True, help="Says after each epoch how good it is: a file, or a share of --train: 10%.")
 @click.option("--test", multiple=True, help="Labelled file that the model is measured on once, at the end.")
-@click.option("--model", required=True, help="Folder or run whose weights and vocabulary it begins with; or builtin.")
+@click.option("--model", help="Folder or run whose weights and vocabulary it begins with; or builtin.")
+@click.option("--arch", help="Instead: a new model of this kind, e.g. han, gpt, transformer; see --preset, --vocab.")
+@click.option("--preset", help="Size of a new one.  [default: small]")
+@click.option("--vocab", help="Folder or vocab.txt of a new one.  [default: that of the built-in model]")
 @click.option("-o", "--out", required=True, help="Run folder to write.")
 @click.option(
     "--epochs", type=click.FloatRange(0, min_open=True), help="Passes over the data.  [default: 3, more if few rows]"
@@ -28,13 +31,17 @@ from filbert.core.registry import naming
 @click.option("--force", is_flag=True, help="Resume even if the recipe or the data changed.")
 @encoding_option
 @json_option
-def command(task: str, train: tuple[str, ...], model: str, out: str, as_json: bool, **options: Any) -> None:
+def command(task: str, train: tuple[str, ...], model: str | None, out: str, as_json: bool, **options: Any) -> None:
     """Train a model for a task on labelled data.
 
     Texts longer than task.max_length are read whole, in overlapping windows.
     """
     from filbert import run
 
+    if (model is None) == (options["arch"] is None):
+        raise click.UsageError(
+            "give --model, a folder to begin with (or builtin), or --arch, a new model: one of them."
+        )
     begun = time.monotonic()
     columns = roles(options.pop("columns"))
     dev, test = _one(options.pop("dev")), _one(options.pop("test"))

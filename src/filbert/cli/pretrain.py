@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ OLDEST_S = 60.0  # a process that is older began for something else
 @click.option(
     "--budget", help=f"Time for the whole run, e.g. 90s, 25m, 2h.  [default: {BUDGET} unless train.steps is set]"
 )
+@click.option("--arch", default="bert", show_default=True, help="Model: bert, gpt, elmo, nnlm, word2vec or glove.")
 @click.option("--preset", help="Size, tiny to large, or modern.  [default: what the budget allows, else small]")
 @click.option(
     "--objective", type=click.Choice(["mlm+nsp", "mlm+sop", "mlm"]), help="What is asked.  [default: mlm+nsp]"
@@ -57,6 +58,9 @@ def command(sources: tuple[str, ...], out: str, as_json: bool, **options: Any) -
     steps_set = any(word.split("=")[0].strip() == "train.steps" for word in options["settings"])
     if options["budget"] and steps_set:
         raise click.UsageError("--budget and --set train.steps both say when to end; give one.")
+    if options["arch"] != "bert":
+        _check_other(options)
+        steps_set = True  # only what BERT does in a given time is known
     from filbert import run
 
     imported = time.monotonic()
@@ -74,6 +78,21 @@ def command(sources: tuple[str, ...], out: str, as_json: bool, **options: Any) -
     )  # fmt: skip
     if run.is_first():
         _told(finished, clock, as_json, begun)
+
+
+def _check_other(options: dict[str, Any]) -> None:
+    """Refuses what only BERT has."""
+    from filbert.core.errors import InputError, one_of
+    from filbert.core.registry import member, naming
+
+    arch, known = options["arch"], [name for name in naming("models", "PRETRAINS") if name != "bert"]
+    if arch not in known:
+        raise one_of("--arch", arch, ["bert", *known])
+    if member("models", arch).PRETRAINS is None:
+        raise InputError(f"{arch} is trained on labelled data alone: filbert finetune TASK --arch {arch}.")
+    for name in ("budget", "objective", "masking"):
+        if options[name]:
+            raise click.UsageError(f"--{name} is for --arch bert; for {arch} give fields of its recipe with --set.")
 
 
 def process_start() -> float:
@@ -141,6 +160,8 @@ def _recipe(
     if start is not None and set(given.get("model", {})) - {"dropout"}:
         raise click.UsageError("--model fixes the model's shape: of --set model.… only model.dropout can be given.")
     preset = options["preset"]
+    if options["arch"] != "bert":
+        return _other_recipe(tokenizer, start, options), None, {}
     recipe = Recipe(model=start.config if start is not None else bert.preset(preset or "small", tokenizer.vocab_size))
     plan, begun, imported = timing
     clock = None
@@ -153,20 +174,42 @@ def _recipe(
     return recipe, clock, dict(clock.choice.facts) if clock else {}
 
 
-def _given(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The fields of the recipe that the command line fixes, by section."""
-    from filbert.core.settings import parsed
-    from filbert.models import bert
-    from filbert.tasks import mlm_nsp
+def _other_recipe(tokenizer: Any, start: Any, options: dict[str, Any]) -> Recipe:
+    """The recipe of a model that is not BERT, by steps."""
+    from filbert.core.registry import member
+    from filbert.core.settings import changed
+    from filbert.run import Recipe, fresh
     from filbert.train import loop, machine
 
-    configs = (bert.Config, mlm_nsp.Config, loop.Config, machine.Config)
+    arch, given = options["arch"], options["given"]
+    module = member("models", arch)
+    task = member("tasks", module.PRETRAINS)
+    train = {**getattr(module, "TRAINS", {}), **given.get("train", {})}
+    model = start.config if start is not None else fresh.config_of(arch, options["preset"], tokenizer)
+    return Recipe(
+        model=changed(model, given.get("model", {})), task=task.Config(**given.get("task", {})),
+        train=loop.Config(**train), machine=machine.Config(**given.get("machine", {})), model_name=arch,
+        task_name=module.PRETRAINS,
+    )  # fmt: skip
+
+
+def _given(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """The fields of the recipe that the command line fixes, by section."""
+    from filbert.core.registry import member
+    from filbert.core.settings import parsed
+    from filbert.train import loop, machine
+
+    module = member("models", options["arch"])
+    learns = member("tasks", getattr(module, "PRETRAINS", "mlm_nsp"))
+    configs = (module.Config, learns.Config, loop.Config, machine.Config)
     given = parsed(options["settings"], dict(zip(SECTIONS, configs, strict=True)))
     for name in ("objective", "masking"):
         if options[name]:
             given.setdefault("task", {})[name] = options[name]
     if options["seed"] is not None:
         for section in ("task", "train"):
+            if section == "task" and "seed" not in {field.name for field in fields(learns.Config)}:
+                continue
             given.setdefault(section, {}).setdefault("seed", options["seed"])
     return given
 

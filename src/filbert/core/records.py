@@ -93,3 +93,4 @@ class Prediction:
     spans: tuple[Span, ...] = ()
     coverage: float = 1.0  # share of the text's tokens that were read; below 1.0 only where the user asked
     labels: tuple[str, ...] | None = None  # where a text may have several, or none
+    text: str | None = None  # what was written, where a task writes

@@ -21,12 +21,12 @@ from typing import Any
 
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Example
-from filbert.data import markup
+from filbert.data import markup, written
 from filbert.data.formats import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, Shape, shape, table_rows
 from filbert.text.streams import Reading, clean
 from filbert.text.tables import Row
 
-TASKS = ("classify", "pair", "tag", "relation", "answer", "choose", "embed")
+TASKS = ("classify", "pair", "tag", "relation", "answer", "choose", "embed", "translate")
 ROLES = {
     "classify": ("text", "label"),
     "pair": ("first", "second", "label"),
@@ -35,8 +35,9 @@ ROLES = {
     "relation": ("head", "tail", "label", "text"),
     "answer": ("question", "context", "answers"),
     "choose": ("context", "question", "options", "label"),
+    "translate": ("source", "target"),
 }
-OPTIONAL = frozenset({"label", "entities", "answers", "second", "negative"})
+OPTIONAL = frozenset({"label", "entities", "answers", "second", "negative", "target"})
 REQUIRED = {"choose": ("context",)}  # options may stand in columns of their own, and a context need not be asked about
 SCORE_NAMES = (*LABEL_NAMES, "similarity", "score")  # of pairs that are more or less alike
 NO_LABEL = "-"  # what NLI corpora write where the annotators did not agree
@@ -53,8 +54,8 @@ def examples(
 
     columns: role -> column, e.g. {"text": "review", "label": "stars"}, or {"label": 1, "text": 2} without a header.
     Gold: classify, pair and embed a label, or a tuple of labels where the file has lists; tag a tuple of Spans;
-    relation a Relation; answer a tuple of Answers; choose the number of the right choice; None where the file does not
-    say.
+    relation a Relation; answer a tuple of Answers; choose the number of the right choice; translate the target, whose
+    path may be two files with a comma between them; None where the file does not say.
     reading: says more than the encoding alone: what to do with bytes that do not decode, where faults and counts go.
     """
     if task not in TASKS:
@@ -67,6 +68,11 @@ def examples(
 
 
 def _examples(path: str, task: str, wanted: dict[str, str], reading: Reading) -> Iterator[Example]:
+    both = written.parallel(path) if task == "translate" else None
+    if both is not None:
+        for number, (line, texts, gold) in enumerate(written.side_by_side(both, reading)):
+            yield Example(texts, gold, number, path, line)
+        return
     with _named(path) as source:
         form = shape(source, reading, tuple(wanted.values()))
         for number, found in enumerate(_read(source, task, form, wanted, reading)):
@@ -106,6 +112,7 @@ def _read(source: str, task: str, form: Shape, wanted: dict[str, str], reading: 
         "relation": markup.relation_rows,
         "answer": markup.answer_rows,
         "choose": markup.choice_rows,
+        "translate": written.pair_rows,
     }
     return build[task](source, rows, roles, reading)
 
@@ -174,6 +181,7 @@ _ROLE_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
         "options": ("options", "choices", "choice", "endings"),
         "label": ("label", "answer"),
     },
+    "translate": {"source": written.SOURCE_NAMES, "target": written.TARGET_NAMES},
 }
 _PLAIN_NAMES = ("text", "sentence", "label", "relation", "entities", "context", "question", "answers")
 
@@ -199,6 +207,8 @@ _PLACES = {
     ("embed", 3): ("text", "second", "label"),
     ("relation", 3): ("head", "tail", "text"),
     ("relation", 4): ("head", "tail", "label", "text"),
+    ("translate", 1): ("source",),
+    ("translate", 2): ("source", "target"),
 }
 
 

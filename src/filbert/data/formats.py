@@ -52,6 +52,8 @@ OTHER_NAMES: tuple[str, ...] = (
     *("id", "idx", "index", "guid", "uid", "pairid", "pair_id", "#1 id", "#2 id", "date", "time", "source", "url"),
     *("genre", "level", "context", "answers", "entities", "head", "tail", "score", "split", "user", "author"),
     *("similarity", "negative"),
+    *("src", "tgt", "translation", "summary", "highlights", "article", "dialogue", "post", "reply", "response"),
+    *("原文", "译文", "正文", "摘要", "问题", "回答"),
     *("passage", "options", "choices", "answer", *(f"{name}{n}" for name in ("ending", "option") for n in range(10))),
 )
 KNOWN_NAMES = frozenset({*LABEL_NAMES, *TEXT_NAMES, *OTHER_NAMES, *itertools.chain.from_iterable(PAIR_NAMES)})

@@ -30,7 +30,8 @@ def examine_labelled(
         place = f"{path}:{example.line}" if example.line else f"{path} example {example.id + 1}"
         seen = checks.Example(example.texts, example.line, place, *said(example), _mentions(example))
         texts.look(seen)
-        labels.add(example.gold, seen)
+        if task != "translate":  # what is to be written is no label
+            labels.add(example.gold, seen)
         num_labelled += example.gold is not None
         if task == "tag":
             _examine_spans(example, seen, texts)

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from filbert.core.records import Encoding, Floats, Packed
 from filbert.data.packing import bins, pack
-from filbert.models.bert import Bert
 from filbert.nn.attention import batch_tensors, tensors
 
 # Tokens in one pack. Measured (experiments/2026-11-16-cpu-encoding.md): below 1,000 the matrix products lose speed,
@@ -31,7 +30,7 @@ Kept = Sequence[npt.NDArray[np.bool_]]
 class Engine:
     """A backbone on a device, fed with full packs."""
 
-    def __init__(self, backbone: Bert, device: str = "cpu", budget: int | None = None) -> None:
+    def __init__(self, backbone: Any, device: str = "cpu", budget: int | None = None) -> None:
         self.backbone, self.device = backbone.to(device).eval(), device
         self.budget = budget or (CUDA_BUDGET if device.startswith("cuda") else CPU_BUDGET)
 

@@ -135,7 +135,7 @@ class _Evaluation:
         found = [
             each["sentence"] for each in told["baselines"].values() if isinstance(each, dict) and "sentence" in each
         ]
-        found += [told["baselines"]["missing"]] if "missing" in told["baselines"] else []
+        found += [each["missing"] for each in (told, told["baselines"]) if "missing" in each]
         found += [_leaked(told["leaks"], told)]
         if "calibration" in told:
             found.append(_calibrated(told["calibration"]))

@@ -21,6 +21,7 @@ from filbert.nn.dropout import Dropout
 from filbert.nn.layers import BLOCKS, FEED_FORWARDS, Angles, Rows, SelfAttention, initialise, tied_logits
 from filbert.nn.positions import Learned, Rotary, Sinusoidal, Table
 
+PRETRAINS = "mlm_nsp"  # the file of tasks that does
 POSITIONS = ("learned", "sinusoidal", "rotary", "rotary-local")
 # rotary-local is ModernBERT's scheme: every third layer sees everything, the others 64 tokens to each side.
 GLOBAL_EVERY, REACH, GLOBAL_THETA, LOCAL_THETA = 3, 64, 160_000.0, 10_000.0
@@ -147,6 +148,8 @@ class Bert(nn.Module):
     label follows which, beside tokens), pointer (a score for each stretch and label) and relation (a label of the
     vectors of two marks side by side).
     """
+
+    steady = True  # what a GPU does hangs on a pack's size and boundaries alone: it can be compiled or recorded
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
         super().__init__()

@@ -83,7 +83,7 @@ class SelfAttention(nn.Module):
         width, bias = x_TD.shape[-1], self.qkv.bias
         rows = slice(begin * width, end * width)
         mapped = F.linear(x_TD, self.qkv.weight[rows], None if bias is None else bias[rows])
-        return mapped.view(len(x_TD), end - begin, self.heads, -1).unbind(1)
+        return mapped.view(len(x_TD), end - begin, self.heads, width // self.heads).unbind(1)
 
 
 def gelu_of(up: nn.Linear, x_TD: Tensor) -> Tensor:

@@ -51,8 +51,11 @@ class Recurrent(nn.Module):
         """[T, E], or [T, 2E] of both directions."""
         return self.run(x_TD, packed)[0]
 
-    def run(self, x_TD: Tensor, packed: Packed) -> tuple[Tensor, Tensor]:
-        """The same, and [directions, B, E] the state after each sequence's last token; zeros for an empty one."""
+    def run(self, x_TD: Tensor, packed: Packed, start: tuple[Tensor, ...] = ()) -> tuple[Tensor, Tensor]:
+        """The same, and [directions, B, E] the state after each sequence's last token; zeros for an empty one.
+
+        start: the state before each first token, [directions, B, E], of an LSTM also what its cell holds; else zeros.
+        """
         lengths = packed.lengths
         places, back, counts = (torch.from_numpy(part) for part in by_time(lengths))
         places, back = places.to(x_TD.device), back.to(x_TD.device)
@@ -60,15 +63,17 @@ class Recurrent(nn.Module):
             places = mirrored(packed, x_TD.device)[places]
         if not len(places):
             return x_TD.new_zeros(0, self.width), x_TD.new_zeros(self.directions, len(lengths), self.cell.hidden_size)
-        out, last = self.cell(PackedSequence(x_TD[places], counts))
+        order = torch.from_numpy(np.argsort(-np.asarray(lengths), kind="stable")[: int(counts[0])].copy())
+        order = order.to(x_TD.device)
+        first = tuple(state.index_select(1, order) for state in start)
+        begun = first if len(first) > 1 else first[0] if first else None
+        out, last = self.cell(PackedSequence(x_TD[places], counts), begun)
         out_TE = out.data[back]
         if self.backward_only:
             out_TE = out_TE[mirrored(packed, x_TD.device)]
         state = last[0] if isinstance(last, tuple) else last
-        order = np.argsort(-np.asarray(lengths), kind="stable")[: int(counts[0])].copy()
         whole = state.new_zeros(state.shape[0], len(lengths), state.shape[2])
-        whole = whole.index_copy(1, torch.from_numpy(order).to(state.device), state)
-        return out_TE, whole
+        return out_TE, whole.index_copy(1, order, state)
 
     @property
     def directions(self) -> int:

@@ -26,8 +26,8 @@ from filbert.data import sources, splits
 from filbert.data.batches import batches, plan
 from filbert.infer import honest, page
 from filbert.infer.predict import TASK, begun
-from filbert.models import bert
 from filbert.nn import lora
+from filbert.run import fresh
 from filbert.run.folders import CHECKPOINTS, LOG, MODEL, RECIPE, Finished, digest, resumed_at
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import journal, loop, machine, report, tune
@@ -53,7 +53,7 @@ class FineRecipe:
     """Everything that fixes a fine-tuning run but its data."""
 
     start: str  # the folder whose weights it begins with; "" where they are random
-    model: bert.Config
+    model: Any
     task: Any
     train: loop.Config
     machine: machine.Config
@@ -77,7 +77,7 @@ class Finetuned(Finished):
 def finetune(
     task: str,
     train: sources.Source,
-    model: Path | str,
+    model: Path | str | None,
     out: Path | str,
     *,
     dev: sources.Source | None = None,
@@ -90,8 +90,14 @@ def finetune(
     The best state on dev data is what is kept; without dev data, the last. "10%" as dev keeps such a share of the
     training data back (data.splits). more: `test` (measured once, at the end), `epochs`, `seed`, `columns`, `encoding`,
     `scratch` (random weights), `force`, `quiet`, and `told` instead of the journal, which leaves no report either.
+    Without a model, `arch` names the file of models that a new one is of, `preset` its size, `vocab` its vocabulary.
     """
-    out, started = Path(out), load(model)
+    out = Path(out)
+    if model is None:
+        started = fresh.started(more["arch"], more.get("preset"), more.get("vocab"), more.get("seed") or 0)
+        more = {**more, "scratch": True}
+    else:
+        started = load(model)
     tokenizer = Tokenizer.load(started.folder)
     learnt = sources.read(task, train, more)
     sources.check_labelled(train, learnt, getattr(member("tasks", task), "NEEDS_GOLD", True))
@@ -125,7 +131,8 @@ class _Fine:
         self.task, self.held = tasks
         self.store = Store(out / CHECKPOINTS, recipe.machine.keep)
         torch.manual_seed(recipe.train.seed)
-        self.model = bert.Bert(recipe.model, self.task.parts, len(self.task.labels))
+        name, labels = recipe.model_name, len(self.task.labels)
+        self.model = fresh.model_of(name, recipe.model, self.task.parts, tokenizer, labels)
         if recipe.start:
             own = self.model.state_dict()
             kept = {name: value for name, value in started.model.state_dict().items()
@@ -154,7 +161,7 @@ class _Fine:
             training = loop.Training(self.model, self.task, recipe.train, course)
             outcome = training.run()
             if ranks.is_first:
-                self.model = training.stepper.model.cpu()  # type: ignore[assignment]
+                self.model = training.stepper.model.cpu()
                 best = self._best_restored(outcome)
                 lora.merge(self.model)
                 self._save(outcome, best)
@@ -260,15 +267,17 @@ def _fine_recipe(
 ) -> tuple[FineRecipe, Any]:
     """The recipe, and the training data as its task: how long an epoch is hangs on how texts are read."""
     module = member("tasks", task)
-    sections = {"model": bert.Config, "task": module.Config, "train": loop.Config, "machine": machine.Config,
+    sections = {"model": type(started.config), "task": module.Config, "train": loop.Config, "machine": machine.Config,
                 "tune": tune.Config}  # fmt: skip
     given: dict[str, dict[str, Any]] = {name: {} for name in sections} | parsed(settings, sections)
     fixed = [name for name in given["model"] if name != "dropout"]
     if fixed:
         raise InputError(f"model.{fixed[0]} is fixed by the folder that the run begins with; only dropout can be set.")
     shape = dataclasses.replace(started.config, **given["model"])
-    bare = shape.dropout == 0 and shape.norm == "post" and not more.get("scratch")
+    bare = shape.dropout == 0 and getattr(shape, "norm", "") == "post" and not more.get("scratch")
     usual = {"max_length": min(module.Config().max_length, shape.max_length), "mask_prob": BARE_MASKS if bare else 0.0}
+    if hasattr(started.model, "summary") and hasattr(module.Config(), "pool"):
+        usual["pool"] = "own"
     config = module.Config(**{**usual, **given["task"]})
     if config.max_length > shape.max_length:
         raise InputError(
@@ -291,6 +300,7 @@ def _fine_recipe(
         why = " ".join(getattr(items, "remarks", list)())
         raise InputError(f"{sources.called(source)}: there is nothing to learn from it. {why}".rstrip())
     rate = next((rate for width, rate in RATES if shape.width < width), WIDE_RATE)
+    rate = getattr(member("models", started.family), "RATE", rate)
     least, most = FINE_TOKENS
     size = int(np.clip(items.lengths(0).sum() // PER_EPOCH, least, most))
     size = given["train"].get("batch_tokens", size)
@@ -306,7 +316,7 @@ def _fine_recipe(
     train["evaluate_every"] = min(train["evaluate_every"], train["steps"])  # dev data are asked once at least
     return FineRecipe(
         start="" if more.get("scratch") else str(started.folder), model=shape, task=config, train=loop.Config(**train),
-        machine=here, tune=tuning, epochs=epochs, task_name=task, added=len(added),
+        machine=here, tune=tuning, epochs=epochs, task_name=task, added=len(added), model_name=started.family,
     ), items  # fmt: skip
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -21,7 +21,7 @@ from filbert.core.registry import member
 from filbert.core.version import VERSION
 from filbert.data import shards as sharding
 from filbert.data.overlap import Fingerprints
-from filbert.models import bert
+from filbert.run import fresh
 from filbert.run.folders import CHECKPOINTS, LOG, MODEL, RECIPE, SHARDS, VOCAB, Finished, digest, is_first, resumed_at
 from filbert.tasks import mlm_nsp
 from filbert.text.tokenizer import Tokenizer
@@ -35,8 +35,8 @@ from filbert.train.distributed import Ranks, ends_with_parent, is_restarted, joi
 class Recipe:
     """Everything that fixes a pretraining run but its texts; members are named through the registry."""
 
-    model: bert.Config
-    task: mlm_nsp.Config = field(default_factory=mlm_nsp.Config)
+    model: Any
+    task: Any = field(default_factory=mlm_nsp.Config)
     train: loop.Config = field(default_factory=loop.Config)
     machine: machine.Config = field(default_factory=machine.Config)
     model_name: str = "bert"
@@ -97,12 +97,12 @@ def pretrain(
     recipe: Recipe,
     out: Path | str,
     *,
-    start: bert.Bert | None = None,
+    start: Any = None,
     resume: bool = False,
     force: bool = False,
     **more: Any,
 ) -> Finished:
-    """Trains a BERT on the shards, fresh or on from `start`, and leaves a run folder.
+    """Trains a model on the shards, fresh or on from `start`, and leaves a run folder.
 
     more: `clock` and `facts` of a run by the clock, `quiet`, and `told` instead of the journal.
     """
@@ -120,7 +120,7 @@ def _pretrained(
     tokenizer: Tokenizer,
     recipe: Recipe,
     out: Path,
-    start: bert.Bert | None,
+    start: Any,
     how: tuple[bool, bool, Ranks],
     more: Mapping[str, Any],
 ) -> Finished:
@@ -131,7 +131,7 @@ def _pretrained(
     kept_back = shards.held.shards if clock is None else budget.sample(shards.held.shards, clock.choice.held_tokens)
     held = module.Task(kept_back, tokenizer, recipe.task) if _has_held(shards, recipe.task) else None
     torch.manual_seed(recipe.train.seed)
-    model = _grown(start, recipe, task) if start is not None else _fresh(recipe, task)
+    model = _grown(start, recipe, task) if start is not None else _fresh(recipe, task, tokenizer)
     store = Store(out / CHECKPOINTS, recipe.machine.keep)
     if clock is not None:
         store = budget.TimedStore(out / CHECKPOINTS, recipe.machine.keep, clock.acts)
@@ -156,7 +156,7 @@ def _pretrained(
             facts["came to"] = clock.choice.forecast.verdict(outcome.held.get("mlm_loss"))
             told.event("outcome", facts["came to"])
         if ranks.is_first:
-            model = cast(bert.Bert, training.stepper.model.cpu())
+            model = training.stepper.model.cpu()
             save(out / MODEL, model, tokenizer, card=_card(recipe, shards, outcome))
         ranks.wait()
     finally:
@@ -170,16 +170,16 @@ def _pretrained(
     return Finished(out, model, tokenizer, outcome)
 
 
-def _fresh(recipe: Recipe, task: Any) -> Any:
+def _fresh(recipe: Recipe, task: Any, tokenizer: Tokenizer) -> Any:
     """A new model, told what the task knows beforehand."""
-    model = member("models", recipe.model_name).Model(recipe.model, task.parts)
+    model = fresh.model_of(recipe.model_name, recipe.model, task.parts, tokenizer)
     if hasattr(task, "begin"):
         task.begin(model)
     return model
 
 
-def _has_held(shards: sharding.Shards, task: mlm_nsp.Config) -> bool:
-    return shards.held.num_documents >= (2 if task.objective == "mlm+nsp" else 1)
+def _has_held(shards: sharding.Shards, task: Any) -> bool:
+    return shards.held.num_documents >= (2 if getattr(task, "objective", "") == "mlm+nsp" else 1)
 
 
 def _grown(model: Any, recipe: Recipe, task: Any) -> Any:
@@ -214,24 +214,27 @@ def _journal(
     if not ranks.is_first:
         return loop.Deaf()
     chip = torch.cuda.get_device_name() if torch.cuda.is_available() and recipe.machine.device != "cpu" else ""
-    length = recipe.task.max_length / 2
+    length = getattr(recipe.task, "max_length", 0) / 2
+    is_bert = recipe.model_name == "bert"  # of others the work for a token is not known
     return journal.Journal(
         out,
         steps=0 if more.get("clock") is not None else recipe.train.steps,
         resumed=resumed,
         quiet=bool(more.get("quiet")),
-        flops_per_token=journal.flops_per_token(model, length, recipe.task.mask_prob),
-        peak_flops=journal.peak_flops(chip) * ranks.world if chip else 0.0,
+        flops_per_token=journal.flops_per_token(model, length, recipe.task.mask_prob) if is_bert else 0.0,
+        peak_flops=journal.peak_flops(chip) * ranks.world if chip and is_bert else 0.0,
     )
 
 
 def _card(recipe: Recipe, shards: sharding.Shards, outcome: loop.Outcome) -> str:
     held = ", ".join(f"{name} {value:.4f}" for name, value in outcome.held.items() if name != "step")
+    what, how = f"`{recipe.model_name}` with vectors of {recipe.model.width}", f"`{recipe.task_name}`"
+    if recipe.model_name == "bert":
+        what = f"BERT of {recipe.model.layers} layers × {recipe.model.width}"
+        how = f"{recipe.task.objective}, masking {recipe.task.masking} {recipe.task.mask_prob:.0%}"
     return (
-        f"A BERT of {recipe.model.layers} layers × {recipe.model.width}, pretrained by filbert on "
-        f"{shards.num_documents:,} documents ({shards.num_tokens:,} tokens) with {recipe.task.objective}, masking "
-        f"{recipe.task.masking} {recipe.task.mask_prob:.0%}, for {outcome.state.step:,} steps and "
-        f"{outcome.state.tokens:,} tokens (seed {recipe.train.seed})."
+        f"A {what}, pretrained by filbert on {shards.num_documents:,} documents ({shards.num_tokens:,} tokens) with "
+        f"{how}, for {outcome.state.step:,} steps and {outcome.state.tokens:,} tokens (seed {recipe.train.seed})."
         + (f" On documents kept back: {held}." if held else "")
     )
 

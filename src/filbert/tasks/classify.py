@@ -34,7 +34,7 @@ from filbert.text.windows import plan
 if TYPE_CHECKING:
     from torch import Tensor
 
-POOLS = ("mean", "cls")
+POOLS = ("mean", "cls", "own")  # own: as the model itself sums a text up, where it does
 BALANCED = "balanced"
 START = 0.5  # from which on one of several labels is given, until dev data say better
 HEAD = "labels"  # the part of a model that it trains
@@ -464,15 +464,23 @@ class Task:
 
         several = len(batch.starts) != len(batch.targets["num_windows"])
         packed = self._hidden(batch.packed) if model.training and self.config.mask_prob else batch.packed
-        if self.config.pool == "cls":
+        if self.config.pool == "own":
+            window_BD = self._summed_up(model, packed)[_sequences(batch)].float()
+        elif self.config.pool == "cls":
             first_BD = model(packed, batch.starts)
             window_BD = (model.pooled(first_BD) if "pooler" in self.parts else first_BD).float()
         else:
             window_BD = _means(model(packed).float(), batch, several)
         if not several:
-            return window_BD  # type: ignore[no-any-return]
+            return window_BD
         weighed_BD = window_BD * batch.targets["shares"][:, None]
         return torch.segment_reduce(weighed_BD, "sum", lengths=batch.targets["num_windows"], unsafe=True)
+
+    def _summed_up(self, model: Any, packed: Packed) -> Tensor:
+        """[B, D] in the pack's order, by the model's own way from words to a text (models.han)."""
+        if not hasattr(model, "summary"):
+            raise InputError("task.pool is own, but this model has no such way to sum a text up; take mean or cls.")
+        return model.summary(packed)  # type: ignore[no-any-return]
 
     def _hidden(self, packed: Packed) -> Packed:
         """Some of the tokens behind [MASK], by chance: what a model that was trained on blanks bears best."""
@@ -497,8 +505,7 @@ def _means(hidden_TD: Tensor, batch: Batch, several: bool) -> Tensor:
 
     edges = batch.packed.boundaries.long()
     lengths = edges.diff()
-    # Of our windows, in the row; boundaries as they are, since a compiled graph can search nothing that it made itself.
-    places = torch.searchsorted(batch.packed.boundaries, batch.starts.to(batch.packed.boundaries.dtype))
+    places = _sequences(batch)
     sums_BD = hidden_TD
     counts = lengths[places]
     if several:
@@ -515,6 +522,14 @@ def _means(hidden_TD: Tensor, batch: Batch, several: bool) -> Tensor:
     sums_BD = torch.segment_reduce(sums_BD, "sum", lengths=lengths, unsafe=True)
     means_BD: Tensor = sums_BD[places] / counts[:, None]
     return means_BD
+
+
+def _sequences(batch: Batch) -> Tensor:
+    """[B] the place of each of our windows among the pack's sequences."""
+    import torch
+
+    # Boundaries as they are, since a compiled graph can search nothing that it made itself.
+    return torch.searchsorted(batch.packed.boundaries, batch.starts.to(batch.packed.boundaries.dtype))
 
 
 def place_of(example: Example, index: int) -> str:

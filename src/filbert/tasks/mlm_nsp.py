@@ -85,7 +85,7 @@ class Task:
 
     def __init__(self, shards: Sequence[Text], tokenizer: Tokenizer, config: Config) -> None:
         self.tokenizer, self.config = tokenizer, config
-        self.rounds = _rounds([shard for shard in shards if shard.num_tokens])
+        self.rounds = dealt([shard for shard in shards if shard.num_tokens])
         self.parts = ("mlm",) if config.objective == "mlm" else ("pooler", "mlm", "nsp")
         num_documents = sum(len(shard.documents) - 1 for shard in shards)
         least = 2 if config.objective == "mlm+nsp" else 1
@@ -180,7 +180,7 @@ class Task:
         row = Row(owners, places, ordinary, words, keys(self.config.seed, "mask", epoch, items.examples))
         segments = second.astype(np.int32)
         if budget is not None:
-            ids, places, segments = _padded(ids, places, segments, sizes, budget, self.config.max_length)
+            ids, places, segments = padded(ids, places, segments, sizes, budget, self.config.max_length)
         packed = Packed(
             ids=ids,
             positions=places.astype(np.int32),
@@ -234,17 +234,17 @@ def _answers(name: str, scores: torch.Tensor, gold: torch.Tensor) -> list[tuple[
     return [(f"{name}_loss", Term(loss, count)), (f"{name}_accuracy", Term(right, count))]
 
 
-def _rounds(shards: list[Text]) -> list[list[Text]]:
+def dealt(shards: list[Text]) -> list[list[Text]]:
     """Shards dealt into as few rounds as keep a plan small, but into none with a single document: it has no other."""
     num_rounds = max(1, -(-sum(shard.num_tokens for shard in shards) // ROUND_TOKENS))
     while True:
         rounds = [shards[at::num_rounds] for at in range(num_rounds)]
-        if num_rounds == 1 or all(sum(len(shard.documents) - 1 for shard in dealt) > 1 for dealt in rounds):
+        if num_rounds == 1 or all(sum(len(shard.documents) - 1 for shard in one) > 1 for one in rounds):
             return rounds
         num_rounds -= 1
 
 
-def _padded(ids: Any, places: Any, segments: Any, sizes: list[int], budget: int, longest: int) -> tuple[Any, Any, Any]:
+def padded(ids: Any, places: Any, segments: Any, sizes: list[int], budget: int, longest: int) -> tuple[Any, Any, Any]:
     """The row filled up to the budget with sequences of [PAD] that nobody reads."""
     rest = budget - len(ids)
     if rest < 0:

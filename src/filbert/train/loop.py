@@ -182,7 +182,8 @@ class Training:
     def __init__(self, model: nn.Module, task: Task, config: Config, course: Course) -> None:
         self.task, self.config, self.course = task, config, course
         self.ranks, self.told = course.ranks, course.told
-        self.machine: Machine = machines.found(course.machine, self.ranks.local, self.ranks.local_world)
+        found = machines.found(course.machine, self.ranks.local, self.ranks.local_world)
+        self.machine: Machine = found if getattr(model, "steady", False) else machines.unsteady(found)
         self.state = State(parts=self.machine.parts)
         if course.tuning.method == "gradual" and (self.ranks.world > 1 or course.clock is not None):
             raise InputError("tune.method=gradual is for a run by steps in one process; take full, frozen or lora.")
@@ -446,7 +447,8 @@ def evaluate(
     sums = ranks.totals(dict(sorted(sums.items())))
     means = {name: total / max(1.0, sums[f"{name}#"]) for name, total in sums.items() if not name.endswith("#")}
     means["loss"] = sum(value for name, value in means.items() if name.endswith("_loss"))
-    return means
+    derived = getattr(task, "derived", None)  # what follows from the means, such as a perplexity
+    return {**means, **derived(means)} if derived is not None else means
 
 
 def check_identity(found: Checkpoint, identity: Mapping[str, str]) -> None:

@@ -109,6 +109,11 @@ def _environment_threads() -> int:
     return int(said) if said.isdigit() else 0
 
 
+def unsteady(machine: Machine) -> Machine:
+    """The same machine for a model whose kernels hang on more than a pack's size: none is compiled or recorded."""
+    return replace(machine, compiled=False, recorded=False)
+
+
 def plain(machine: Machine) -> Machine:
     """The same machine with batches built and run one by one, as an evaluation does."""
     return replace(machine, compiled=False, recorded=False, workers=0, parts=1)

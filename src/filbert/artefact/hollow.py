@@ -1,0 +1,47 @@
+"""A model's shape in, a module of that shape without any numbers out: what a folder's weights are fitted to.
+
+Nothing is allocated for parameters and nobody fills them. Only tables that a model computes have memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+from filbert.core.registry import member
+
+
+class _Hollow(TorchFunctionMode):
+    """Within it, parameters get a shape and no memory, and nobody fills them; computed tables stay what they are."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.empty:
+            return func(*args, **{**kwargs, "device": "meta"})
+        first = args[0] if args else kwargs.get("tensor")
+        fills = func.__name__.endswith("_") and not func.__name__.startswith("_")
+        return first if fills and isinstance(first, Tensor) and first.is_meta else func(*args, **kwargs)
+
+
+def family(config: Any) -> str:
+    """The file of models that has such a config."""
+    return type(config).__module__.rpartition(".")[2]
+
+
+def made(config: Any, parts: tuple[str, ...], labels: int) -> nn.Module:
+    """The model with parameters that have a shape and no memory."""
+    with _Hollow():
+        found: nn.Module = member("models", family(config)).Model(config, parts, labels)
+    return found
+
+
+def shapes(config: Any, parts: tuple[str, ...], labels: int) -> dict[str, tuple[int, ...]]:
+    """The shape of every tensor of its state_dict; a file of models may tell them without a module (`shapes`)."""
+    told = getattr(member("models", family(config)), "shapes", None)
+    if told is not None:
+        found: dict[str, tuple[int, ...]] = told(config, parts, labels)
+        return found
+    return {name: tuple(value.shape) for name, value in made(config, parts, labels).state_dict().items()}

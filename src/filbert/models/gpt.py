@@ -1,0 +1,243 @@
+"""GPT (Radford et al. 2018, 2019): token ids in, one vector per token out, which has seen it and what came before it.
+
+Legend: T tokens in the pack, R rows asked for, Q texts being written, S places of their memory, D width, H heads,
+K head width, V vocabulary.
+The layout is GPT-2's: norms before attention and feed-forward and one at the end, learned positions, the word table as
+output weights. Its published folders (model_type gpt2) fit: the names of their tensors stand at the end of this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from filbert.core.errors import InputError, one_of
+from filbert.core.records import Packed
+from filbert.nn.across import CausalAttention, attend_causal
+from filbert.nn.dropout import Dropout
+from filbert.nn.heads import Encoder
+from filbert.nn.layers import PreNorm, Rows, TanhFeedForward, initialise
+from filbert.nn.positions import Learned
+
+PRETRAINS = "causal_lm"
+ROOM = 64  # places that a memory begins with beyond what it holds; then it doubles
+LIMITS = {  # generous bounds: a config outside them is a mistake or an attack, and is refused before it allocates
+    "vocab_size": (1, 4_000_000),
+    "width": (1, 65_536),
+    "layers": (1, 1_000),
+    "heads": (1, 1_024),
+    "inner": (1, 1_000_000),
+    "max_length": (1, 4_194_304),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """The shape of a GPT. Checked when made: a wrong field is named."""
+
+    vocab_size: int = 21_128
+    width: int = 768
+    layers: int = 12
+    heads: int = 12
+    inner: int = 3_072  # width inside the feed-forward
+    max_length: int = 512
+    dropout: float = 0.1
+    eps: float = 1e-5
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in LIMITS.items():
+            value = getattr(self, name)
+            if type(value) is not int or not low <= value <= high:
+                raise InputError(f"gpt config: {name} is {value!r}, but must be a whole number from {low} to {high:,}.")
+        for name, most in (("dropout", 0.99), ("eps", 0.1)):
+            number = getattr(self, name)
+            if type(number) not in (int, float) or not 0 <= number <= most:
+                raise InputError(f"gpt config: {name} is {number!r}, but must be a number from 0 to {most}.")
+        if self.width % self.heads:
+            raise InputError(
+                f"gpt config: width {self.width} cannot be shared by {self.heads} heads; it must be a multiple."
+            )
+
+
+PRESETS = {
+    "tiny": Config(width=128, layers=2, heads=2, inner=512),
+    "mini": Config(width=256, layers=4, heads=4, inner=1_024),
+    "small": Config(width=512, layers=4, heads=8, inner=2_048),
+    "base": Config(max_length=1_024),  # the smallest of GPT-2
+    "medium": Config(width=1_024, layers=24, heads=16, inner=4_096, max_length=1_024),
+}
+
+
+def preset(name: str, vocab_size: int) -> Config:
+    """The preset of that name for a vocabulary of that size."""
+    if name not in PRESETS:
+        raise one_of("the gpt preset", name, PRESETS)
+    return replace(PRESETS[name], vocab_size=vocab_size)
+
+
+class Embeddings(nn.Module):
+    """Word and position vectors, added and dropped."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__()
+        self.words = nn.Embedding(config.vocab_size, config.width)
+        self.positions = Learned(config.max_length, config.width)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, ids_T: Tensor, positions_T: Tensor) -> Tensor:
+        """[T, D]."""
+        return self.dropout(self.words(ids_T) + self.positions(positions_T))  # type: ignore[no-any-return]
+
+
+@dataclass(slots=True)
+class State:
+    """What has been read of each of several texts: the keys and values of every layer, so that nothing is read twice.
+
+    Texts begin at place 0 and may differ in length; what lies behind the end of one is never read.
+    """
+
+    memory: Tensor  # [Q, layers, 2, H, S, K]
+    lengths_Q: Tensor
+    longest: int  # of them, on the host
+    is_even: bool  # whether all are as long
+
+    def select(self, rows: Tensor) -> State:
+        """The state of these texts, in that order; one may come several times."""
+        return State(self.memory[rows], self.lengths_Q[rows], self.longest, self.is_even)
+
+    def grown(self) -> State:
+        """The same with room for a token more of each text."""
+        room = self.memory.shape[4]
+        if self.longest < room:
+            return self
+        return replace(self, memory=F.pad(self.memory, (0, 0, 0, max(room, ROOM))))
+
+    def read(self, layer: int, kv_Q2HK: Tensor, q_QHK: Tensor) -> Tensor:
+        """Puts each text's newest key and value into a layer's memory; what its query reads there, [Q, H, K]."""
+        own = self.memory[:, layer]
+        if self.is_even:
+            own[:, :, :, self.longest] = kv_Q2HK
+        else:
+            own[torch.arange(len(own), device=own.device), :, :, self.lengths_Q] = kv_Q2HK
+        k_QHSK, v_QHSK = own[:, :, :, : self.longest + 1].unbind(1)
+        seen_QS = None
+        if not self.is_even:
+            seen_QS = torch.arange(self.longest + 1, device=own.device) <= self.lengths_Q[:, None]
+            seen_QS = seen_QS[:, None, None]
+        return F.scaled_dot_product_attention(q_QHK.unsqueeze(2), k_QHSK, v_QHSK, attn_mask=seen_QS).squeeze(2)
+
+
+class Gpt(Encoder):
+    """The encoder and whichever heads were asked for; lm, which scores the next word, is the word table itself."""
+
+    own = ("lm",)
+    directions = ("forward",)
+
+    def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
+        super().__init__(config, parts, labels)
+        self.embeddings = Embeddings(config)
+        self.layers = nn.ModuleList(_layer(config) for _ in range(config.layers))
+        self.final_norm = nn.LayerNorm(config.width, eps=config.eps)
+        initialise(self)
+
+    def forward(self, packed: Packed, rows: Rows = None) -> Tensor:
+        """[T, D]; for `rows` alone ([R, D], or "first" for [B, D]) the last layer maps only theirs."""
+        x_TD = self.embeddings(packed.ids, packed.positions)
+        last = len(self.layers) - 1
+        for index, layer in enumerate(self.layers):
+            x_TD = layer(x_TD, packed, None, rows if index == last else None)
+        return self.final_norm(x_TD)  # type: ignore[no-any-return]
+
+    def word_scores(self, x_RD: Tensor) -> Tensor:
+        """Scores over the vocabulary for the word after each vector's, [R, V]."""
+        if "lm" not in self.parts:
+            raise InputError("this model folder has no language-model head, so it cannot score words.")
+        return F.linear(x_RD, self.embeddings.words.weight)
+
+    # Writing ----------------------------------------------------------------------------------------------------------
+
+    def started(self, packed: Packed) -> State:
+        """The state after reading the pack's sequences, in the order in which they stand there; some may be empty."""
+        config, device = self.config, packed.ids.device
+        longest = max(packed.lengths, default=0)
+        shape = (config.layers, 2, config.heads, longest + ROOM, config.width // config.heads)
+        sizes_Q = packed.boundaries.diff().long()
+        memory = self.embeddings.words.weight.new_zeros(len(packed.lengths), *shape)
+        texts_T = torch.arange(len(sizes_Q), device=device).repeat_interleave(sizes_Q, output_size=len(packed.ids))
+
+        def read(layer: int, q_THK: Tensor, kv_T2HK: Tensor) -> Tensor:
+            memory[texts_T, layer, :, :, packed.positions] = kv_T2HK
+            return attend_causal(q_THK, kv_T2HK[:, 0], kv_T2HK[:, 1], packed)
+
+        self._passed(self.embeddings(packed.ids, packed.positions), read)
+        return State(memory, sizes_Q, longest, is_even=len(set(packed.lengths)) <= 1)
+
+    def step(self, ids_Q: Tensor, state: State) -> tuple[Tensor, State]:
+        """One token more of each text in, scores of the next [Q, V] in float32 and the state after it out.
+
+        The memory is written in place: the state that was given is spent.
+        """
+        if state.longest >= self.config.max_length:
+            raise InputError(f"a text has {state.longest + 1} tokens, but the model reads only {state.longest}.")
+        state = state.grown()
+        x_QD = self.embeddings(ids_Q, state.lengths_Q)
+        x_QD = self._passed(x_QD, lambda layer, q_QHK, kv_Q2HK: state.read(layer, kv_Q2HK, q_QHK))
+        scores_QV = self.word_scores(self.final_norm(x_QD)).float()
+        return scores_QV, replace(state, lengths_Q=state.lengths_Q + 1, longest=state.longest + 1)
+
+    def _passed(self, x_TD: Tensor, read: Callable[[int, Tensor, Tensor], Tensor]) -> Tensor:
+        """x through all layers, [T, D]; what a query reads of keys and values is told by `read`."""
+        shape = (len(x_TD), 3, self.config.heads, self.width // self.config.heads)
+        for index, layer in enumerate(self.layers):
+            block = cast(PreNorm, layer)
+            qkv_T3HK = block.attention.qkv(block.attention_norm(x_TD)).view(shape)
+            x_TD = x_TD + block.attention.out(read(index, qkv_T3HK[:, 0], qkv_T3HK[:, 1:]).flatten(1))
+            x_TD = x_TD + block.feed(block.feed_norm(x_TD))
+        return x_TD
+
+
+Model = Gpt  # the name under which the registry's users know any model file's module
+
+
+def _layer(config: Config) -> PreNorm:
+    attention = CausalAttention(config.width, config.heads, bias=True)
+    feed = TanhFeedForward(config.width, config.inner, bias=True)
+    norms = (nn.LayerNorm(config.width, eps=config.eps), nn.LayerNorm(config.width, eps=config.eps))
+    return PreNorm(attention, feed, norms, config.dropout)
+
+
+# Foreign weight names ------------------------------------------------------------------------------------------------
+
+
+def gpt2_names(config: Config) -> Iterator[tuple[str, str, bool]]:
+    """Our tensors, those of a `GPT2Model` folder (without `transformer.`), and whether theirs lie transposed.
+
+    GPT-2 keeps the weights of its linear maps as [in, out] (Conv1D), torch as [out, in].
+    """
+    yield "embeddings.words.weight", "wte.weight", False
+    yield "embeddings.positions.weight", "wpe.weight", False
+    for i in range(config.layers):
+        for ours, theirs, transposed in (
+            ("attention_norm", "ln_1", False), ("attention.qkv", "attn.c_attn", True),
+            ("attention.out", "attn.c_proj", True), ("feed_norm", "ln_2", False), ("feed.up", "mlp.c_fc", True),
+            ("feed.down", "mlp.c_proj", True),
+        ):  # fmt: skip
+            yield f"layers.{i}.{ours}.weight", f"h.{i}.{theirs}.weight", transposed
+            yield f"layers.{i}.{ours}.bias", f"h.{i}.{theirs}.bias", False
+    yield "final_norm.weight", "ln_f.weight", False
+    yield "final_norm.bias", "ln_f.bias", False
+
+
+def from_gpt2(weights: Mapping[str, Tensor], config: Config) -> dict[str, Tensor]:
+    """A state_dict of ours from one of transformers' `GPT2Model` or `GPT2LMHeadModel`."""
+    found = {name.removeprefix("transformer."): tensor for name, tensor in weights.items()}
+    names = list(gpt2_names(config))
+    missing = [theirs for _, theirs, _ in names if theirs not in found]
+    if missing:
+        raise InputError(f"these are not the weights of a GPT-2 of {config.layers} layers: {missing[0]} is missing.")
+    return {ours: found[theirs].t() if transposed else found[theirs] for ours, theirs, transposed in names}
