@@ -132,17 +132,29 @@ def test_cached_equals_uncached(ours: gpt.Gpt, lengths: tuple[int, ...]) -> None
                 torch.testing.assert_close(scores[row], wanted, atol=1e-5, rtol=1e-5)
 
 
-def test_a_selected_state_goes_on_as_its_text(ours: gpt.Gpt) -> None:
-    """What a beam does: rows change places, one is there twice, and each goes on as if it had been alone."""
-    prompts = sequences_of(3, 7)
-    chosen, following = torch.tensor([1, 0, 1]), torch.tensor([4, 5, 6])
+@pytest.mark.parametrize("lengths", [(3, 7, 7), (5, 5, 5)])
+@pytest.mark.parametrize("width", [0, 1, 3])
+def test_a_selected_state_goes_on_as_its_text(ours: gpt.Gpt, lengths: tuple[int, ...], width: int) -> None:
+    """Rows change places, are doubled and left out, in groups of a beam or freely (0); each goes on as alone."""
+    prompts, random = sequences_of(*lengths), np.random.default_rng(3)
+    texts = [list(prompt.ids) for prompt in prompts for _ in range(width or 1)]
     with torch.inference_mode():
-        _, state = ours.step(torch.tensor([8, 9]), ours.started(packed_of(*prompts)))
-        scores, _ = ours.step(following, state.select(chosen))
-        for row, (which, token) in enumerate(zip(chosen.tolist(), following.tolist(), strict=True)):
-            ids = np.array([*prompts[which].ids, 8 + which, token], dtype=np.int32)
-            alone = ours(packed_of(Encoding(ids, *(np.zeros_like(ids) for _ in range(4)))))
-            torch.testing.assert_close(scores[row], ours.word_scores(alone[-1]), atol=1e-5, rtol=1e-5)
+        state = ours.started(packed_of(*prompts))
+        state = state.spread(width) if width else state
+        for step in range(30):
+            following = random.integers(0, 97, len(texts))
+            texts = [[*text, token] for text, token in zip(texts, following, strict=True)]
+            scores, state = ours.step(torch.from_numpy(following), state)
+            if step % 10 == 9:
+                for row, text in enumerate(texts):
+                    ids = np.array(text, dtype=np.int32)
+                    alone = ours(packed_of(Encoding(ids, *(np.zeros_like(ids) for _ in range(4)))))
+                    torch.testing.assert_close(scores[row], ours.word_scores(alone[-1]), atol=1e-5, rtol=1e-5)
+            groups = np.arange(len(texts)).reshape(-1, max(width, 1))
+            groups = np.delete(groups, 1, axis=0) if step == 14 else groups
+            rows = [random.choice(group, len(group)) for group in groups] if width else [random.choice(len(texts), 3)]
+            texts = [texts[row] for row in np.concatenate(rows)]
+            state = state.select(torch.from_numpy(np.concatenate(rows)))
 
 
 def test_a_memory_grows_beyond_its_room(ours: gpt.Gpt) -> None:

@@ -203,7 +203,7 @@ class Drawn:
     """A shard of documents whose characters are drawn one by one, whatever stands before them."""
 
     def __init__(self, shares: list[float], first: int, documents: int, seed: int) -> None:
-        size = 200
+        size = 1_000
         self.ids = first + np.random.default_rng(seed).choice(len(shares), documents * size, p=shares)
         self.words = np.ones(len(self.ids), dtype=np.uint8)
         self.documents = np.arange(documents + 1) * size
@@ -217,15 +217,14 @@ class Drawn:
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("kind", ["gpt", "nnlm", "elmo"])
 def test_drawn_text_has_the_perplexity_of_its_entropy(kind: str) -> None:
-    """Characters without any order: nobody can do better, and a short run comes within 3 %."""
+    """Characters without any order: nobody can do better, and a short run comes within 3 %, nowhere told of shares."""
     shares = [0.5, 0.25, 0.125, 0.0625, 0.0625]
     known = Tokenizer([*SPECIALS, *"天地玄黄宇"])
     config = causal_lm.Config(max_length=48)
-    learnt, held = (causal_lm.Task([Drawn(shares, 5, 60, seed)], known, config) for seed in (1, 2))
+    learnt, held = (causal_lm.Task([Drawn(shares, 5, 10, seed)], known, config) for seed in (1, 2))
     network = model(kind, known)
-    learnt.begin(network)
     here = machine.Config(threads=1)
-    settings = loop.Config(steps=60, batch_tokens=1_024, learning_rate=3e-3)
+    settings = loop.Config(steps=40, batch_tokens=1_024, learning_rate=1e-2)
     loop.fit(network, learnt, settings, machine=here)
     told = loop.evaluate(network, held, settings, machine.found(here), Ranks())
     entropy = -sum(share * math.log(share) for share in shares)
@@ -259,7 +258,7 @@ def reciter(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, To
 def test_a_text_is_learnt_and_written_on(reciter: dict[str, tuple[Any, Tokenizer]], kind: str, way: str) -> None:
     """Texts of several lengths at once, each to its end, in the user's own characters."""
     network, known = reciter[kind]
-    writing = Writing(way=way, max_new=40, temperature=0.3, top_k=5, top_p=0.9, width=3)
+    writing = Writing(way=way, max_new=30, temperature=0.3, top_k=5, top_p=0.9, width=3)
     begun = ["床前明月光，疑是", "床前明", "床前明月光，疑是地上霜。举头望", "The quick brown"]
     wanted = [POEM, POEM, POEM, "The quick brown fox jumps over the lazy dog."]
     assert continuations(network, known, begun, writing) == wanted
@@ -282,8 +281,9 @@ def test_texts_that_are_empty_long_or_unknown(reciter: dict[str, tuple[Any, Toke
     network, known = reciter["gpt"]
     greedy = Writing(way="greedy", max_new=30)
     assert continued(network, known, "", greedy) in (POEM, "the quick brown fox jumps over the lazy dog.")
-    long = "举头望明月，" * 200
-    assert continued(network, known, long, Writing(way="greedy", max_new=1)) == long + "低"
+    long = "举头望明月，" * 200  # of which a gpt reads the last 47 tokens, an nnlm the last four
+    assert continued(network, known, long, Writing(way="greedy", max_new=1)).startswith(long)
+    assert continued(reciter["nnlm"][0], known, long, Writing(way="greedy", max_new=1)) == long + "低"
     assert continued(network, known, "龘", greedy).startswith("龘")
     assert continuations(network, known, [], greedy) == []
 

@@ -150,6 +150,21 @@ def test_the_readmes_have_one_structure() -> None:
     assert links[0] - links[1] <= {chinese}
 
 
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/story/")])
+def test_a_chapter_is_the_same_in_both_languages_and_names_tests_that_exist(page: str) -> None:
+    """Comments in the code may be in the page's own language; so may formulas, which are text."""
+    both = page, page.replace("docs/", "docs/zh/", 1)
+    english, chinese = ([re.sub(r" +# .*", "", b.text) for b in blocks(p) if b.language == "python"] for p in both)
+    assert english == chinese
+    for pattern in (r"^#+ ", r"^\|", r"^- ", r"^\d+\. "):
+        counts = [len(re.findall(pattern, prose(p), flags=re.MULTILINE)) for p in both]
+        assert counts[0] == counts[1], (pattern, counts)
+    files, tests = ([sorted(re.findall(form, prose(p))) for p in both] for form in (r"`([\w/]+\.py)`", r"`(test_\w+)`"))
+    assert (files[0], tests[0]) == (files[1], tests[1])
+    errata = set(re.findall(r"^def (test_\w+)", read("tests/unit/test_errata.py"), re.MULTILINE))
+    assert set(tests[0]) <= errata
+
+
 def test_the_readme_has_two_set_up_commands() -> None:
     for page in READMES:
         made = re.findall(r"^make .*", "\n".join(b.text for b in blocks(page) if b.language == "sh"), re.MULTILINE)

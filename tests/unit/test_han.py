@@ -176,11 +176,11 @@ def test_half_precision() -> None:
 
 def test_chinese_sentences_are_found_by_the_vocabulary(tokenizer: Tokenizer) -> None:
     """[CLS] belongs to the first sentence, [SEP] to the last; ？！ is one end."""
-    ends = han.ends(tokenizer.vocabulary)
-    assert {tokenizer.vocabulary[index] for index in ends} >= {"。", "！", "？", "[SEP]"}
+    shape = han.Config(vocab_size=tokenizer.vocab_size, width=8, embedding=4)
+    config = han.fitted(shape, tokenizer.vocabulary)
+    assert {tokenizer.vocabulary[index] for index in config.ends} >= {"。", "！", "？", "[SEP]"}
     ids = tokenizer.encode("今天下雨。你去哪里？！我不知道").ids
-    model = han.Han(han.Config(vocab_size=tokenizer.vocab_size, width=8, embedding=4, ends=ends))
-    sentence_T = model.attention_of(packed_of(ids)).sentence_T.tolist()
+    sentence_T = han.Han(config).attention_of(packed_of(ids)).sentence_T.tolist()
     marks = [tokenizer.vocabulary[index] for index in ids]
     assert sentence_T[0] == 0
     assert sentence_T[-1] == 2
@@ -209,7 +209,7 @@ def test_a_decisive_word_and_its_sentence_get_the_weight() -> None:
     model = random_han(width=32, embedding=16).train()
     head = torch.nn.Linear(32, 6)
     optimiser = torch.optim.Adam([*model.parameters(), *head.parameters()], lr=0.01)
-    for _ in range(100):
+    for _ in range(60):
         drawn = [planted(random) for _ in range(32)]
         scores = head(model.summary(packed_of(*(ids for ids, _, _ in drawn))))
         loss = torch.nn.functional.cross_entropy(scores, torch.tensor([label for _, label, _ in drawn]))
@@ -225,10 +225,10 @@ def test_a_decisive_word_and_its_sentence_get_the_weight() -> None:
     assert right > 0.95
     where = packed.boundaries[:-1] + torch.tensor([place for _, _, place in held_back])
     sentence = weights.sentence_T[where]
-    assert weights.words_T[where].mean() > 0.6  # a quarter or less by chance
-    assert weights.sentences_N[sentence].mean() > 0.6  # a quarter by chance
+    assert weights.words_T[where].mean() > 0.7  # a quarter or less by chance
+    assert weights.sentences_N[sentence].mean() > 0.7  # a quarter by chance
     top = [int(torch.where(weights.document_N == at, weights.sentences_N, -1).argmax()) for at in range(100)]
-    assert (torch.tensor(top) == sentence).float().mean() > 0.9
+    assert (torch.tensor(top) == sentence).float().mean() > 0.7
 
 
 @pytest.mark.parametrize(

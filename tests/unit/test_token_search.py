@@ -339,6 +339,15 @@ def test_a_seed_repeats_itself_and_others_differ() -> None:
     assert first != other
 
 
+@pytest.mark.parametrize("num_words", [9, 1_024, 2_100, 5_000])
+def test_the_best_of_blocks_are_the_best_of_all(num_words: int) -> None:
+    scores = torch.randn(7, num_words, generator=torch.Generator().manual_seed(0))
+    scores[0, : num_words // 2] = search.LOW
+    scores[1, -1] = 9  # in what is left over after the last block
+    for mine, torchs in zip(search.top(scores, 8), scores.topk(8, dim=1), strict=True):
+        assert torch.equal(mine, torchs)
+
+
 def test_no_sequence_gives_no_text() -> None:
     assert all(texts == [] for texts in everywhere(Table(4), 0, Rules(end=END, max_new=3)).values())
 
@@ -350,7 +359,7 @@ class Broken(Table):
         return torch.full((self.num_words,), torch.nan)
 
 
-@pytest.mark.parametrize(("way", "more"), [("greedy", ()), ("beam", ()), ("sample", (Drawing(),))])
+@pytest.mark.parametrize(("way", "more"), [("greedy", ()), ("beam", ()), ("sample", (Drawing(top_p=0.9),))])
 def test_scores_that_are_not_numbers_are_said_to_be_so(way: str, more: tuple[Drawing, ...]) -> None:
     model = Broken(4)
     with pytest.raises(InputError, match="no token a finite score"):

@@ -39,9 +39,7 @@ def command(task: str, train: tuple[str, ...], model: str | None, out: str, as_j
     from filbert import run
 
     if (model is None) == (options["arch"] is None):
-        raise click.UsageError(
-            "give --model, a folder to begin with (or builtin), or --arch, a new model: one of them."
-        )
+        raise click.UsageError("give one of --model (a folder to begin with, or builtin) and --arch (a new model).")
     begun = time.monotonic()
     columns = roles(options.pop("columns"))
     dev, test = _one(options.pop("dev")), _one(options.pop("test"))

@@ -82,14 +82,12 @@ def command(sources: tuple[str, ...], out: str, as_json: bool, **options: Any) -
 
 def _check_other(options: dict[str, Any]) -> None:
     """Refuses what only BERT has."""
-    from filbert.core.errors import InputError, one_of
-    from filbert.core.registry import member, naming
+    from filbert.core.errors import one_of
+    from filbert.core.registry import naming
 
     arch, known = options["arch"], [name for name in naming("models", "PRETRAINS") if name != "bert"]
     if arch not in known:
         raise one_of("--arch", arch, ["bert", *known])
-    if member("models", arch).PRETRAINS is None:
-        raise InputError(f"{arch} is trained on labelled data alone: filbert finetune TASK --arch {arch}.")
     for name in ("budget", "objective", "masking"):
         if options[name]:
             raise click.UsageError(f"--{name} is for --arch bert; for {arch} give fields of its recipe with --set.")
@@ -153,7 +151,7 @@ def _recipe(
     """The recipe that the options ask for, by the clock where there is one."""
     from filbert.core.settings import changed
     from filbert.models import bert
-    from filbert.run import Recipe
+    from filbert.run import Recipe, recipe_of
     from filbert.train import budget as budgets
 
     given = options["given"]
@@ -161,7 +159,8 @@ def _recipe(
         raise click.UsageError("--model fixes the model's shape: of --set model.… only model.dropout can be given.")
     preset = options["preset"]
     if options["arch"] != "bert":
-        return _other_recipe(tokenizer, start, options), None, {}
+        shape = start.config if start is not None else None
+        return recipe_of(options["arch"], preset, tokenizer, given, shape), None, {}
     recipe = Recipe(model=start.config if start is not None else bert.preset(preset or "small", tokenizer.vocab_size))
     plan, begun, imported = timing
     clock = None
@@ -174,25 +173,6 @@ def _recipe(
     return recipe, clock, dict(clock.choice.facts) if clock else {}
 
 
-def _other_recipe(tokenizer: Any, start: Any, options: dict[str, Any]) -> Recipe:
-    """The recipe of a model that is not BERT, by steps."""
-    from filbert.core.registry import member
-    from filbert.core.settings import changed
-    from filbert.run import Recipe, fresh
-    from filbert.train import loop, machine
-
-    arch, given = options["arch"], options["given"]
-    module = member("models", arch)
-    task = member("tasks", module.PRETRAINS)
-    train = {**getattr(module, "TRAINS", {}), **given.get("train", {})}
-    model = start.config if start is not None else fresh.config_of(arch, options["preset"], tokenizer)
-    return Recipe(
-        model=changed(model, given.get("model", {})), task=task.Config(**given.get("task", {})),
-        train=loop.Config(**train), machine=machine.Config(**given.get("machine", {})), model_name=arch,
-        task_name=module.PRETRAINS,
-    )  # fmt: skip
-
-
 def _given(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The fields of the recipe that the command line fixes, by section."""
     from filbert.core.registry import member
@@ -200,7 +180,7 @@ def _given(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     from filbert.train import loop, machine
 
     module = member("models", options["arch"])
-    learns = member("tasks", getattr(module, "PRETRAINS", "mlm_nsp"))
+    learns = member("tasks", module.PRETRAINS or "mlm_nsp")
     configs = (module.Config, learns.Config, loop.Config, machine.Config)
     given = parsed(options["settings"], dict(zip(SECTIONS, configs, strict=True)))
     for name in ("objective", "masking"):

@@ -73,7 +73,7 @@ def parallel(path: str) -> tuple[str, str] | None:
         return None
     cuts = [place for place, char in enumerate(path) if char == ","]
     pairs = [(path[:place].strip(), path[place + 1 :].strip()) for place in cuts]
-    both = next((pair for pair in pairs if all(map(os.path.exists, pair))), pairs[0])
+    both = max(pairs, key=lambda pair: sum(map(os.path.exists, pair)))
     if not all(both):
         raise InputError(f"{path}: has a comma, but names no two files; write train.de,train.en.")
     return both

@@ -1,7 +1,7 @@
 """GPT (Radford et al. 2018, 2019): token ids in, one vector per token out, which has seen it and what came before it.
 
-Legend: T tokens in the pack, R rows asked for, Q texts being written, S places of their memory, D width, H heads,
-K head width, V vocabulary.
+Legend: T tokens in the pack, R rows asked for, D width, H heads, K head width, V vocabulary. Of what is being written:
+N texts, G groups of W texts, S places of a group's memory.
 The layout is GPT-2's: norms before attention and feed-forward and one at the end, learned positions, the word table as
 output weights. Its published folders (model_type gpt2) fit: the names of their tensors stand at the end of this file.
 """
@@ -94,42 +94,60 @@ class Embeddings(nn.Module):
         return self.dropout(self.words(ids_T) + self.positions(positions_T))  # type: ignore[no-any-return]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class State:
-    """What has been read of each of several texts: the keys and values of every layer, so that nothing is read twice.
+    """What has been read of each of N texts: the keys and values of every layer, so that nothing is read twice.
 
-    Texts begin at place 0 and may differ in length; what lies behind the end of one is never read.
+    W texts of a group (a beam) share one memory: first the places of what they have in common, filled up to the longest
+    of all groups, then W places for each token written. A mask says which are a text's own: when texts trade places
+    only the mask moves.
     """
 
-    memory: Tensor  # [Q, layers, 2, H, S, K]
-    lengths_Q: Tensor
-    longest: int  # of them, on the host
-    is_even: bool  # whether all are as long
+    memory: Tensor  # [G, layers, 2, H, S, K]
+    lengths_N: Tensor
+    seen_NS: Tensor | None  # of the places in use those that are a text's own; None: all
+    used: int  # places in use
+    longest: int  # of the texts, on the host
+    width: int = 1  # W
+    is_grouped: bool = False
 
-    def select(self, rows: Tensor) -> State:
-        """The state of these texts, in that order; one may come several times."""
-        return State(self.memory[rows], self.lengths_Q[rows], self.longest, self.is_even)
+    def spread(self, width: int) -> State:
+        """Each text `width` times, side by side, as a group."""
+        assert not self.is_grouped, "a state is spread once"
+        seen_NS = self.seen_NS
+        if seen_NS is None:
+            seen_NS = torch.ones(len(self.lengths_N), self.used, dtype=torch.bool, device=self.memory.device)
+        lengths_N, seen_NS = (x.repeat_interleave(width, 0) for x in (self.lengths_N, seen_NS))
+        return replace(self, lengths_N=lengths_N, seen_NS=seen_NS, width=width, is_grouped=True)
+
+    def select(self, rows_N: Tensor) -> State:
+        """The state of these texts; once it is spread: whole groups in their order, each made of its own texts."""
+        memory = self.memory
+        if not self.is_grouped or len(rows_N) < len(self.lengths_N):
+            memory = memory.index_select(0, rows_N[:: self.width] // self.width)
+        seen_NS = None if self.seen_NS is None else self.seen_NS[rows_N]
+        return replace(self, memory=memory, lengths_N=self.lengths_N[rows_N], seen_NS=seen_NS)
 
     def grown(self) -> State:
-        """The same with room for a token more of each text."""
-        room = self.memory.shape[4]
-        if self.longest < room:
-            return self
-        return replace(self, memory=F.pad(self.memory, (0, 0, 0, max(room, ROOM))))
+        """The same with room for one token more of each text, which then counts as read."""
+        used, memory, seen_NS = self.used + self.width, self.memory, self.seen_NS
+        if used > memory.shape[4]:
+            memory = F.pad(memory, (0, 0, 0, max(memory.shape[4], ROOM * self.width)))
+        if seen_NS is not None:
+            own_WW = torch.eye(self.width, dtype=torch.bool, device=memory.device)
+            seen_NS = torch.cat((seen_NS, own_WW.repeat(len(memory), 1)), dim=1)
+        lengths_N, longest = self.lengths_N + 1, self.longest + 1
+        return replace(self, memory=memory, lengths_N=lengths_N, seen_NS=seen_NS, used=used, longest=longest)
 
-    def read(self, layer: int, kv_Q2HK: Tensor, q_QHK: Tensor) -> Tensor:
-        """Puts each text's newest key and value into a layer's memory; what its query reads there, [Q, H, K]."""
-        own = self.memory[:, layer]
-        if self.is_even:
-            own[:, :, :, self.longest] = kv_Q2HK
-        else:
-            own[torch.arange(len(own), device=own.device), :, :, self.lengths_Q] = kv_Q2HK
-        k_QHSK, v_QHSK = own[:, :, :, : self.longest + 1].unbind(1)
-        seen_QS = None
-        if not self.is_even:
-            seen_QS = torch.arange(self.longest + 1, device=own.device) <= self.lengths_Q[:, None]
-            seen_QS = seen_QS[:, None, None]
-        return F.scaled_dot_product_attention(q_QHK.unsqueeze(2), k_QHSK, v_QHSK, attn_mask=seen_QS).squeeze(2)
+    def read(self, layer: int, q_NHK: Tensor, kv_N2HK: Tensor) -> Tensor:
+        """Puts each text's newest key and value into a layer's memory; what its query reads there, [N, H, K]."""
+        own, shape = self.memory[:, layer], (len(self.memory), self.width)
+        kv_GW2HK = kv_N2HK.view(*shape, *kv_N2HK.shape[1:])
+        own[:, :, :, self.used - self.width : self.used] = kv_GW2HK.permute(0, 2, 3, 1, 4)
+        k_GHSK, v_GHSK = own[:, :, :, : self.used].unbind(1)
+        q_GHWK = q_NHK.view(*shape, *q_NHK.shape[1:]).transpose(1, 2)
+        seen = None if self.seen_NS is None else self.seen_NS.view(*shape, self.used).unsqueeze(1)
+        return F.scaled_dot_product_attention(q_GHWK, k_GHSK, v_GHSK, attn_mask=seen).transpose(1, 2).flatten(0, 1)
 
 
 class Gpt(Encoder):
@@ -163,32 +181,30 @@ class Gpt(Encoder):
 
     def started(self, packed: Packed) -> State:
         """The state after reading the pack's sequences, in the order in which they stand there; some may be empty."""
-        config, device = self.config, packed.ids.device
-        longest = max(packed.lengths, default=0)
+        config, device, longest = self.config, packed.ids.device, max(packed.lengths, default=0)
+        lengths_N = packed.boundaries.diff().long()
         shape = (config.layers, 2, config.heads, longest + ROOM, config.width // config.heads)
-        sizes_Q = packed.boundaries.diff().long()
-        memory = self.embeddings.words.weight.new_zeros(len(packed.lengths), *shape)
-        texts_T = torch.arange(len(sizes_Q), device=device).repeat_interleave(sizes_Q, output_size=len(packed.ids))
+        memory = self.embeddings.words.weight.new_zeros(len(lengths_N), *shape)
+        texts_T = torch.arange(len(lengths_N), device=device).repeat_interleave(lengths_N, output_size=len(packed.ids))
 
         def read(layer: int, q_THK: Tensor, kv_T2HK: Tensor) -> Tensor:
             memory[texts_T, layer, :, :, packed.positions] = kv_T2HK
             return attend_causal(q_THK, kv_T2HK[:, 0], kv_T2HK[:, 1], packed)
 
         self._passed(self.embeddings(packed.ids, packed.positions), read)
-        return State(memory, sizes_Q, longest, is_even=len(set(packed.lengths)) <= 1)
+        is_even = min(packed.lengths, default=0) == longest
+        seen_NS = None if is_even else torch.arange(longest, device=device) < lengths_N[:, None]
+        return State(memory=memory, lengths_N=lengths_N, seen_NS=seen_NS, used=longest, longest=longest)
 
-    def step(self, ids_Q: Tensor, state: State) -> tuple[Tensor, State]:
-        """One token more of each text in, scores of the next [Q, V] in float32 and the state after it out.
+    def step(self, ids_N: Tensor, state: State) -> tuple[Tensor, State]:
+        """One token more of each text in, scores of the next [N, V] in float32 and the state after it out.
 
         The memory is written in place: the state that was given is spent.
         """
         if state.longest >= self.config.max_length:
             raise InputError(f"a text has {state.longest + 1} tokens, but the model reads only {state.longest}.")
-        state = state.grown()
-        x_QD = self.embeddings(ids_Q, state.lengths_Q)
-        x_QD = self._passed(x_QD, lambda layer, q_QHK, kv_Q2HK: state.read(layer, kv_Q2HK, q_QHK))
-        scores_QV = self.word_scores(self.final_norm(x_QD)).float()
-        return scores_QV, replace(state, lengths_Q=state.lengths_Q + 1, longest=state.longest + 1)
+        x_ND, state = self.embeddings(ids_N, state.lengths_N), state.grown()
+        return self.word_scores(self.final_norm(self._passed(x_ND, state.read))).float(), state
 
     def _passed(self, x_TD: Tensor, read: Callable[[int, Tensor, Tensor], Tensor]) -> Tensor:
         """x through all layers, [T, D]; what a query reads of keys and values is told by `read`."""

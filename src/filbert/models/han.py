@@ -44,7 +44,7 @@ class Config:
     width: int = 256  # of a token and of a document: half is the words' level, half the sentences'
     embedding: int = 128  # of a word's vector
     cell: str = "gru"  # gru | lstm
-    ends: tuple[int, ...] = ()  # ids of the tokens that end a sentence; see `ends`
+    ends: tuple[int, ...] = ()  # ids of the tokens that end a sentence, as `fitted` finds them
     max_length: int = 512  # of what is read at once; no table limits it
     dropout: float = 0.1
 
@@ -83,9 +83,9 @@ def preset(name: str, vocab_size: int) -> Config:
     return replace(PRESETS[name], vocab_size=vocab_size)
 
 
-def ends(tokens: Sequence[str]) -> tuple[int, ...]:
-    """The ids of a vocabulary's tokens that end a sentence, for `Config.ends`."""
-    return tuple(index for index, token in enumerate(tokens) if token in ENDING)
+def fitted(config: Config, vocabulary: Sequence[str]) -> Config:
+    """The config that knows which tokens of a vocabulary end a sentence."""
+    return replace(config, ends=tuple(index for index, token in enumerate(vocabulary) if token in ENDING))
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ class Config:
     word_width: int = 256
     hidden: int = 512
     order: int = 5  # n of the n-grams: n-1 words are read, and the next is predicted
-    direct: bool = False  # the paper's best models on the smaller corpus had no direct way (§4.2)
+    direct: bool = False  # with it training is faster; without, all must pass the hidden layer (§4.2)
     max_length: int = 512
     dropout: float = 0.1
 
@@ -59,6 +59,11 @@ class Config:
     def width(self) -> int:
         """D: the hidden vector, and beside it the words that were read where they have a way of their own."""
         return self.hidden + (self.direct and (self.order - 1) * self.word_width)
+
+    @property
+    def layers(self) -> int:
+        """There is but one."""
+        return 1
 
 
 PRESETS = {

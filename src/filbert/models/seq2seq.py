@@ -222,7 +222,7 @@ class Seq2seq(Encoder):
 
     def _decoded(self, target: Packed, memory_TD: Tensor, source: Packed, owners_B: Tensor) -> tuple[Tensor, Tensor]:
         """Vectors, [U, D], and weights, [B, Q, S]."""
-        writer, state = self._writer(), self.started(memory_TD, source).select(owners_B)
+        writer, state = self._writer(), self.started(memory_TD, source).select(owners_B.to(memory_TD.device))
         x_UD = self.embeddings(target.ids)
         for index, layer in enumerate(writer.layers):
             before = tuple(part[index : index + 1] for part in state.hidden)

@@ -232,7 +232,7 @@ class State:
         end = self.length * self.width
         self.past[layer, :, :, :, end - self.width : end] = qkv_3GHWK[1:]
         keys, values = self.past[layer, :, :, :, :end].unbind(0)
-        own = None if self.own_NL is None else self.own_NL.view(-1, 1, self.width, end).to(qkv_N3D.dtype)
+        own = None if self.own_NL is None else self.own_NL.view(-1, 1, self.width, end)
         return self._mixed(qkv_3GHWK[0], keys, values, own)
 
     def across(self, layer: int, q_ND: Tensor) -> Tensor:

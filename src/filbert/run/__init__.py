@@ -3,9 +3,9 @@
 from filbert.run.evaluating import evaluate
 from filbert.run.finetuning import FineRecipe, Finetuned, finetune
 from filbert.run.folders import CHECKPOINTS, LOG, MODEL, RECIPE, SHARDS, VOCAB, Finished, is_first
-from filbert.run.pretraining import Corpus, Recipe, measure, prepared, pretrain, vocabulary
+from filbert.run.pretraining import Corpus, Recipe, measure, prepared, pretrain, recipe_of, vocabulary
 
 __all__ = [
     "CHECKPOINTS", "LOG", "MODEL", "RECIPE", "SHARDS", "VOCAB", "Corpus", "FineRecipe", "Finetuned", "Finished",
-    "Recipe", "evaluate", "finetune", "is_first", "measure", "prepared", "pretrain", "vocabulary",
+    "Recipe", "evaluate", "finetune", "is_first", "measure", "prepared", "pretrain", "recipe_of", "vocabulary",
 ]  # fmt: skip

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from filbert.core.errors import InputError
-from filbert.models import bert
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop
 from filbert.train.checkpoint import Store
@@ -24,7 +23,7 @@ class Finished:
     """A run that ended: its folder, the model, and how it went."""
 
     folder: Path
-    model: bert.Bert
+    model: Any
     tokenizer: Tokenizer
     outcome: loop.Outcome
 

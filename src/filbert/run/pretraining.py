@@ -43,6 +43,26 @@ class Recipe:
     task_name: str = "mlm_nsp"
 
 
+def recipe_of(
+    arch: str, preset: str | None, tokenizer: Tokenizer, given: Mapping[str, Mapping[str, Any]], start: Any = None
+) -> Recipe:
+    """The recipe of a file of models, by steps: what it names for itself (`TRAINS`, `LEARNS`), then what is given."""
+    module = member("models", arch)
+    if module.PRETRAINS is None:
+        raise InputError(f"{arch} is trained on labelled data alone: filbert finetune TASK --arch {arch}.")
+    model = start if start is not None else fresh.config_of(arch, preset, tokenizer)
+    model = dataclasses.replace(model, **given.get("model", {}))
+    task = {**getattr(module, "LEARNS", {}), **given.get("task", {})}
+    learns = member("tasks", module.PRETRAINS).Config
+    if "max_length" in learns.__dataclass_fields__:
+        task.setdefault("max_length", min(learns().max_length, model.max_length))
+    train = {**getattr(module, "TRAINS", {}), **given.get("train", {})}
+    return Recipe(
+        model=model, task=learns(**task), train=loop.Config(**train),
+        machine=machine.Config(**given.get("machine", {})), model_name=arch, task_name=module.PRETRAINS,
+    )  # fmt: skip
+
+
 @dataclass(frozen=True, kw_only=True)
 class Corpus:
     """Where the texts lie, how they are read, and what they may not hold."""

@@ -1,7 +1,7 @@
 """The next word: a corpus as token arrays in, what a language model is asked out; and texts in, what it writes on out.
 
 Every token is predicted from those before it in its stretch (Bengio et al. 2003; Radford et al. 2018); of a model that
-reads both ways, also from those after it (Peters et al. 2018, eq. 1). A stretch reads [CLS] … [SEP], as all texts do;
+reads both ways, also from those after it (Peters et al. 2018, §3.1). A stretch reads [CLS] … [SEP], as all texts do;
 [SEP] is asked for only where a document ends, and [CLS], backward, where one begins: a cut between is no end of a text.
 
 A model says in `directions` how it reads. Where that is ("forward",), the vectors of its forward pass are what

@@ -290,8 +290,12 @@ class Task(classify.Task):
         total, right = _next_losses(model, x_UD, following_U, smoothing)
         return {"written_loss": Term(total, count), "token_accuracy": Term(right, count)}
 
+    def derived(self, means: Mapping[str, float]) -> dict[str, float]:
+        """The perplexity of a token, which an evaluation's mean loss is the logarithm of."""
+        return {"perplexity": math.exp(min(means.get("written_loss", 0.0), 700.0))}
+
     def memory(self, model: Any, batch: Batch) -> tuple[Tensor, Packed]:
-        """[T, D] what the writer reads of the sources, and their pack: a sequence for each stretch, or for each item."""
+        """[T, D] what the writer reads of the sources, and their pack: a sequence for each stretch, or each item."""
         packed = self._hidden(batch.packed) if model.training and self.config.mask_prob else batch.packed
         memory_TD, rows = model(packed), batch.targets.get("memory_rows")
         if rows is None:

@@ -207,49 +207,47 @@ class Task:
         """The sum over predictions of -log p of what is right, as eq. 3 or eq. 4 has it."""
         import torch
 
-        known, packed = batch.targets, batch.packed
-        near_NGW = _near(known, self.config.window)
-        near_NG = known["num_near"]
+        known, packed, num_NG = batch.targets, batch.packed, batch.targets["num_near"]
+        near_NWG = _near(known, self.config.window)
         if self.config.objective == "skip-gram":
             input_NGD = _asked(model, packed, known["centre_rows"])
-            said, right_NGE, num_NG = packed.ids[known["around_rows"]], near_NGW, near_NG
+            said_NE, right_NEG = packed.ids[known["around_rows"]], near_NWG
         else:
-            share_NGW = near_NGW / near_NG.clamp(min=1).unsqueeze(-1)
             around_NWD = _asked(model, packed, known["around_rows"])
-            input_NGD = torch.bmm(share_NGW.to(around_NWD.dtype), around_NWD)
-            said, num_NG = packed.ids[known["centre_rows"]], (near_NG > 0).long()
-            right_NGE = torch.eye(BLOCK, dtype=torch.bool, device=near_NG.device) & (num_NG > 0).unsqueeze(-1)
+            share_NWG = (near_NWG / num_NG.clamp(min=1).unsqueeze(1)).to(around_NWD.dtype)
+            input_NGD = torch.bmm(share_NWG.transpose(1, 2), around_NWD)
+            num_NG = (num_NG > 0).long()
+            said_NE = packed.ids[known["centre_rows"]]
+            right_NEG = torch.eye(BLOCK, device=num_NG.device) * num_NG.unsqueeze(1)
         if self.config.output == "negative":
-            total = self._against_noise(model, input_NGD, said, right_NGE, num_NG, known["noise"])
+            total = self._against_noise(model, input_NGD, said_NE, right_NEG, num_NG, known["noise"])
         else:
-            total = _by_turns(model, input_NGD, said, right_NGE)
+            total = _by_turns(model, input_NGD, said_NE, right_NEG)
         return {"pair_loss": Term(total, num_NG.sum())}
 
     def _against_noise(
-        self, model: Any, input_NGD: Tensor, said_NE: Tensor, right_NGE: Tensor, num_NG: Tensor, noise_NS: Tensor
+        self, model: Any, input_NGD: Tensor, said_NE: Tensor, right_NEG: Tensor, num_NG: Tensor, noise_NS: Tensor
     ) -> Tensor:
         """Σ -log σ(x·c) of what is right, and `negatives` · -log σ(-x·c) of noise for each of them."""
         import torch
         import torch.nn.functional as F
 
-        vectors_NED = model.contexts(torch.cat([said_NE, noise_NS], dim=1))
-        scores_NGE = torch.bmm(input_NGD, vectors_NED.transpose(1, 2)).float()
-        right, noise = scores_NGE.split([said_NE.shape[1], noise_NS.shape[1]], dim=2)
+        scores_NEG = _scores(model.contexts(torch.cat([said_NE, noise_NS], dim=1)), input_NGD)
+        right, noise = scores_NEG.split([said_NE.shape[1], noise_NS.shape[1]], dim=1)
         share = self.config.negatives / noise_NS.shape[1]
-        found: Tensor = (F.softplus(-right) * right_NGE).sum() + (F.softplus(noise).sum(-1) * num_NG).sum() * share
+        found: Tensor = (F.softplus(-right) * right_NEG).sum() + (F.softplus(noise).sum(1) * num_NG).sum() * share
         return found
 
 
 def _near(known: Mapping[str, Any], window: int) -> Tensor:
-    """[N, G, W] which of the words around a block each of its words reaches; not itself."""
+    """[N, W, G] which of the words around a block each of its words reaches; not itself."""
     import torch
 
-    num_centres, num_around = known["reach"].shape[1], known["around_rows"].shape[1]
     device = known["reach"].device
-    places = torch.arange(num_around, device=device) - window
-    apart_GW = (places - torch.arange(num_centres, device=device).unsqueeze(1)).abs()
-    reached: Tensor = (apart_GW <= known["reach"].unsqueeze(-1)) & (apart_GW > 0) & known["is_text"].unsqueeze(1)
-    return reached
+    around_W = torch.arange(known["is_text"].shape[1], device=device) - window
+    apart_WG = (around_W.unsqueeze(1) - torch.arange(known["reach"].shape[1], device=device)).abs()
+    found: Tensor = (apart_WG <= known["reach"].unsqueeze(1)) & (apart_WG > 0) & known["is_text"].unsqueeze(-1)
+    return found
 
 
 def _asked(model: Any, packed: Packed, rows: Tensor) -> Tensor:
@@ -258,16 +256,22 @@ def _asked(model: Any, packed: Packed, rows: Tensor) -> Tensor:
     return found
 
 
-def _by_turns(model: Any, input_NGD: Tensor, said_NE: Tensor, right_NGE: Tensor) -> Tensor:
-    """Σ -log p of what is right, a factor σ(±x·n) for each turn on the way to it."""
+def _scores(said_NED: Tensor, input_NGD: Tensor) -> Tensor:
+    """[N, E, G] every product; in this order the gradient of the many rows needs no copy."""
     import torch
+
+    return torch.bmm(said_NED, input_NGD.transpose(1, 2)).float()
+
+
+def _by_turns(model: Any, input_NGD: Tensor, said_NE: Tensor, right_NEG: Tensor) -> Tensor:
+    """Σ -log p of what is right, a factor σ(±x·n) for each turn on the way to it."""
     import torch.nn.functional as F
 
     nodes_NEPD, turns_NEP = model.nodes(said_NE)
-    scores_NGEP = torch.bmm(input_NGD, nodes_NEPD.flatten(1, 2).transpose(1, 2)).float()
-    scores_NGEP = scores_NGEP.unflatten(2, turns_NEP.shape[1:]) * turns_NEP.unsqueeze(1)
-    costs_NGEP = F.softplus(-scores_NGEP) * (turns_NEP != 0).unsqueeze(1)
-    found: Tensor = (costs_NGEP.sum(-1) * right_NGE).sum()
+    scores_NEPG = _scores(nodes_NEPD.flatten(1, 2), input_NGD).unflatten(1, turns_NEP.shape[1:])
+    turns_NEP1 = turns_NEP.unsqueeze(-1)
+    costs_NEG = (F.softplus(-turns_NEP1 * scores_NEPG) * (turns_NEP1 != 0)).sum(2)
+    found: Tensor = (costs_NEG * right_NEG).sum()
     return found
 
 

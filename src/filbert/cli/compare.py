@@ -1,0 +1,57 @@
+"""`filbert compare`: the names of models, one text and one labelled set in; one table and one page out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from filbert.cli.shared import json_option, result, say
+from filbert.core.registry import naming
+
+
+@click.command("compare")
+@click.option("--models", required=True, help="With commas: files of models (bert, gpt, …), folders, or builtin.")
+@click.option("--task", type=click.Choice(naming("tasks", "HEAD")), default="classify", show_default=True)
+@click.option("--train", multiple=True, required=True, help="Labelled file to learn from.")
+@click.option("--dev", multiple=True, help="Chooses the state that is measured: a file, or a share of --train: 10%.")
+@click.option("--test", multiple=True, required=True, help="Labelled file that every model is measured on.")
+@click.option("--corpus", multiple=True, help="Text that new models are pretrained on first, all on the same.")
+@click.option("--tokens", type=click.IntRange(min=1), default=2_000_000, show_default=True, help="Read of it by each.")
+@click.option("--preset", default="small", show_default=True, help="Size of new models.")
+@click.option("--vocab", help="Folder or vocab.txt of new models.  [default: trained on the corpus, else the built-in]")
+@click.option("-o", "--out", required=True, help="Folder for the runs, the table and the page.")
+@click.option(
+    "--set", "settings", multiple=True, help="Field of fine-tuning, or with pretrain. before it of the other."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of everything random.")
+@json_option
+def command(models: str, out: str, as_json: bool, **options: Any) -> None:
+    """Train several models alike and compare them.
+
+    Rows that are done are kept: the same command goes on where it was stopped.
+    """
+    from filbert.run.comparing import HEAD, Contest, cells, compare
+
+    data: dict[str, Any] = {name: _one(options.pop(name)) for name in ("train", "dev", "test")}
+    names = tuple(name.strip() for name in models.split(",") if name.strip())
+    contest = Contest(models=names, **data, **options)
+    found = compare(contest, out, say)
+    if as_json:
+        rows = [{key: value for key, value in row.items() if key not in ("said", "identity")} for row in found["rows"]]
+        result({"out": out, "task": found["task"], "rows": rows, "parted": len(found["parted"])})
+        return
+    table = [HEAD, *(cells(row) for row in found["rows"])]
+    widths = [max(len(line[column]) for line in table) for column in range(len(HEAD))]
+    for line in table:
+        first, *rest = (
+            each.ljust(width) if not at else each.rjust(width)
+            for at, (each, width) in enumerate(zip(line, widths, strict=True))
+        )
+        click.echo("  ".join([first, *rest]))
+    click.echo(f"{out}/comparison.html tells more.")
+
+
+def _one(files: tuple[str, ...]) -> str | tuple[str, ...] | None:
+    """The one file, several, or none: of a flag that can be given more than once."""
+    return files[0] if len(files) == 1 else files or None

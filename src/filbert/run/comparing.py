@@ -1,0 +1,251 @@
+"""Comparison: the names of models, one text and one labelled set in; each trained alike, and one table and page out.
+
+Every model has a folder of its own in the comparison's, with a run of pretraining, a run of fine-tuning and what was
+measured (row.json). One that is done is not done again, and one that was killed goes on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filbert.artefact.folder import load
+from filbert.builtin import model as builtin
+from filbert.core import page
+from filbert.core.errors import InputError, one_of
+from filbert.core.files import json_text, write_text
+from filbert.core.records import Example
+from filbert.core.registry import member, members
+from filbert.core.settings import parsed
+from filbert.data import sources
+from filbert.infer.predict import read_as
+from filbert.run import fresh
+from filbert.run.finetuning import finetune
+from filbert.run.folders import CHECKPOINTS, MODEL, VOCAB, digest
+from filbert.run.pretraining import Corpus, prepared, pretrain, recipe_of, vocabulary
+from filbert.text.tokenizer import Tokenizer
+from filbert.train import loop, machine
+from filbert.train.scores import scored
+
+ROW, TABLE, PAGE = "row.json", "comparison.json", "comparison.html"
+ENCODER = ("embeddings.", "layers.", "final_norm.")
+SENSES = ("苹果", "打", "行", "包", "bank", "apple")  # words of several senses: where they stand, models part
+VOCAB_SIZE = 12_000  # of one that is trained on the corpus
+SHOWN = 40  # sentences on which the models part
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contest:
+    """What all models get alike."""
+
+    task: str
+    train: sources.Source
+    test: sources.Source
+    models: tuple[str, ...]  # files of models, folders, or builtin
+    dev: sources.Source | None = None  # chooses the state that is measured; "10%" keeps a share of train back
+    corpus: tuple[str, ...] = ()  # plain text to pretrain on; without it files of models begin from nothing
+    tokens: int = 2_000_000  # that each reads of it
+    preset: str = fresh.PRESET
+    vocab: str | None = None  # else one is trained on the corpus, or the built-in model's is taken
+    settings: tuple[str, ...] = ()  # of all fine-tuning runs, and with pretrain. before them of all others
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.models:
+            raise InputError("there is nothing to compare: name some models.")
+        doubled = [name for name, count in Counter(map(_called, self.models)).items() if count > 1]
+        if doubled:
+            raise InputError(f"{doubled[0]} is named twice; each model has one row.")
+        for name in self.models:
+            if name not in members("models") and name != builtin.NAME and not Path(name).is_dir():
+                raise one_of("a model to compare", name, (*members("models"), builtin.NAME, "a folder"))
+        if type(self.tokens) is not int or self.tokens < 1:
+            raise InputError(f"tokens is {self.tokens!r}, but must be a whole number of 1 or more.")
+
+
+def _called(name: str) -> str:
+    """The name of a model's row and folder."""
+    return name if name in members("models") else Path(name).resolve().name
+
+
+def compare(contest: Contest, out: Path | str, told: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
+    """Trains and measures one model after another, and writes comparison.json and comparison.html anew after each."""
+    out = Path(out)
+    identity = digest({name: str(value) for name, value in dataclasses.asdict(contest).items() if name != "models"})
+    asked = sources.read(contest.task, contest.test, {})
+    rows: list[dict[str, Any]] = []
+    for name in contest.models:
+        path = out / _called(name) / ROW
+        row = json.loads(path.read_text()) if path.exists() else None
+        if row is not None and row["identity"] != identity:
+            raise InputError(f"{path}: is of another comparison (other data or settings); choose another --out.")
+        if row is None:
+            told(f"{_called(name)} …")
+            row = {"identity": identity, **_Row(contest, name, out, asked).done()}
+            write_text(path, json_text(row))
+        rows.append(row)
+        told(line_of(row))
+        found = {"task": contest.task, "rows": rows, "parted": parted(rows, asked)}
+        write_text(out / TABLE, json_text(found))
+        write_text(out / PAGE, _page(contest, found))
+    return found
+
+
+class _Row:
+    """One model: from the text to what it scores."""
+
+    def __init__(self, contest: Contest, name: str, out: Path, asked: Sequence[Example]) -> None:
+        self.contest, self.name, self.out, self.asked = contest, name, out, asked
+        self.folder = out / _called(name)
+
+    def done(self) -> dict[str, Any]:
+        """Everything that its row says."""
+        c = self.contest
+        start, before = self._start()
+        more: dict[str, Any] = {}
+        if start is None:
+            more = {"arch": self.name, "preset": c.preset, "vocab": self._vocabulary()}
+        begun = time.perf_counter()
+        tuned = self.folder / "tuned"
+        own = [word for word in c.settings if not word.startswith("pretrain.")]
+        done = finetune(
+            c.task, c.train, start, tuned, dev=c.dev, settings=own, seed=c.seed, quiet=True,
+            resume=(tuned / CHECKPOINTS).exists(), **more,
+        )  # fmt: skip
+        after = {"steps": done.outcome.state.step, "seconds": round(time.perf_counter() - begun, 1)}
+        return {"model": _called(self.name), **self._sizes(), "pretrained": before, "tuned": after, **self._measured()}
+
+    def _start(self) -> tuple[Path | str | None, dict[str, Any]]:
+        """What fine-tuning begins with, none for a new model, and how that came about."""
+        c = self.contest
+        if self.name not in members("models"):
+            return self.name, {"from": self.name}
+        if not c.corpus or member("models", self.name).PRETRAINS is None:
+            return None, {}
+        run = self.folder / "pretrained"
+        begun = time.perf_counter()
+        corpus = Corpus(sources=c.corpus, folder=self.out / "shards")
+        words = Tokenizer.load(self._vocabulary() or "")
+        shards = prepared(corpus, words, run)
+        recipe = recipe_of(self.name, c.preset, words, self._wishes())
+        if (run / MODEL).exists():  # it was pretrained before it was killed
+            return run, json.loads((run / ROW).read_text())
+        done = pretrain(shards, words, recipe, run, resume=(run / CHECKPOINTS).exists(), quiet=True)
+        state = done.outcome.state
+        held = {name: round(value, 4) for name, value in done.outcome.held.items() if name != "step"}
+        told = {"steps": state.step, "tokens": state.tokens, "seconds": round(time.perf_counter() - begun, 1), **held}
+        write_text(run / ROW, json_text(told))
+        return run, told
+
+    def _vocabulary(self) -> str | None:
+        """Where that of new models lies, all the same one; none: the built-in model's."""
+        c = self.contest
+        if c.vocab or not c.corpus:
+            return c.vocab
+        vocabulary(Corpus(sources=c.corpus), VOCAB_SIZE, self.out)
+        return str(self.out / VOCAB)
+
+    def _wishes(self) -> dict[str, dict[str, Any]]:
+        """The fields that the settings fix of pretraining, and as many steps as read the tokens."""
+        module = member("models", self.name)
+        sections = {"model": module.Config, "task": member("tasks", module.PRETRAINS).Config, "train": loop.Config,
+                    "machine": machine.Config}  # fmt: skip
+        own = [word.removeprefix("pretrain.") for word in self.contest.settings if word.startswith("pretrain.")]
+        given = {name: dict(fields) for name, fields in parsed(own, sections).items()}
+        train = {**getattr(module, "TRAINS", {}), **given.get("train", {})}
+        steps = -(-self.contest.tokens // train.get("batch_tokens", loop.Config().batch_tokens))
+        train = {"steps": steps, "seed": self.contest.seed, "evaluate_every": steps, "checkpoint_every": 500, **train}
+        return {**given, "train": train}
+
+    def _sizes(self) -> dict[str, int]:
+        model = load(self.folder / "tuned").model
+        inside = {n: p.numel() for n, p in model.named_parameters() if n.startswith(ENCODER)}
+        words = sum(size for name, size in inside.items() if name.startswith("embeddings.words"))
+        return {"parameters": sum(inside.values()), "beside_words": sum(inside.values()) - words}
+
+    def _measured(self) -> dict[str, Any]:
+        """The task's measures on the test data with intervals, how fast it answers, and what it says of each."""
+        found = load(self.folder / "tuned")
+        name, reading = read_as(found)
+        task = member("tasks", name).Task(self.asked, found.labels, Tokenizer.load(found.folder), reading)
+        begun = time.perf_counter()
+        raw = scored(found.model, task, 16_384)
+        took = time.perf_counter() - begun
+        told = task.evaluated(raw)
+        numbers = {key: value for key, value in told.items() if isinstance(value, float)}
+        return {
+            "measure": task.watched if task.watched in numbers else next(iter(told["intervals"])),
+            "measures": numbers, "intervals": told["intervals"], "rows_per_s": round(len(task) / took, 1),
+            "said": [_gist(said) for said in task.predictions(raw)],
+        }  # fmt: skip
+
+
+def _gist(said: Any) -> str:
+    """What a prediction comes to, in a few words."""
+    if said.text is not None:
+        return str(said.text)
+    if said.labels is not None:
+        return ", ".join(said.labels)
+    if said.label is not None:
+        return str(said.label)
+    return "; ".join(f"{span.start}-{span.end} {span.label}".rstrip() for span in said.spans)
+
+
+def parted(rows: Sequence[dict[str, Any]], asked: Sequence[Example]) -> list[dict[str, Any]]:
+    """The sentences that the models do not agree on: those with a word of several senses first, then the most split."""
+    if len(rows) < 2:
+        return []
+    found = []
+    for place, example in enumerate(asked):
+        said = {row["model"]: row["said"][place] for row in rows}
+        if len(set(said.values())) > 1:
+            several = [word for word in SENSES if word in example.texts[0]]
+            entry = {"text": example.texts[0], "gold": str(example.gold), "said": said, "senses": several}
+            found.append((not several, -len(set(said.values())), place, entry))
+    return [entry for *_, entry in sorted(found, key=lambda each: each[:3])[:SHOWN]]
+
+
+HEAD = ("model", "score", "95 %", "parameters", "beside words", "tokens read", "pretrained, s", "tuned, s", "rows/s")
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    """A row of the table, as text."""
+    low, high = row["intervals"][row["measure"]]
+    before = row["pretrained"]
+    return [
+        row["model"], f"{100 * row['measures'][row['measure']]:.2f}", f"{100 * low:.2f}–{100 * high:.2f}",
+        f"{row['parameters']:,}", f"{row['beside_words']:,}", f"{before['tokens']:,}" if "tokens" in before else "–",
+        f"{before['seconds']:,.0f}" if "seconds" in before else "–", f"{row['tuned']['seconds']:,.0f}",
+        f"{row['rows_per_s']:,.0f}",
+    ]  # fmt: skip
+
+
+def line_of(row: dict[str, Any]) -> str:
+    """A row in one line."""
+    name, score, spread, *_ = cells(row)
+    size, speed = f"{row['parameters']:,} parameters", f"{row['rows_per_s']:,.0f} rows/s"
+    return f"{name}: {row['measure']} {score} ({spread}), {size}, {speed}"
+
+
+def _page(contest: Contest, found: dict[str, Any]) -> str:
+    rows = found["rows"]
+    models = [row["model"] for row in rows]
+    about = {
+        "task": contest.task, "learnt from": sources.called(contest.train), "measured on": sources.called(contest.test),
+        "text": ", ".join(contest.corpus) or "none: files of models begin from nothing", "preset": contest.preset,
+        "seed": contest.seed, "settings": ", ".join(contest.settings) or "the defaults",
+    }  # fmt: skip
+    split = [[entry["text"], entry["gold"], *(entry["said"][name] for name in models)] for entry in found["parted"]]
+    parts = [
+        f"<header><h1>{page.text(f'{len(rows)} models, {contest.task}')}</h1></header>",
+        page.section("The table", page.table(HEAD, [cells(row) for row in rows], range(1, len(HEAD)))),
+        page.section("Where they part", page.table(("text", "right", *models), split) if split else ""),
+        page.section("What all of them had", page.pairs(about)),
+    ]
+    return page.whole(f"compare: {contest.task}", parts)

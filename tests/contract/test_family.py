@@ -1,0 +1,138 @@
+"""Every file in models keeps what an encoder promises: packing, folders, and use under a task."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from filbert import run
+from filbert.artefact.folder import load, save
+from filbert.core.records import Encoding, Example, Packed
+from filbert.core.registry import member, members
+from filbert.data.packing import pack
+from filbert.nn.attention import tensors
+from filbert.run import fresh
+from filbert.text.tokenizer import Tokenizer
+
+MODELS = members("models")
+LABELS = {"good": "很好喜欢", "bad": "不好讨厌"}
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def made(name: str, tokenizer: Tokenizer, parts: tuple[str, ...] = ()) -> Any:
+    """A tiny one with weights that are not as they begin, in use."""
+    torch.manual_seed(0)
+    model = fresh.model_of(name, fresh.config_of(name, "tiny", tokenizer), parts, tokenizer)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn_like(weight) * 0.05)
+    return model.eval()
+
+
+def sequences(tokenizer: Tokenizer) -> list[Encoding]:
+    """Chinese and other texts, one of them a single token."""
+    texts = ["今天天气很好，我们去公园。明天呢？", "好", "filbert fills blanks.", "医生说明天不用去医院！", "天"]
+    found = [tokenizer.encode(text) for text in texts]
+    one = found[0]
+    return [*found, Encoding(*(part[:1] for part in (one.ids, one.segments, one.parts, one.starts, one.ends)))]
+
+
+def packed_of(encodings: list[Encoding]) -> tuple[Packed, np.ndarray]:
+    """A pack on the CPU, and where each sequence begins."""
+    packed, starts = pack(encodings)
+    return tensors(packed), starts
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_pack_reads_each_sequence_as_if_it_were_alone(name: str, tokenizer: Tokenizer) -> None:
+    """All tokens, the first ones, and chosen rows, within 1e-5."""
+    model, given = made(name, tokenizer), sequences(tokenizer)
+    packed, starts = packed_of(given)
+    with torch.inference_mode():
+        whole, first = model(packed), model(packed, "first")
+        rows = torch.tensor([int(starts[2]) + 1, int(starts[0])])
+        some = model(packed, rows)
+        assert whole.shape == (len(packed.ids), model.width)
+        torch.testing.assert_close(some, whole[rows], atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(first, whole[packed.boundaries[:-1].long()], atol=1e-5, rtol=1e-5)
+        for start, own in zip(starts.tolist(), given, strict=True):
+            alone = model(packed_of([own])[0])
+            torch.testing.assert_close(whole[start : start + len(own)], alone, atol=1e-5, rtol=1e-5)
+    assert whole.isfinite().all()
+    assert whole.std() > 1e-3
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_folder_gives_back_the_same_bits(name: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """Weights, shape and parts."""
+    model = made(name, tokenizer, ("labels",))
+    save(tmp_path / "model", model, tokenizer, labels=["a", "b"])
+    found = load(tmp_path / "model", verify=True)
+    assert found.family == name
+    assert found.config == model.config
+    assert found.labels == ["a", "b"]
+    assert found.model.parts == model.parts
+    want, got = model.state_dict(), found.model.state_dict()
+    assert want.keys() == got.keys()
+    assert all(torch.equal(want[key], got[key]) for key in want)
+    packed = packed_of(sequences(tokenizer))[0]
+    with torch.inference_mode():
+        assert torch.equal(found.model(packed), model(packed))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_half_precision_says_nearly_the_same(name: str, tokenizer: Tokenizer) -> None:
+    """In bfloat16, by the direction of the vectors."""
+    model, packed = made(name, tokenizer), packed_of(sequences(tokenizer))[0]
+    with torch.inference_mode():
+        whole = model(packed)
+        half = model.to(torch.bfloat16)(packed).float()
+    assert torch.cosine_similarity(whole.flatten(), half.flatten(), dim=0) > 0.99
+
+
+def examples() -> list[Example]:
+    """Texts whose label one word decides."""
+    fill = ["今天", "我们", "这个地方", "昨天晚上", "老师说"]
+    texts = [
+        (f"{fill[i % 5]}{words[i // 5 % 2 * 2 :][:2]}。", label) for i in range(20) for label, words in LABELS.items()
+    ]
+    return [Example((text,), label, index) for index, (text, label) in enumerate(texts)]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_it_learns_a_task(name: str, tmp_path: Path, tokenizer: Tokenizer) -> None:
+    """From nothing, on labels alone; the folder answers as the run did."""
+    tokenizer.save(tmp_path / "vocab")
+    done = run.finetune(
+        "classify", examples(), None, tmp_path / "run", dev=examples(), arch=name, preset="tiny", epochs=25, quiet=True,
+        vocab=tmp_path / "vocab", settings=["train.learning_rate=5e-3", "machine.threads=1", "train.batch_tokens=128"],
+    )  # fmt: skip
+    assert done.best["accuracy"] == 1.0
+    assert run.evaluate(tmp_path / "run", examples())["accuracy"] == 1.0
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_frozen_encoder_stays_as_it_is(name: str, tmp_path: Path, tokenizer: Tokenizer) -> None:
+    """Only what stands above it learns."""
+    model = made(name, tokenizer)
+    save(tmp_path / "start", model, tokenizer)
+    run.finetune(
+        "classify", examples(), tmp_path / "start", tmp_path / "run", epochs=1, quiet=True,
+        settings=["tune.method=frozen", "machine.threads=1", "train.batch_tokens=128"],
+    )  # fmt: skip
+    got, want = load(tmp_path / "run").model.state_dict(), model.state_dict()
+    inside = [key for key in want if key.startswith(("embeddings.", "layers.", "final_norm."))]
+    assert inside
+    assert all(torch.equal(got[key], want[key]) for key in inside)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_its_file_says_what_pretrains_it(name: str) -> None:
+    """A task that is there, or nothing where labels alone train it."""
+    module = member("models", name)
+    assert module.PRETRAINS is None or module.PRETRAINS in members("tasks")
+    assert {"tiny", "small"} <= module.PRESETS.keys()
