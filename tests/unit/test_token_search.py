@@ -186,7 +186,9 @@ def plain_beam(model: Table, own: int, rules: Rules, limit: int, width: int, pen
                 ended.append((total / ((5 + length) / 6) ** penalty, Written(ids, total, word == rules.end)))
         running = [(total, (*text, word)) for total, text, word in grown if word != rules.end][:width]
         best = max((score for score, _ in ended), default=-np.inf)
-        if len(ended) >= width or not running or best >= running[0][0] / ((5 + limit) / 6) ** penalty:
+        if not running or best >= running[0][0] / ((5 + limit) / 6) ** penalty:
+            break
+        if len(ended) >= width and best >= running[0][0] / ((5 + length) / 6) ** penalty:
             break
     return max(ended, key=lambda one: one[0])[1]
 

@@ -19,7 +19,10 @@ from filbert.core.version import VERSION
 
 NOT_COMMANDS = {"__init__", "main", "shared"}
 # As a newcomer meets them; others follow by name.
-ORDER = ("demo", "doctor", "vocab", "pretrain", "finetune", "evaluate", "predict", "fill", "embed", "import")
+ORDER = (
+    "demo", "doctor", "vocab", "pretrain", "finetune", "evaluate", "predict", "compare", "translate", "summarize", "chat",
+    "write", "fill", "embed", "import",
+)  # fmt: skip
 
 
 class House(click.Group):

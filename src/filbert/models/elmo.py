@@ -30,6 +30,7 @@ from filbert.nn.layers import Rows, initialise, rows_of
 from filbert.nn.recurrent import Recurrent
 
 PRETRAINS = "causal_lm"
+RATE = 3e-3  # of fine-tuning
 INPUTS = ("tokens", "characters")
 # A token's spelling is its UTF-8 bytes between two marks, filled up to a constant length: as published, so that every
 # script has the same small alphabet.

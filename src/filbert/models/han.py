@@ -27,6 +27,7 @@ from filbert.nn.recurrent import CELLS, Recurrent
 from filbert.nn.scores import mix_within
 
 PRETRAINS = None  # it is trained on labels alone
+RATE = 5e-3  # of fine-tuning
 ENDING = frozenset("。！？；…｡．.!?;") | {"[SEP]"}  # tokens that end a sentence
 LIMITS = {  # generous bounds: a config outside them is a mistake or an attack, and is refused before it allocates
     "vocab_size": (1, 4_000_000),

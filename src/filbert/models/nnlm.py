@@ -22,6 +22,7 @@ from filbert.nn.heads import Encoder
 from filbert.nn.layers import Rows, initialise, rows_of
 
 PRETRAINS = "causal_lm"
+RATE = 3e-3  # of fine-tuning
 LIMITS = {  # generous bounds: a config outside them is a mistake or an attack, and is refused before it allocates
     "vocab_size": (1, 4_000_000),
     "word_width": (1, 65_536),

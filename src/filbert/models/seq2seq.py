@@ -30,6 +30,7 @@ from filbert.nn.recurrent import CELLS, Recurrent
 from filbert.nn.scores import SCORES, mix, score
 
 PRETRAINS = None  # it learns from pairs of texts, and from labels
+RATE = 2e-3  # of fine-tuning
 WRITES = True  # it can be trained to translate, summarise and chat
 NO_SCORE = "none"
 LIMITS = {  # generous bounds: a config outside them is a mistake or an attack, and is refused before it allocates

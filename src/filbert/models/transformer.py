@@ -27,6 +27,7 @@ from filbert.nn.layers import BLOCKS, FEED_FORWARDS, Rows, SelfAttention, initia
 from filbert.nn.positions import Learned, Sinusoidal, Table
 
 PRETRAINS = None  # it learns from pairs of texts
+RATE = 1e-3  # of fine-tuning
 WRITES = True
 POSITIONS: dict[str, type[Learned | Sinusoidal]] = {"sinusoidal": Sinusoidal, "learned": Learned}
 EPS = {"scaled": 1e-5, "normed": 1e-12}  # of the norms; the latter is BERT's

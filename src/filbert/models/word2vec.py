@@ -23,6 +23,7 @@ from filbert.nn.heads import Encoder
 from filbert.nn.layers import Rows, initialise, rows_of
 
 PRETRAINS = "word_vectors"
+RATE = 1e-2  # of fine-tuning
 LIMITS = {"vocab_size": (1, 4_000_000), "width": (1, 65_536), "max_length": (1, 4_194_304)}
 
 

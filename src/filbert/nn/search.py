@@ -248,7 +248,7 @@ def _one_by_one(model: Writer, starts_B: Tensor, state: Any, rules: Rules, pick:
         ids_N = pick(scores_NV, own_N, step)
         gained_N = scores_NV.gather(1, ids_N[:, None]).squeeze(1)
         score_N = torch.where(done_N, score_N, score_N + gained_N)
-        written_NL[:, step] = ids_N.masked_fill(done_N, rules.end)
+        written_NL[:, step] = ids_N  # what follows the end token is cut off below
         done_N = done_N | (ids_N == rules.end) | (limits_N <= step + 1)
         if step + 1 < longest and not _looks(step, device):
             continue
@@ -310,7 +310,9 @@ class _Beams:
         self.written_BWL[:, :, step] = word_BW
         # Scores only fall as texts grow, and no divisor is larger than that of the longest text allowed.
         hope_B = self.score_BW[:, 0] / self.divisors[self.limits_B]
-        self.done_B = self.done_B | (self.num_ended_B >= width) | last_B | (self.best_B >= hope_B)
+        # Enough have ended: go on only while one that runs would win if it ended now.
+        enough_B = (self.num_ended_B >= width) & (self.best_B >= self.score_BW[:, 0] / self.divisors[step + 1])
+        self.done_B = self.done_B | enough_B | last_B | (self.best_B >= hope_B)
         return parent_BW + torch.arange(0, num * width, width, device=scores_NV.device)[:, None]
 
     def _take_best(self, total_BC: Tensor, parent_BC: Tensor, word_BC: Tensor, final_BW: Tensor, step: int) -> None:

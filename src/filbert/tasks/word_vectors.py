@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 OBJECTIVES = ("skip-gram", "cbow")
 OUTPUTS = {"negative": "contexts", "hierarchical": "nodes"}  # and the part of a model that each needs
-BLOCK = 16  # words that share their noise, G
-NOISE = 16  # noise words of a block, S
+BLOCK = 32  # words that share their noise, G
+NOISE = 32  # noise words of a block, S
 COUNTED = 2**22  # tokens looked at together when they are counted
 ROUND_TOKENS = 2**28  # planned at once, as in mlm_nsp
 KEPT, REACH, DRAWN = range(1, 4)  # one counter stream for each kind of draw

@@ -1,0 +1,40 @@
+"""filbert chat: a model that chats and what is said to it in, what it answers out."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from filbert.cli.shared import encoding_option, json_option
+from filbert.cli.translate import answer_all, writer
+
+TURNS = 6  # that an answer is written to; what was said before them is forgotten
+
+
+@click.command("chat")
+@click.argument("model")
+@click.option("--text", "-t", multiple=True, help="Say this and nothing else; may be repeated, each by itself.")
+@click.option("--data", "-d", help="File of texts to answer, each by itself.")
+@click.option("--out", "-o", help="File to write answers to, a line for each text.")
+@click.option("--set", "settings", multiple=True, help="A field of the task, e.g. task.temperature=0.8.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
+@encoding_option
+@json_option
+def command(model: str, text: tuple[str, ...], data: str | None, out: str | None, **options: Any) -> None:
+    """Talk with a model of `filbert finetune chat`, line by line; an empty line ends it."""
+    if text or data:
+        answer_all("chat", model, (text, data, out), options)
+        return
+    loaded, turns = writer("chat", model, options), list[str]()
+    shown = sys.stdin.isatty()
+    while True:
+        click.echo("> ", nl=False, err=True) if shown else None
+        said = sys.stdin.readline()
+        if not said.strip():
+            return
+        turns.append(" ".join(said.split()))
+        answer = loaded.predict(["\n".join(turns[-TURNS:])], task="chat")[0].text or ""
+        turns.append(answer)
+        click.echo(answer)

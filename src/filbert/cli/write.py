@@ -1,0 +1,36 @@
+"""filbert write: a model that was pretrained to say the next word and a beginning in, the text written on out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from filbert.cli.shared import json_option, result
+
+
+@click.command("write")
+@click.argument("model")
+@click.option("--text", "-t", multiple=True, required=True, help="How it begins; may be repeated.")
+@click.option("--tokens", default=64, show_default=True, type=click.IntRange(1), help="Written at most.")
+@click.option("--way", type=click.Choice(["sample", "greedy", "beam"]), default="sample", show_default=True)
+@click.option("--temperature", default=1.0, show_default=True, help="Of sample: below 1 it dares less.")
+@click.option("--top-k", default=0, help="Of sample: only the likeliest k words.  [default: all]")
+@click.option("--top-p", default=1.0, show_default=True, help="Of sample: only the likeliest that have this share.")
+@click.option("--no-repeat", default=0, help="No so many tokens in a row come twice.  [default: any may]")
+@click.option("--seed", default=0, show_default=True, help="Of what is drawn.")
+@json_option
+def command(model: str, text: tuple[str, ...], tokens: int, as_json: bool, **options: Any) -> None:
+    """Write texts on by a model of `filbert pretrain --arch gpt` (or nnlm); MODEL is a model folder or a run."""
+    from filbert.artefact.folder import load
+    from filbert.tasks.causal_lm import Writing, continuations
+    from filbert.text.tokenizer import Tokenizer
+
+    found = load(model)
+    how = Writing(max_new=tokens, **options)
+    written = continuations(found.model, Tokenizer.load(found.folder), text, how)
+    if as_json:
+        result({"texts": [{"text": own, "written": whole} for own, whole in zip(text, written, strict=True)]})
+        return
+    for whole in written:
+        click.echo(whole)
