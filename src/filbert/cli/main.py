@@ -20,8 +20,8 @@ from filbert.core.version import VERSION
 NOT_COMMANDS = {"__init__", "main", "shared"}
 # As a newcomer meets them; others follow by name.
 ORDER = (
-    "demo", "doctor", "vocab", "pretrain", "finetune", "evaluate", "predict", "compare", "translate", "summarize", "chat",
-    "write", "fill", "embed", "import",
+    "demo", "doctor", "vocab", "pretrain", "finetune", "evaluate", "predict", "compare", "translate", "summarize",
+    "chat", "write", "fill", "embed", "import",
 )  # fmt: skip
 
 

@@ -75,7 +75,8 @@ class WordText:
         places = np.concatenate([np.zeros(0, np.int64), *starts])
         # Texts and sentences of which no word is left are none.
         documents, sentences = (
-            np.unique(np.searchsorted(places, np.asarray(edges))) for edges in (self.shard.documents, self.shard.sentences)
+            np.unique(np.searchsorted(places, np.asarray(edges)))
+            for edges in (self.shard.documents, self.shard.sentences)
         )
         return np.concatenate([np.zeros(0, np.uint32), *ids]), documents, sentences
 
