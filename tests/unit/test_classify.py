@@ -63,7 +63,7 @@ def file_of(path: Path, examples: list[Example]) -> Path:
 # The task -------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("pool", ("mean", "cls"))
+@pytest.mark.parametrize("pool", ["mean", "cls"])
 def test_packed_equals_one_by_one(tokenizer: Tokenizer, pool: str) -> None:
     config = classify.Config(max_length=16, overlap=4, pool=pool)
     task = classify.Task(made(12, long=True), LABELS, tokenizer, config)
@@ -119,7 +119,7 @@ def test_windows_of_a_text_are_one_decision(tokenizer: Tokenizer) -> None:
             assert np.allclose(merge_scores(windows, window_scores), row, atol=1e-5)
 
 
-@pytest.mark.parametrize("pool", ("mean", "cls"))
+@pytest.mark.parametrize("pool", ["mean", "cls"])
 def test_eight_examples_are_learnt(tokenizer: Tokenizer, pool: str) -> None:
     config = classify.Config(max_length=16, overlap=4, pool=pool, label_smoothing=0.05, consistency=0.5)
     task = classify.Task(made(long=True), LABELS, tokenizer, config)

@@ -154,7 +154,8 @@ def test_a_pretrained_gpt_writes_on(data: Path, filbert: Any) -> None:
     """From the command line, the beginning as it was given."""
     made = filbert(
         "pretrain", str(data / "text.txt"), "--arch", "gpt", "--preset", "tiny", "--vocab", str(data / "vocab"),
-        "--out", str(data / "gpt"), "--set", "train.steps=2", "--set", "machine.threads=1", "--set", "train.batch_tokens=256",
+        "--out", str(data / "gpt"), "--set", "train.steps=2", "--set", "machine.threads=1",
+        "--set", "train.batch_tokens=256",
     )  # fmt: skip
     assert made.code == 0, made.err
     found = filbert("write", str(data / "gpt"), "--text", "今天 天气", "--tokens", "4", "--json")

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from filbert.artefact import config as configs
 from filbert.artefact import folder as folders
 from filbert.core.errors import InputError
 from filbert.core.records import Packed

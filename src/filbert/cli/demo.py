@@ -1,4 +1,4 @@
-"""filbert demo: the built-in texts in; a vocabulary, a small BERT trained before your eyes, and filled blanks out."""
+"""filbert demo: the built-in texts in; a BERT trained before your eyes, filled blanks, three models compared out."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 MARK = ".filbert-demo"
 BARS = "▁▂▃▄▅▆▇█"
+COMPARED, MOST_READ = ("word2vec", "gpt", "bert"), 100  # in the last act; tokens that each reads for each step
 # Sentences about everyday things that stand nowhere in the built-in texts; the blank is one token.
 BLANKS = (
     "今天天[MASK]很好，我们去公园散步。",
@@ -33,9 +34,9 @@ BLANKS = (
 @click.option("--seed", default=0, show_default=True, help="Fixes order, masks and first weights.")
 @json_option
 def command(out: str, steps: int, seed: int, as_json: bool) -> None:
-    """Blanks filled by the model that ships; then a vocabulary and a tiny BERT trained on the texts that ship.
+    """Blanks filled by the model that ships; a tiny BERT trained on the texts that ship; three models compared.
 
-    A minute or two on two cores. Nothing is downloaded.
+    Some minutes on two cores. Nothing is downloaded.
     """
     show: Callable[[str], None] = (lambda line: None) if as_json else click.echo
     from filbert.builtin.model import is_there
@@ -48,8 +49,9 @@ def command(out: str, steps: int, seed: int, as_json: bool) -> None:
     _begin(Path(out))
     told = _train((train_texts, held_texts), tokenizer, recipe, Path(out), show)
     answers = _answers(out, "Fill in the blank, by the minute-old model:", show)
+    rows = _compared(Path(out), tokenizer, recipe, show)
     if as_json:
-        result({"out": out, **told, "blanks": answers, "builtin": first})
+        result({"out": out, **told, "blanks": answers, "builtin": first, "compared": rows})
     show(f"\nThe run is in {out}: report.html shows its course, {out}/model loads in transformers too. Try:")
     show(f'  filbert fill "我喜欢喝[MASK]" --model {out}')
     show(f'  filbert embed {out} --text "今天天气很好" --text "The weather is fine today"')
@@ -64,7 +66,7 @@ def _begin(out: Path) -> None:
 
     if out.exists() and any(out.iterdir()) and not (out / MARK).exists():
         raise InputError(f"{out}: is there already and is not what a demo left; choose another --out.")
-    for name in ("checkpoints", "shards", "texts", "log.jsonl"):
+    for name in ("checkpoints", "shards", "texts", "log.jsonl", "compared"):
         path = out / name
         shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     out.mkdir(parents=True, exist_ok=True)
@@ -159,6 +161,33 @@ def _train(
         "last_loss": sum(watch.losses[-20:]) / len(watch.losses[-20:]),
         "held_out": {"before": _numbers(before), "after": _numbers(after)},
     }
+
+
+def _compared(out: Path, tokenizer: Any, recipe: Any, show: Callable[[str], None]) -> list[dict[str, Any]]:
+    """Three models of the story on equal terms: the same text first, then the topics of the same sentences."""
+    from filbert.builtin.texts import sample
+    from filbert.run.comparing import HEAD, Contest, cells, compare
+
+    for name, is_kept in (("learnt", False), ("kept", True)):
+        chosen = [d for place, d in enumerate(sample()) if (place % 10 == 5) == is_kept]
+        rows = [(line, d.topic) for d in chosen for line in d.sentences]
+        text = "".join(f"{line}\t{topic}\n" for line, topic in rows)
+        (out / "texts" / f"topics-{name}.tsv").write_text(text, encoding="utf-8")
+    tokenizer.save(out / "compared" / "words")
+    steps, seed = recipe.train.steps, recipe.train.seed
+    read = MOST_READ * steps
+    show(f"\nThe story in three models, each reading {read:,} tokens of those texts and then learning their topics:")
+    contest = Contest(
+        task="classify", train=str(out / "texts" / "topics-learnt.tsv"), test=str(out / "texts" / "topics-kept.tsv"),
+        models=COMPARED, corpus=(str(out / "texts" / "learnt.txt"),), tokens=read, preset="tiny", seed=seed,
+        vocab=str(out / "compared" / "words"), settings=(f"train.steps={max(1, steps // 12)}",
+        "machine.device=cpu", "machine.threads=1", "pretrain.machine.device=cpu", "pretrain.machine.threads=1",
+        "pretrain.train.batch_tokens=1024"),
+    )  # fmt: skip
+    found = compare(contest, out / "compared")["rows"]
+    show("\n".join("  " + line for line in table([HEAD, *(cells(row) for row in found)]).split("\n")))
+    show("  word2vec gives a word one vector wherever it stands; GPT reads what stands before it, BERT both sides.")
+    return [{key: row[key] for key in ("model", "measures", "intervals", "parameters")} for row in found]
 
 
 def _shards(texts: Sequence[str], out: Path, name: str, tokenizer: Any) -> Any:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,20 @@ SLAB = 2**20  # tokens looked at together, and the rest of the last word
 POWERS = np.cumprod(np.full(LONGEST, generator(0, "lexicon").integers(2**63, dtype=np.uint64) | np.uint64(1)))
 
 Prints = npt.NDArray[np.uint64]
+
+
+class Vocabulary(Protocol):
+    """A tokenizer or a lexicon: how many ids there are, and which of them are no words."""
+
+    @property
+    def vocab_size(self) -> int:
+        """V."""
+        ...
+
+    @property
+    def special_ids(self) -> tuple[int, ...]:
+        """[UNK] and the like."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """Word vectors and what people say of words in; how well the two agree, with intervals and coverage, out.
 
-Similarity: people rate pairs of words, and the vectors' cosines should rank them alike. Analogy: 雅典 is to 希腊 as 曼谷
-is to which word? A word without a vector leaves its pair or question out, and the coverage says how many were: two
+Similarity: people rate pairs of words, and the vectors' cosines should rank them alike. Analogy: 雅典 is to 希腊 as
+曼谷 is to which word? A word without a vector leaves its pair or question out, and the coverage says how many were: two
 tables of vectors can be compared only on what both cover.
 
 Legend: V words, D width, Q questions.

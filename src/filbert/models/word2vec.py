@@ -87,7 +87,8 @@ class Nodes(nn.Module):
         for name, is_kept in (("frequencies", True), ("paths", False), ("signs", False)):
             self.register_buffer(name, torch.ones(vocab_size), persistent=is_kept)
         self._grow()
-        self.register_load_state_dict_post_hook(lambda module, _: module._grow())  # the tree that the weights are of
+        # Weights that are loaded are of the tree that is loaded with them.
+        self.register_load_state_dict_post_hook(lambda module, _: module._grow())  # type: ignore[no-untyped-call]
 
     def grow(self, counts_V: npt.ArrayLike) -> None:
         """Hangs the words anew, by how often each stands in the text; the nodes' vectors should be fresh."""

@@ -1,12 +1,12 @@
 """Words and their neighbours: a corpus as token arrays in, which words predict which out (Mikolov et al. 2013a, b).
 
 Skip-gram: a word predicts each word around it. CBOW: the mean of the words around predicts it. How far "around" goes is
-drawn anew for each word, from 1 to `window`; frequent words are left out at random first, so that windows reach farther.
+drawn anew for each word, from 1 to `window`; frequent words are left out at random first, so that windows reach far.
 What is predicted is told apart from noise (negative sampling, 2013b eq. 4) or reached by turns down a tree
 (hierarchical softmax, eq. 3). Texts may be rows of tokens or of whole words (data.lexicon).
 
 Eq. 4 has an expectation over noise words for every pair. Here the words of a block share theirs, each weighed so that
-the sum has the same mean: scores become products of small matrices instead of single dots (Ji et al. 2016, §III).
+the sum has the same mean: scores become products of small matrices instead of single dots (Ji et al. 2016).
 
 Legend: T tokens of the row, B sequences, N blocks, G words of a block, W = G + 2·window words around it, S noise words,
 E things to tell apart, P turns, D width.
@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +26,7 @@ from filbert.core.protocols import Batch, Item, Term
 from filbert.core.random import Draws, keys, uniforms
 from filbert.core.records import Encoding, Packed
 from filbert.core.settings import check_one_of, check_shares, check_whole
+from filbert.data.lexicon import Vocabulary
 from filbert.data.stretches import Places, Round, Stretches, Text, stretches
 
 if TYPE_CHECKING:
@@ -56,24 +57,10 @@ class Config:
 
     def __post_init__(self) -> None:
         check_one_of("task", self, objective=OBJECTIVES, output=OUTPUTS)
-        check_whole("task", self, window=1, negatives=1, max_length=2)
+        check_whole("task", self, window=1, negatives=1, max_length=8)
         check_shares("task", self, "subsample")
         if not 0 <= self.noise_power <= 1:
             raise InputError(f"task.noise_power is {self.noise_power!r}, but must be from 0 to 1.")
-
-
-class Vocabulary(Protocol):
-    """A tokenizer or a lexicon: how many ids there are, and which of them are no words."""
-
-    @property
-    def vocab_size(self) -> int:
-        """V."""
-        ...
-
-    @property
-    def special_ids(self) -> tuple[int, ...]:
-        """[UNK] and the like."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,37 +193,38 @@ class Task:
     def loss(self, model: Any, batch: Batch) -> Mapping[str, Term]:
         """The sum over predictions of -log p of what is right, as eq. 3 or eq. 4 has it."""
         import torch
+        import torch.nn.functional as F
 
         known, packed, num_NG = batch.targets, batch.packed, batch.targets["num_near"]
         near_NWG = _near(known, self.config.window)
         if self.config.objective == "skip-gram":
             input_NGD = _asked(model, packed, known["centre_rows"])
-            said_NE, right_NEG = packed.ids[known["around_rows"]], near_NWG
+            cost = self._costs(model, input_NGD, packed.ids[known["around_rows"]], near_NWG)
         else:
             around_NWD = _asked(model, packed, known["around_rows"])
             share_NWG = (near_NWG / num_NG.clamp(min=1).unsqueeze(1)).to(around_NWD.dtype)
             input_NGD = torch.bmm(share_NWG.transpose(1, 2), around_NWD)
             num_NG = (num_NG > 0).long()
-            said_NE = packed.ids[known["centre_rows"]]
-            right_NEG = torch.eye(BLOCK, device=num_NG.device) * num_NG.unsqueeze(1)
+            # A mean predicts one word alone, so that every word is a block of its own here.
+            own = packed.ids[known["centre_rows"]].view(-1, 1)
+            cost = self._costs(model, input_NGD.flatten(0, 1).unsqueeze(1), own, num_NG.view(-1, 1, 1))
         if self.config.output == "negative":
-            total = self._against_noise(model, input_NGD, said_NE, right_NEG, num_NG, known["noise"])
-        else:
-            total = _by_turns(model, input_NGD, said_NE, right_NEG)
-        return {"pair_loss": Term(total, num_NG.sum())}
+            noise_NG = F.softplus(_scores(model.contexts(known["noise"]), input_NGD)).mean(1)
+            cost = cost + self.config.negatives * (noise_NG * num_NG).sum()
+        return {"pair_loss": Term(cost, num_NG.sum())}
 
-    def _against_noise(
-        self, model: Any, input_NGD: Tensor, said_NE: Tensor, right_NEG: Tensor, num_NG: Tensor, noise_NS: Tensor
-    ) -> Tensor:
-        """Σ -log σ(x·c) of what is right, and `negatives` · -log σ(-x·c) of noise for each of them."""
-        import torch
+    def _costs(self, model: Any, input_NGD: Tensor, said_NE: Tensor, right_NEG: Tensor) -> Tensor:
+        """Σ -log σ(x·c) of what is right; or, down the tree, a factor σ(±x·n) for each turn on the way to it."""
         import torch.nn.functional as F
 
-        scores_NEG = _scores(model.contexts(torch.cat([said_NE, noise_NS], dim=1)), input_NGD)
-        right, noise = scores_NEG.split([said_NE.shape[1], noise_NS.shape[1]], dim=1)
-        share = self.config.negatives / noise_NS.shape[1]
-        found: Tensor = (F.softplus(-right) * right_NEG).sum() + (F.softplus(noise).sum(1) * num_NG).sum() * share
-        return found
+        if self.config.output == "negative":
+            costs_NEG = F.softplus(-_scores(model.contexts(said_NE), input_NGD))
+        else:
+            nodes_NEPD, turns_NEP = model.nodes(said_NE)
+            scores_NEPG = _scores(nodes_NEPD.flatten(1, 2), input_NGD).view(*turns_NEP.shape, input_NGD.shape[1])
+            turns_NEP1 = turns_NEP.unsqueeze(-1)
+            costs_NEG = (F.softplus(-turns_NEP1 * scores_NEPG) * (turns_NEP1 != 0)).sum(2)
+        return (costs_NEG * right_NEG).sum()
 
 
 def _near(known: Mapping[str, Any], window: int) -> Tensor:
@@ -252,27 +240,16 @@ def _near(known: Mapping[str, Any], window: int) -> Tensor:
 
 def _asked(model: Any, packed: Packed, rows: Tensor) -> Tensor:
     """[…, D] the model's vectors of these rows."""
-    found: Tensor = model(packed, rows.flatten()).unflatten(0, rows.shape)
-    return found
+    found: Tensor = model(packed, rows.flatten())
+    return found.view(*rows.shape, found.shape[-1])
 
 
 def _scores(said_NED: Tensor, input_NGD: Tensor) -> Tensor:
     """[N, E, G] every product; in this order the gradient of the many rows needs no copy."""
     import torch
 
-    return torch.bmm(said_NED, input_NGD.transpose(1, 2)).float()
-
-
-def _by_turns(model: Any, input_NGD: Tensor, said_NE: Tensor, right_NEG: Tensor) -> Tensor:
-    """Σ -log p of what is right, a factor σ(±x·n) for each turn on the way to it."""
-    import torch.nn.functional as F
-
-    nodes_NEPD, turns_NEP = model.nodes(said_NE)
-    scores_NEPG = _scores(nodes_NEPD.flatten(1, 2), input_NGD).unflatten(1, turns_NEP.shape[1:])
-    turns_NEP1 = turns_NEP.unsqueeze(-1)
-    costs_NEG = (F.softplus(-turns_NEP1 * scores_NEPG) * (turns_NEP1 != 0)).sum(2)
-    found: Tensor = (costs_NEG * right_NEG).sum()
-    return found
+    found: Tensor = torch.bmm(said_NED, input_NGD.transpose(1, 2))
+    return found.float()
 
 
 def kept_share(frequencies_V: Places, threshold: float) -> Draws:
@@ -282,9 +259,7 @@ def kept_share(frequencies_V: Places, threshold: float) -> Draws:
     vectors, has this, which is gentler near the threshold. gensim follows it too. Special tokens never stay.
     """
     shares = frequencies_V / frequencies_V.sum()
-    if not threshold:
-        return (shares > 0).astype(np.float64)
-    ratio = np.divide(threshold, shares, out=np.zeros(len(shares)), where=shares > 0)
+    ratio: Draws = np.divide(threshold or np.inf, shares, out=np.zeros(len(shares)), where=shares > 0)
     return np.minimum(np.sqrt(ratio) + ratio, 1.0)
 
 
