@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from filbert.artefact.folder import load, save
 from filbert.core.errors import InputError
 from filbert.core.records import Encoding, Packed
 from filbert.data.packing import pack
 from filbert.models import elmo
 from filbert.nn.attention import tensors
+from filbert.text.tokenizer import Tokenizer
 from filbert.train import tune
 
 
@@ -150,7 +153,7 @@ def test_a_spelling_is_read_by_filters_and_highways() -> None:
     made = network.embeddings
     weights = {name: value.numpy() for name, value in made.state_dict().items()}
     row = [256, *"苹果派".encode(), 257, 258][:12]  # nine bytes, two marks, one to fill up
-    assert weights["spellings"][22].tolist() == row
+    assert made.spellings[22].tolist() == row
     letters = weights["bytes.weight"][row].T  # [16, 12]
     found = []
     for index, (span, times) in enumerate(elmo.SPANS):
@@ -171,15 +174,20 @@ def test_a_spelling_is_read_by_filters_and_highways() -> None:
     assert not torch.allclose(got[0], got[1])
 
 
-def test_spellings_travel_with_the_weights() -> None:
+def test_spellings_follow_from_the_vocabulary(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """Told by whoever builds or loads a model; a folder answers as the model did."""
     one, two = model(input="characters", token_bytes=8), model(input="characters", token_bytes=8)
     assert len(two.embeddings.spellings.unique(dim=0)) == 23  # told apart before anybody says how they are spelled
     one.spell([f"词{index}" for index in range(22)] + ["longer than eight bytes"])
     assert one.embeddings.spellings[22].tolist() == [256, *b"longer", 257]
     packed = packed_of([1, 2, 22])
     assert not torch.equal(one(packed), two(packed))
-    two.load_state_dict(one.state_dict())
-    assert torch.equal(one(packed), two(packed))
+    assert not any("spellings" in name for name in one.state_dict())
+    whole = model(("labels",), input="characters", token_bytes=8, vocab_size=tokenizer.vocab_size)
+    whole.spell(tokenizer.vocabulary)
+    save(tmp_path / "model", whole, tokenizer, labels=["a", "b"])
+    with torch.inference_mode():
+        assert torch.equal(load(tmp_path / "model").model(packed), whole(packed))
     with pytest.raises(InputError, match="elmo has 23 tokens, but 2 were spelled"):
         one.spell(["a", "b"])
 

@@ -82,9 +82,13 @@ def load(path: Path | str, *, dtype: str = "float32", verify: bool = False) -> L
     source = read(path, verify=verify)
     foreign.check_data(source)
     about = source.described
-    model = hollow.made(about.config, source.parts, source.num_labels)
+    model: Any = hollow.made(about.config, source.parts, source.num_labels)
     state = {name: _joined(pieces, DTYPES.get(dtype)) for name, pieces in source.tensors.items()}
     model.load_state_dict(state, strict=True, assign=True)
+    if hasattr(model, "spell"):  # how tokens are spelled follows from the vocabulary beside the weights
+        from filbert.text.tokenizer import Tokenizer
+
+        model.spell(Tokenizer.load(source.folder).vocabulary)
     return Loaded(
         folder=source.folder, model=model.eval(), kind=about.kind, labels=source.labels, fields=about.fields,
         problem_type=about.problem_type, notes=about.notes,

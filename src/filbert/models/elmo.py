@@ -110,7 +110,8 @@ class Words(nn.Module):
 class Spellings(nn.Module):
     """A token's vector: what filters find in its spelling.
 
-    How each token is spelled is kept with the weights. Until `Elmo.spell` tells, it is the token's number.
+    How each token is spelled follows from the vocabulary, so it is not saved with the weights: whoever loads them tells
+    it anew. Until `Elmo.spell` does, it is the token's number.
     """
 
     spellings: Tensor  # [V, C]
@@ -118,7 +119,7 @@ class Spellings(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         numbers = spelled([str(index) for index in range(config.vocab_size)], config.token_bytes)
-        self.register_buffer("spellings", torch.from_numpy(numbers))
+        self.register_buffer("spellings", torch.from_numpy(numbers), persistent=False)
         self.bytes = nn.Embedding(ALPHABET, BYTE_WIDTH)
         self.filters = nn.ModuleList(nn.Conv1d(BYTE_WIDTH, times * config.filters, span) for span, times in SPANS)
         found = sum(times for _, times in SPANS) * config.filters

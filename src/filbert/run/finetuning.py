@@ -35,7 +35,7 @@ from filbert.train.checkpoint import Store, locked
 from filbert.train.distributed import Ranks, is_restarted, joined
 from filbert.train.scores import scored, scored_apart
 
-RATES = ((256, 1e-3), (512, 3e-4), (768, 1e-4))  # peak rates of models narrower than that; small ones need, and bear, larger steps
+RATES = ((256, 1e-3), (512, 3e-4), (768, 1e-4))  # of models narrower than that; small ones need, and bear, larger steps
 WIDE_RATE = 5e-5
 # A model that was pretrained without dropout does not bear it later: hidden words take its place. And its vectors lie
 # so close together that a fresh head wants far larger steps than they bear (experiments/2026-11-16-second-model.md).

@@ -72,7 +72,7 @@ class Orders:
 
     @property
     def lengths(self) -> Places:
-        """[N] words of each item, before frequent ones are left out."""
+        """[B] words of each item, before frequent ones are left out."""
         return self.items.first_end - self.items.first
 
     def orders(self, indices: Places) -> Orders:
