@@ -199,32 +199,23 @@ class Task:
         near_NWG = _near(known, self.config.window)
         if self.config.objective == "skip-gram":
             input_NGD = _asked(model, packed, known["centre_rows"])
-            cost = self._costs(model, input_NGD, packed.ids[known["around_rows"]], near_NWG)
+            asking, said, right = input_NGD, packed.ids[known["around_rows"]], near_NWG
         else:
             around_NWD = _asked(model, packed, known["around_rows"])
             share_NWG = (near_NWG / num_NG.clamp(min=1).unsqueeze(1)).to(around_NWD.dtype)
             input_NGD = torch.bmm(share_NWG.transpose(1, 2), around_NWD)
             num_NG = (num_NG > 0).long()
-            # A mean predicts one word alone, so that every word is a block of its own here.
-            own = packed.ids[known["centre_rows"]].view(-1, 1)
-            cost = self._costs(model, input_NGD.flatten(0, 1).unsqueeze(1), own, num_NG.view(-1, 1, 1))
+            # A mean predicts one word alone: for what is right, every word is a block of its own.
+            asking, said = input_NGD.flatten(0, 1).unsqueeze(1), packed.ids[known["centre_rows"]].view(-1, 1)
+            right = num_NG.view(-1, 1, 1)
         if self.config.output == "negative":
-            noise_NG = F.softplus(_scores(model.contexts(known["noise"]), input_NGD)).mean(1)
+            said_NED, noise_NSD = _looked_up(model.contexts, said, known["noise"])
+            noise_NG = F.softplus(_scores(noise_NSD, input_NGD)).mean(1)
+            cost = (F.softplus(-_scores(said_NED, asking)) * right).sum()
             cost = cost + self.config.negatives * (noise_NG * num_NG).sum()
-        return {"pair_loss": Term(cost, num_NG.sum())}
-
-    def _costs(self, model: Any, input_NGD: Tensor, said_NE: Tensor, right_NEG: Tensor) -> Tensor:
-        """Σ -log σ(x·c) of what is right; or, down the tree, a factor σ(±x·n) for each turn on the way to it."""
-        import torch.nn.functional as F
-
-        if self.config.output == "negative":
-            costs_NEG = F.softplus(-_scores(model.contexts(said_NE), input_NGD))
         else:
-            nodes_NEPD, turns_NEP = model.nodes(said_NE)
-            scores_NEPG = _scores(nodes_NEPD.flatten(1, 2), input_NGD).view(*turns_NEP.shape, input_NGD.shape[1])
-            turns_NEP1 = turns_NEP.unsqueeze(-1)
-            costs_NEG = (F.softplus(-turns_NEP1 * scores_NEPG) * (turns_NEP1 != 0)).sum(2)
-        return (costs_NEG * right_NEG).sum()
+            cost = (_by_turns(model, asking, said) * right).sum()
+        return {"pair_loss": Term(cost, num_NG.sum())}
 
 
 def _near(known: Mapping[str, Any], window: int) -> Tensor:
@@ -244,12 +235,34 @@ def _asked(model: Any, packed: Packed, rows: Tensor) -> Tensor:
     return found.view(*rows.shape, found.shape[-1])
 
 
+def _looked_up(table: Any, *ids: Tensor) -> list[Tensor]:
+    """[…, D] the rows of each of these, in one go: each look-up would have a gradient as large as the table."""
+    import torch
+
+    rows = table(torch.cat([each.flatten() for each in ids]))
+    parts: list[Tensor] = list(rows.split([each.numel() for each in ids]))
+    return [part.view(*each.shape, part.shape[-1]) for part, each in zip(parts, ids, strict=True)]
+
+
 def _scores(said_NED: Tensor, input_NGD: Tensor) -> Tensor:
     """[N, E, G] every product; in this order the gradient of the many rows needs no copy."""
     import torch
 
+    if said_NED.shape[1] == input_NGD.shape[1] == 1:
+        return (said_NED * input_NGD).sum(-1, keepdim=True).float()
     found: Tensor = torch.bmm(said_NED, input_NGD.transpose(1, 2))
     return found.float()
+
+
+def _by_turns(model: Any, input_NGD: Tensor, said_NE: Tensor) -> Tensor:
+    """[N, E, G] -log p of each word from each input: a factor σ(±x·n) for each turn on the way to it."""
+    import torch.nn.functional as F
+
+    nodes_NEPD, turns_NEP = model.nodes(said_NE)
+    scores_NEPG = _scores(nodes_NEPD.flatten(1, 2), input_NGD).view(*turns_NEP.shape, input_NGD.shape[1])
+    turns_NEP1 = turns_NEP.unsqueeze(-1)
+    found: Tensor = (F.softplus(-turns_NEP1 * scores_NEPG) * (turns_NEP1 != 0)).sum(2)
+    return found
 
 
 def kept_share(frequencies_V: Places, threshold: float) -> Draws:
