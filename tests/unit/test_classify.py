@@ -400,7 +400,7 @@ def test_wrong_settings_are_named(tiny_folder: Path, tmp_path: Path, words: list
         run.finetune("classify", made(), tiny_folder, tmp_path / "out", settings=words)
 
 
-@pytest.mark.parametrize(("dropout", "expected"), [(0.0, (0.15, 1e-4, 50.0)), (0.1, (0.0, 3e-4, 1.0))])
+@pytest.mark.parametrize(("dropout", "expected"), [(0.0, (0.15, 1e-4, 50.0)), (0.1, (0.0, 1e-3, 1.0))])
 def test_a_model_without_dropout_is_learnt_by_hiding_words(
     tokenizer: Tokenizer, tmp_path: Path, dropout: float, expected: tuple[float, float, float]
 ) -> None:
@@ -416,6 +416,9 @@ def test_a_model_without_dropout_is_learnt_by_hiding_words(
     few = recipe(9, settings=[THREADS])
     assert (few["task"]["mask_prob"], few["train"]["learning_rate"], few["train"]["head_rate"]) == expected
     assert (few["train"]["batch_tokens"], few["epochs"], few["train"]["steps"]) == (512, 20, 20)
+    large = recipe(10, settings=[THREADS, "train.batch_tokens=4096"], epochs=1)["train"]
+    rates = (large["optimiser"], large["learning_rate"], large["head_rate"])
+    assert rates == (("muon", 5e-4, 40.0) if not dropout else ("adamw", *expected[1:]))
     asked = recipe(9, settings=[THREADS, "task.mask_prob=0.3", "train.head_rate=2", "train.batch_tokens=64"], epochs=1)
     assert (asked["task"]["mask_prob"], asked["train"]["head_rate"], asked["train"]["batch_tokens"]) == (0.3, 2.0, 64)
     assert asked["epochs"] == 1

@@ -170,7 +170,7 @@ def test_a_method_has_its_own_usual_rates(tiny_folder: Path, tmp_path: Path) -> 
     lora = tune.paced("lora", 1e-4, 50.0, True)
     assert lora["learning_rate"] == pytest.approx(3e-3)
     assert lora["learning_rate"] * lora["head_rate"] == pytest.approx(5e-3)  # the head's own stays
-    for words, rates in (([], (3e-3, 1.0)), (["train.learning_rate=1e-3", "train.head_rate=2"], (1e-3, 2.0))):
+    for words, rates in (([], (1e-2, 1.0)), (["train.learning_rate=1e-3", "train.head_rate=2"], (1e-3, 2.0))):
         settings = [THREADS, "tune.method=lora", "train.steps=1", *words]
         run.finetune("classify", made(), tiny_folder, tmp_path / str(rates), settings=settings, quiet=True)
         found = json.loads((tmp_path / str(rates) / "recipe.json").read_text())["train"]
