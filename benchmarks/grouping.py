@@ -21,7 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from filbert.core.records import Packed
-from filbert.nn.attention import attend, runs
+from filbert.core.records import runs
+from filbert.nn.attention import attend
 
 HEADS, WIDTH = 12, 32
 Way = Callable[[Tensor, Tensor, Tensor, Packed], Tensor]

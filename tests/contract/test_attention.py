@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from filbert.core.errors import InputError
-from filbert.core.records import Encoding, Packed
+from filbert.core.records import Encoding, Packed, runs
 from filbert.data.packing import pack
 from filbert.nn import attention, layers, short_attention
-from filbert.nn.attention import attend, attend_first, attend_joined, runs, tensors, use
+from filbert.nn.attention import attend, attend_first, attend_joined, tensors, use
 
 
 def sequences(lengths: list[int], vocab: int = 100, seed: int = 0) -> list[Encoding]:

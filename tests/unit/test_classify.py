@@ -94,6 +94,7 @@ def test_windows_are_those_of_the_one_rule(tokenizer: Tokenizer) -> None:
 
 def test_windows_of_a_text_are_one_decision(tokenizer: Tokenizer) -> None:
     """cls: the mean of the windows' scores by what each owns; mean: the head on the very vector that embed gives."""
+    from filbert.infer.engine import Engine
     from filbert.infer.model import OVERLAP, Model
 
     examples = made(6, long=True)
@@ -107,7 +108,9 @@ def test_windows_of_a_text_are_one_decision(tokenizer: Tokenizer) -> None:
             loaded = folders.Loaded(
                 folder=Path(), model=model, kind="bert", labels=[], problem_type=None, fields={}, notes=[]
             )
-            vectors = torch.as_tensor(Model(loaded, tokenizer).embed([e.texts[0] for e in examples], pool="mean"))
+            vectors = torch.as_tensor(
+                Model(loaded, tokenizer, Engine(model)).embed([e.texts[0] for e in examples], pool="mean")
+            )
             assert np.allclose(head(vectors).detach().numpy(), found, atol=1e-5)
             continue
         for example, row in zip(examples, found, strict=True):

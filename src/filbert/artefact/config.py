@@ -70,6 +70,7 @@ CODE = ("auto_map", "trust_remote_code", "custom_pipelines")  # and _attn_implem
 DTYPES = ("float32", "float16", "bfloat16", "float64", "auto")
 PROBLEMS = ("single_label_classification", "multi_label_classification", "regression")
 MOST_LABELS = 1_000_000
+LONGEST_LIST = 1_001  # in a shape: a number for each layer, and one more
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,7 +217,7 @@ def _own(path: Path, fields: Mapping[str, Any], name: str) -> Any:
         if field not in known:
             raise one_of(f"{path}: a field of filbert.config", field[:60], known)
     for field, value in given.items():
-        if isinstance(value, str | list | dict) and len(value) > 60:
+        if isinstance(value, str | list | dict) and len(value) > (LONGEST_LIST if isinstance(value, list) else 60):
             raise InputError(f"{path}: filbert.config.{field} is too long to be a {field}.")
     try:
         return config(**{field: tuple(value) if isinstance(value, list) else value for field, value in given.items()})
@@ -277,6 +278,8 @@ def kind_of(config: Any) -> str:
     """The kind of folder that holds such a model: one of transformers' where it has the layout, else our own."""
     if not isinstance(config, bert.Config):
         return f"filbert-{family(config)}"
+    if isinstance(config.heads, tuple):  # pruned: transformers has no such layers
+        return "filbert-bert"
     layout = (config.positions, config.norm, config.feedforward, config.segments > 0)
     if layout == ("rotary-local", "pre", "geglu", False):
         return "modernbert"

@@ -21,13 +21,11 @@ import torch
 from torch import Tensor
 
 from filbert.artefact import config as configs
-from filbert.artefact import foreign, hollow, weights
-from filbert.builtin import model as builtin
-from filbert.core.errors import InputError, did_you_mean, one_of
-from filbert.core.files import json_text, sha256, write_text
-from filbert.core.version import VERSION
+from filbert.artefact import foreign, gpt2, hollow, weights
+from filbert.artefact.manifest import CARD, FORMAT, MANIFEST, POOLING, check_manifest, model_folder, pooling, seal
+from filbert.core.errors import InputError, one_of
+from filbert.core.files import json_text, write_text
 
-MANIFEST, CARD, FORMAT = "manifest.json", "README.md", "filbert model folder 1"
 TOKENIZER_FILES = (
     "tokenizer.json",
     "vocab.txt",
@@ -37,7 +35,6 @@ TOKENIZER_FILES = (
 )
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 STORED = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64"}
-POOLING = "pooling.json"
 WORDS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
 
 
@@ -79,6 +76,10 @@ def load(path: Path | str, *, dtype: str = "float32", verify: bool = False) -> L
     """The model of a folder (ours or transformers') or of a run; its numbers as `dtype`, or "stored" for the file's."""
     if dtype not in (*DTYPES, "stored"):
         raise one_of("dtype", dtype, (*DTYPES, "stored"))
+    if gpt2.is_one(folder := model_folder(path)):
+        own, fields = gpt2.read(folder)
+        own = own.to(DTYPES.get(dtype, torch.float32)).eval()
+        return Loaded(folder=folder, model=own, kind=gpt2.KIND, labels=[], problem_type=None, fields=fields, notes=[])
     source = read(path, verify=verify)
     foreign.check_data(source)
     about = source.described
@@ -105,20 +106,6 @@ def read(path: Path | str, *, verify: bool = False) -> foreign.Source:
     return foreign.read(folder)
 
 
-def model_folder(path: Path | str) -> Path:
-    """The folder itself, a run's `model` inside it, or the built-in model's."""
-    folder = Path(path)
-    if str(path) == builtin.NAME and not folder.exists():
-        return builtin.folder()
-    if not folder.is_dir():
-        what = "is a file" if folder.exists() else "there is no such folder"
-        hint = did_you_mean(str(path), [builtin.NAME])
-        raise InputError(f"{folder}: {what}; give the folder that holds {configs.NAME} and {weights.WEIGHTS}.{hint}")
-    if not (folder / configs.NAME).exists() and (folder / "model" / configs.NAME).exists():
-        return folder / "model"
-    return folder
-
-
 def _joined(pieces: Sequence[weights.Stored], dtype: torch.dtype | None) -> Tensor:
     """The pieces one under another as one tensor of its own memory, all finite."""
     first = pieces[0]
@@ -137,27 +124,6 @@ def _joined(pieces: Sequence[weights.Stored], dtype: torch.dtype | None) -> Tens
         if not foreign.finite(values):
             raise foreign.not_finite(piece)
     return whole
-
-
-def check_manifest(folder: Path, *, hashes: bool) -> None:
-    """Refuses a folder with a file that is not as its manifest says; one without a manifest is not ours to judge."""
-    if not (folder / MANIFEST).exists():
-        return
-    files = weights.small_json(weights.inside(folder, MANIFEST)).get("files")
-    if not isinstance(files, dict):
-        raise InputError(f"{folder / MANIFEST}: files must be an object of file names.")
-    for name, entry in files.items():
-        known = isinstance(entry, dict) and type(entry.get("bytes")) is int and isinstance(entry.get("sha256"), str)
-        if not known:
-            raise InputError(f"{folder / MANIFEST}: the entry {name[:120]!r} must have bytes and sha256.")
-        if name == CARD and not hashes:  # anyone may edit the card
-            continue
-        path = weights.inside(folder, name)
-        if path.stat().st_size != entry["bytes"] or (hashes and sha256(path) != entry["sha256"]):
-            raise InputError(
-                f"{path}: is not the file that was saved ({MANIFEST} tells); fetch it again, "
-                f"or delete {MANIFEST} if you changed it on purpose."
-            )
 
 
 # Writing --------------------------------------------------------------------------------------------------------------
@@ -205,6 +171,12 @@ def _pieces(
 
 def import_folder(source: Path | str, out: Path | str) -> foreign.Source:
     """Writes a transformers folder as one of ours: tensors bit for bit in their own precision, labels and tokenizer."""
+    if gpt2.is_one(folder := model_folder(source)):
+        from filbert.text.tokenizer import Tokenizer
+
+        card = f"Imported from the folder `{folder.resolve().name}`."
+        save(out, gpt2.read(folder)[0], Tokenizer.load(folder), card=card)
+        return read(out)
     found = read(source, verify=True)
     foreign.check_data(found)
     foreign.check_finite(found)
@@ -222,24 +194,6 @@ def import_folder(source: Path | str, out: Path | str) -> foreign.Source:
         files = {POOLING: json_text({"pool": pool})} if pool else {}
         _write(part, tensors, fields, f"Imported from the folder `{found.folder.resolve().name}`.", files)
     return found
-
-
-def pooling(folder: Path) -> str | None:
-    """How the folder's maker turns token vectors into one: "cls" or "mean" where it is said, by us or by others.
-
-    sentence-transformers says it in 1_Pooling/config.json; an imported folder keeps it in pooling.json.
-    """
-    if (folder / POOLING).exists():
-        said = weights.small_json(weights.inside(folder, POOLING)).get("pool")
-        if said not in ("cls", "mean"):
-            raise one_of(f"{folder / POOLING}: pool", said, ("cls", "mean"))
-        return str(said)
-    theirs = folder / "1_Pooling" / "config.json"
-    if not theirs.exists():
-        return None
-    modes = weights.small_json(theirs)
-    wanted = {name.removeprefix("pooling_mode_") for name, on in modes.items() if on is True and "pooling_mode" in name}
-    return "cls" if wanted == {"cls_token"} else "mean" if wanted == {"mean_tokens"} else None
 
 
 @dataclass(frozen=True)
@@ -294,15 +248,6 @@ def _card(fields: Mapping[str, Any], card: str) -> str:
     lines += [f"- what: `{what}`, {fields['dtype']}"] + ([f"- labels: {shown}"] if labels else [])
     lines += ['- use: `filbert embed FOLDER --text …`, or `filbert.load("FOLDER")` in Python', ""]
     return "\n".join(lines)
-
-
-def seal(folder: Path | str) -> None:
-    """Writes manifest.json over all files that the folder holds now; call it after adding one."""
-    folder = Path(folder)
-    paths = sorted(path for path in folder.iterdir() if path.is_file() and path.name != MANIFEST)
-    files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths}
-    manifest = {"format": FORMAT, "filbert": VERSION, "files": files}
-    write_text(folder / MANIFEST, json_text(manifest))
 
 
 @contextlib.contextmanager

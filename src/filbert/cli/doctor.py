@@ -62,7 +62,7 @@ def _measure(model: str | None) -> Measure:
     if model is None:
         return Measure(windows=windows)
     from filbert.artefact.config import described
-    from filbert.artefact.folder import model_folder
+    from filbert.artefact.manifest import model_folder
     from filbert.text.tokenizer import Tokenizer
 
     folder = model_folder(model)

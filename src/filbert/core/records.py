@@ -6,7 +6,7 @@ Arrays are NumPy here; `Packed` may hold torch tensors under the same names (see
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,6 +72,19 @@ class Packed:
     def num_tokens(self) -> int:
         """T, the tokens in the row."""
         return int(self.ids.shape[0])
+
+
+def runs(lengths: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
+    """(first token, N, L) for every stretch of N neighbours of one length L; empty sequences are passed over."""
+    start, at = 0, 0
+    while at < len(lengths):
+        length, end = lengths[at], at + 1
+        while end < len(lengths) and lengths[end] == length:
+            end += 1
+        if length:
+            yield start, end - at, length
+        start += (end - at) * length
+        at = end
 
 
 @dataclass(frozen=True, slots=True)

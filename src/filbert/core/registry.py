@@ -7,6 +7,7 @@ read without importing the member, so that `--help` never imports torch.
 from __future__ import annotations
 
 import ast
+import functools
 import importlib
 from pathlib import Path
 from types import ModuleType
@@ -27,10 +28,12 @@ def naming(room: str, name: str) -> tuple[str, ...]:
     return tuple(each for each in members(room) if name in _given(room, each))
 
 
+@functools.cache  # reading a task's file takes 5 ms, and every answer asks
 def _given(room: str, member: str) -> set[str]:
     tree = ast.parse((HOUSE / room / f"{member}.py").read_text(encoding="utf-8"))
     targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
-    return {target.id for target in targets if isinstance(target, ast.Name)}
+    taken = [name for node in tree.body if isinstance(node, ast.ImportFrom) for name in node.names]  # from another
+    return {target.id for target in targets if isinstance(target, ast.Name)} | {name.name for name in taken}
 
 
 def member(room: str, name: str) -> ModuleType:

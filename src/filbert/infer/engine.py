@@ -5,8 +5,6 @@ Legend: T tokens in the pack, B sequences, D width.
 
 from __future__ import annotations
 
-import queue
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +15,7 @@ from torch import Tensor
 
 from filbert.core.records import Encoding, Floats, Packed
 from filbert.data.packing import bins, pack
+from filbert.infer.work import each
 from filbert.nn.attention import batch_tensors, tensors
 
 # Tokens in one pack. Measured (experiments/2026-11-16-cpu-encoding.md): below 1,000 the matrix products lose speed,
@@ -62,6 +61,22 @@ class Engine:
             wanted = torch.as_tensor(places, device=self.device)
             return self.backbone(tensors(packed, self.device), wanted)  # type: ignore[no-any-return]
 
+    def pooled(self, first_BD: Floats) -> Floats:
+        """BERT's tanh layer on first vectors, [B, D]."""
+        with torch.inference_mode():
+            first = torch.as_tensor(first_BD, device=self.device)
+            return self.backbone.pooled(first).float().cpu().numpy()  # type: ignore[no-any-return]
+
+    @property
+    def fills(self) -> bool:
+        """Whether it can say what a blank should hold."""
+        return getattr(self.backbone, "mlm", None) is not None
+
+    def word_scores(self, sequence: Encoding, places: npt.NDArray[np.intp]) -> Floats:
+        """Scores over the vocabulary for some tokens of one sequence, [R, V]."""
+        with torch.inference_mode():
+            return self.backbone.word_scores(self.rows(sequence, places)).float().cpu().numpy()  # type: ignore[no-any-return]
+
     def answers(self, task: Any) -> list[Any]:
         """What a task's head says of each of its items, in order, as training computes it."""
         out: list[Any] = [None] * len(task)
@@ -94,30 +109,5 @@ class Engine:
 
 def _each(work: Callable[[list[int]], None], groups: list[list[int]], device: str) -> None:
     """Does every group; on a CPU, one single-threaded worker per core beats one worker of many threads."""
-    threads = torch.get_num_threads()
-    if device != "cpu" or threads == 1 or len(groups) < 2 * threads:
-        for group in groups:
-            work(group)
-        return
-    waiting: queue.SimpleQueue[list[int]] = queue.SimpleQueue()
-    for group in groups:
-        waiting.put(group)
-    failed: list[BaseException] = []
-
-    def worker() -> None:
-        torch.set_num_threads(1)  # holds for this thread alone
-        try:
-            while not failed:
-                work(waiting.get_nowait())
-        except queue.Empty:
-            return
-        except BaseException as error:
-            failed.append(error)
-
-    workers = [threading.Thread(target=worker, daemon=True) for _ in range(threads)]
-    for each in workers:
-        each.start()
-    for each in workers:
-        each.join()
-    if failed:
-        raise failed[0]
+    # What is set in a worker's thread holds for it alone.
+    each(work, groups, torch.get_num_threads() if device == "cpu" else 1, lambda: torch.set_num_threads(1))

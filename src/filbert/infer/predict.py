@@ -8,15 +8,21 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from filbert.artefact.folder import Loaded, pooling
+from filbert.artefact.manifest import pooling
 from filbert.artefact.weights import inside, small_json
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Example, Prediction
 from filbert.core.registry import member, naming
 from filbert.core.settings import parsed
 from filbert.data.markup import Relation
+
+if TYPE_CHECKING:
+    from filbert.artefact.folder import Loaded
+    from filbert.artefact.portable import Portable
+
+    Found = Loaded | Portable  # a model folder, with torch or without
 
 TASK = "task.json"  # in a model folder: how texts are read and pooled before the head
 CHUNK, CHUNK_CHARS = 2_048, 2_000_000  # texts, and characters of them, that are answered together
@@ -153,12 +159,12 @@ class Results:
         self.count += len(records)
 
 
-def said_of(found: Loaded) -> dict[str, Any]:
+def said_of(found: Found) -> dict[str, Any]:
     """What the folder's task.json says, unchecked."""
     return dict(small_json(inside(found.folder, TASK)))
 
 
-def _plain(found: Loaded, module: Any) -> dict[str, Any]:
+def _plain(found: Found, module: Any) -> dict[str, Any]:
     """How a folder that was fine-tuned for nothing reads texts for a task without a head: as its maker says."""
     if module.HEAD:
         return {"max_length": min(module.Config.max_length, found.config.max_length)}
@@ -203,7 +209,7 @@ def peeked(examples: Iterable[Example], count: int) -> tuple[list[Example], Iter
     return first, rest()
 
 
-def read_as(found: Loaded, task: str | None = None, settings: Sequence[str] = ()) -> tuple[str, Any]:
+def read_as(found: Found, task: str | None = None, settings: Sequence[str] = ()) -> tuple[str, Any]:
     """The folder's task and how it reads texts: as its task.json says, or as published folders do.
 
     Published folders with labels do not say whether they read texts or pairs: `task` does, or they read texts.

@@ -22,8 +22,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from filbert.core.errors import InputError
-from filbert.core.records import Packed
-from filbert.nn.attention import HALF, placed, runs
+from filbert.core.records import Packed, runs
+from filbert.nn.attention import HALF, placed
 from filbert.nn.layers import Angles, Rows, SelfAttention, rows_of
 from filbert.nn.positions import turned
 
@@ -114,7 +114,7 @@ class CausalAttention(SelfAttention):
 
     def read(self, x_TD: Tensor, packed: Packed, angles: Angles = None, rows: Rows = None) -> Tensor:
         """What each token read, all heads side by side, before it is mapped: [T, D] or [R, D]."""
-        q_THK, k_THK, v_THK = self._projected(x_TD, 0, 3)
+        q_THK, k_THK, v_THK = self.projected(x_TD, 0, 3)
         if angles is not None:
             q_THK, k_THK = turned(q_THK, angles), turned(k_THK, angles)
         return rows_of(attend_causal(q_THK, k_THK, v_THK, packed).flatten(1), packed, rows)

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from filbert.core.errors import one_of
 from filbert.core.protocols import Batch
-from filbert.core.records import Packed
+from filbert.core.records import Packed, runs
 
 Kernel = Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]  # q, k, v, boundaries, longest; no window
 # The same from q, k and v that lie side by side, [T, 3, H, K]; and the bias in them that shall get its gradient there
@@ -52,19 +52,6 @@ def batch_tensors(batch: Batch, device: torch.device | str) -> Batch:
     places = {name: "cpu" if name.endswith("_host") else device for name in batch.targets}
     targets = {name: placed(value, places[name]) for name, value in batch.targets.items()}
     return Batch(tensors(batch.packed, device), placed(batch.starts, device), placed(batch.owners, device), targets)
-
-
-def runs(lengths: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:
-    """(first token, N, L) for every stretch of neighbours with the same length; empty sequences are passed over."""
-    start, at = 0, 0
-    while at < len(lengths):
-        length, end = lengths[at], at + 1
-        while end < len(lengths) and lengths[end] == length:
-            end += 1
-        if length:
-            yield start, end - at, length
-        start += (end - at) * length
-        at = end
 
 
 def attend(q_THK: Tensor, k_THK: Tensor, v_THK: Tensor, packed: Packed, *, reach: int = 0) -> Tensor:

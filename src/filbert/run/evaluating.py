@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from filbert.artefact.folder import load, model_folder
+from filbert.artefact.folder import load
+from filbert.artefact.manifest import model_folder
 from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.core.registry import member

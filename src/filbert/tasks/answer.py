@@ -21,6 +21,7 @@ from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Term
 from filbert.core.records import Example, Prediction
 from filbert.decode import answers as decoding
+from filbert.decode import plain
 from filbert.metrics import answers as metrics
 from filbert.tasks import classify
 from filbert.text.tokenizer import Pieces, Tokenizer
@@ -203,11 +204,22 @@ class Task(classify.Task):
 
     def raw(self, model: Any, batch: Batch) -> Sequence[Any]:
         """Of each question, the scores of each window's tokens."""
-        scores = self.scores(model, batch).cpu().numpy()
-        edges, starts = batch.packed.boundaries.cpu().numpy(), batch.starts.cpu().numpy()
+        scores, edges = self.scores(model, batch).cpu().numpy(), batch.packed.boundaries.cpu().numpy()
+        return self._by_window(scores, edges, batch.starts.cpu().numpy(), batch.owners)
+
+    def heard(self, host: plain.Host, batch: Batch) -> Sequence[Any]:
+        """What `raw` gives, without torch."""
+        packed, edges = batch.packed, np.asarray(batch.packed.boundaries)
+        last_T = np.repeat(np.diff(edges) - 1, np.diff(edges))
+        allowed = (packed.positions == 0) | ((packed.segments == 1) & (packed.positions != last_T))
+        scores_T2 = np.where(allowed[:, None], host.heads.head(HEAD, host(packed)), np.float32(-1e30))
+        return self._by_window(scores_T2, edges, batch.starts, batch.owners)
+
+    @staticmethod
+    def _by_window(scores: Any, edges: Any, starts: Any, owners: Any) -> list[list[Any]]:
         ends = edges[np.searchsorted(edges, starts, side="right")]
-        found: list[list[Any]] = [[] for _ in range(int(batch.owners.max()) + 1)]
-        for start, end, owner in zip(starts, ends, batch.owners.tolist(), strict=True):
+        found: list[list[Any]] = [[] for _ in range(int(owners.max()) + 1)]
+        for start, end, owner in zip(starts, ends, owners.tolist(), strict=True):
             found[owner].append(scores[start:end].copy())
         return found
 

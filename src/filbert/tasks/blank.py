@@ -30,8 +30,10 @@ from filbert.core import settings
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Item
 from filbert.core.records import Example, Ints, Prediction
+from filbert.data import cutting
+from filbert.data.cutting import Places
+from filbert.decode import plain
 from filbert.tasks import classify
-from filbert.tasks.classify import Places
 from filbert.text.tokenizer import Pieces, Tokenizer
 
 if TYPE_CHECKING:
@@ -211,7 +213,7 @@ class Task(classify.Task):
                 f"task.max_length is {self.config.max_length}, but the template leaves {max(room - 2, 0)} tokens of it "
                 f"to the text, and {ROOM} are the least; make it longer or the template shorter."
             )
-        found = classify.cuts(np.asarray(pieces.boundaries, np.int64), None, room, self.config.overlap)
+        found = cutting.cuts(np.asarray(pieces.boundaries, np.int64), None, room, self.config.overlap)
         count, kinds = len(found.first), len(frames)
         read = np.repeat(found.first, kinds, axis=0)
         around = np.tile(sizes, (count, 1))
@@ -223,7 +225,9 @@ class Task(classify.Task):
             for ids, at in ((before, edges[kind:-1:kinds]), (after, edges[kind + 1 :: kinds] - len(after))):
                 places = at[:, None] + np.arange(len(ids))
                 self.ids[places], ours[places] = ids, True
-        self.ids[~ours] = pieces.ids[classify.ranges(read[:, 0], read[:, 1] - read[:, 0])]
+        self.sources = np.full(len(self.ids), -1, dtype=np.int32)  # which of the texts' tokens each is; -1: template
+        self.sources[~ours] = classify.ranges(read[:, 0], read[:, 1] - read[:, 0])
+        self.ids[~ours] = pieces.ids[self.sources[~ours]]
         own = (read[:, 2:] - read[:, :1]) + (edges[:-1] + around[:, 0])[:, None]
         first = np.concatenate((np.stack((edges[:-1], edges[1:]), axis=1), own), axis=1)
         self._take(replace(found, edges=found.edges * kinds, first=first, second=np.zeros_like(first)))
@@ -238,6 +242,12 @@ class Task(classify.Task):
         before, after = self.tokenizer.pieces(frame(self.config.template, length), specials=True)
         place = int(np.flatnonzero(np.concatenate((before.ids, after.ids)) == self.tokenizer.mask_id)[0])
         return before.ids, after.ids, place
+
+    def origins(self, example: Example) -> Places:
+        """As classify has it; the template stands in no text."""
+        found = np.full((len(self.ids), 3), -1, dtype=np.int64)
+        found[self.sources >= 0] = super().origins(example)[self.sources[self.sources >= 0]]
+        return found
 
     def item(self, index: int, epoch: int) -> Item:
         """The windows of one text and its label."""
@@ -289,6 +299,18 @@ class Task(classify.Task):
     def raw(self, model: Any, batch: Batch) -> Sequence[Any]:
         """What the model says of each text, the prior still in it."""
         return list(self._said(model, batch).cpu().numpy())
+
+    def heard(self, host: plain.Host, batch: Batch) -> Sequence[Any]:
+        """What `raw` gives, without torch."""
+        rows_WK, counts = batch.targets["blank_rows"], batch.targets["num_windows"]
+        words_WKV = host.heads.word_scores(host(batch.packed, rows_WK.ravel())).reshape(*rows_WK.shape, -1)
+        most_WK = words_WKV.max(axis=-1)
+        totals_WK = np.log(np.exp(words_WKV - most_WK[:, :, None]).sum(axis=-1)) + most_WK
+        columns = self.words.columns
+        said_WL = (words_WKV[:, columns, self.words.tokens] - totals_WK[:, columns]) @ self.words.weights
+        if len(rows_WK) == len(counts):
+            return list(said_WL)
+        return list(plain.sums(said_WL * batch.targets["shares"][:, None], np.concatenate(([0], np.cumsum(counts)))))
 
     def predictions(self, raw: Sequence[Any]) -> list[Prediction]:
         """In the user's own labels."""

@@ -11,7 +11,7 @@ Legend: B sequences (windows), O options of all questions, N questions, D width.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,6 +21,8 @@ from filbert.core import settings
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Term
 from filbert.core.records import Example, Prediction
+from filbert.data import cutting
+from filbert.decode import plain
 from filbert.decode.labels import predictions, probabilities
 from filbert.metrics import choices as metrics
 from filbert.tasks import classify
@@ -122,11 +124,25 @@ class Task(classify.Task):
         # Windows are planned as if the passages lay end to end, each as often as it is read, and moved to where they
         # are. The question stands first in the plan, because it is the second text of a pair that is cut.
         laid = np.concatenate(([0], np.cumsum(bounds[passages + 1] - bounds[passages])))
-        found = classify.cuts(bounds[len(places) :], laid, self.config.max_length, self.config.overlap)
+        found = cutting.cuts(bounds[len(places) :], laid, self.config.max_length, self.config.overlap)
         moved = np.repeat(bounds[passages] - laid[:-1], np.diff(found.edges))
-        self._take(classify.Cuts(found.edges, found.second + moved[:, None], found.first, found.specials))
+        self._take(cutting.Cuts(found.edges, found.second + moved[:, None], found.first, found.specials))
         totals = np.concatenate(([0], np.cumsum(self.num_tokens)))
         self.num_tokens = np.diff(totals[self.options])  # [N] of each question, all its options together
+
+    def origins(self, example: Example) -> npt.NDArray[np.int64]:
+        """As classify has it; an option is read behind its question, whose words stand once in the example."""
+        passage, question, *options = example.texts
+        asked = [f"{question} {option}" for option in options]
+        found = super().origins(replace(example, texts=(passage, *(text.strip() for text in asked))))
+        read = found[:, 0].copy()
+        for place, text in enumerate(asked):
+            own = read == place + 1
+            span = found[own, 1:] + len(text) - len(text.lstrip())
+            behind = span[:, :1] > len(question)
+            parts = np.where(behind, BEFORE + place, 1)
+            found[own] = np.concatenate((parts, span - behind * (len(question) + 1)), axis=1)
+        return found
 
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
         """All that is learnt from."""
@@ -187,6 +203,11 @@ class Task(classify.Task):
         """Of each question, the scores of its options."""
         ends = batch.targets["num_options"].cumsum(0).tolist()
         return np.split(self.scores(model, batch).cpu().numpy(), ends[:-1])
+
+    def heard(self, host: plain.Host, batch: Batch) -> Sequence[Any]:
+        """What `raw` gives, without torch."""
+        scores_O = host.heads.head(HEAD, self.host_vectors(host, batch))[:, 0]
+        return np.split(scores_O, np.cumsum(batch.targets["num_options"])[:-1])
 
     def predictions(self, raw: Sequence[Any]) -> list[Prediction]:
         """The likeliest option's text as `label`, with the share of every option, the likeliest first."""

@@ -21,15 +21,16 @@ import numpy.typing as npt
 from filbert.core import settings
 from filbert.core.errors import InputError, did_you_mean, one_of
 from filbert.core.protocols import Batch, Item, Term
-from filbert.core.records import Encoding, Example, Ints, Packed, Prediction
+from filbert.core.records import Encoding, Example, Floats, Ints, Packed, Prediction
 from filbert.data import label_sets
+from filbert.data.cutting import Cuts, Places, cuts
 from filbert.data.datasets import label_table
+from filbert.decode import plain
 from filbert.decode.labels import chances, predictions, probabilities, set_predictions
 from filbert.metrics import calibration
 from filbert.metrics import label_sets as set_metrics
 from filbert.metrics import labels as metrics
 from filbert.text.tokenizer import Pieces, Tokenizer
-from filbert.text.windows import plan
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -43,8 +44,6 @@ PROBLEMS = {"multi_label_classification": {"several": START}}  # what transforme
 KEPT = ("max_length", "overlap", "pool", "several", "temperature")  # what a folder keeps of the config
 NOTHING = -100  # the label of a text whose label is not known
 ROUND = 32  # what bounds lengths in a compiled graph is a multiple of it, so that other data find the graph again
-
-Places = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,59 +76,6 @@ class Config:
 
 
 Fit = TypeVar("Fit", bound=Config)  # also a config of those that read pairs
-
-
-@dataclass(frozen=True, slots=True)
-class Cuts:
-    """All windows of all examples in order: example i has windows edges[i]:edges[i+1].
-
-    A window is a stretch of its first text and, of a pair, one of its second: places in one array of all tokens. Of
-    these it answers for some. Without a second text those columns are empty stretches.
-    """
-
-    edges: Places  # [N+1]
-    first: Places  # [B, 4] start and end of what it reads, and of what it answers for
-    second: Places  # [B, 4]
-    specials: int  # [CLS] and each [SEP]
-
-    @property
-    def lengths(self) -> Places:
-        """[B] tokens of each window as the model reads it."""
-        read: Places = self.first[:, 1] - self.first[:, 0] + self.second[:, 1] - self.second[:, 0]
-        return read + self.specials
-
-    @property
-    def shares(self) -> npt.NDArray[np.float64]:
-        """[B] how much each window counts among those of its example."""
-        answered = self.first[:, 3] - self.first[:, 2] + self.second[:, 3] - self.second[:, 2]
-        owned = np.maximum(answered, 1).astype(np.float64)  # an empty text has one empty window
-        if len(owned) == len(self.edges) - 1:
-            return np.ones(len(owned))
-        totals = np.add.reduceat(owned, self.edges[:-1]) if len(owned) else owned
-        shares: npt.NDArray[np.float64] = owned / np.repeat(totals, np.diff(self.edges))
-        return shares
-
-
-def cuts(first: Places, second: Places | None, max_length: int, overlap: int) -> Cuts:
-    """The windows of examples whose tokens lie end to end: text i at first[i]:first[i+1], or a pair with second's."""
-    specials = 2 if second is None else 3
-    sides = [first, np.zeros_like(first) if second is None else second]
-    sizes = [np.diff(side) for side in sides]
-    long = np.flatnonzero(sizes[0] + sizes[1] > max_length - specials)
-    found = {}
-    for index in long.tolist():
-        one, two = (int(size[index]) for size in sizes)
-        found[index] = plan(one, None if second is None else two, max_length, overlap)
-    counts = np.ones(len(first) - 1, dtype=np.int64)
-    counts[long] = [len(windows) for windows in found.values()]
-    edges = np.concatenate(([0], np.cumsum(counts)))
-    columns = [np.repeat(np.stack([side[:-1], side[1:]] * 2, axis=1), counts, axis=0) for side in sides]
-    for index, windows in found.items():
-        for column, side, which in zip(columns, sides, range(2), strict=True):
-            pairs = [window[which] for window in windows]
-            rows = [(w.start, w.end, w.own_start, w.own_end) if w is not None else (0, 0, 0, 0) for w in pairs]
-            column[edges[index] : edges[index + 1]] = np.array(rows, dtype=np.int64) + side[index]
-    return Cuts(edges, columns[0], columns[1], specials)
 
 
 def published(model: Any, labels: Sequence[str]) -> dict[str, Any]:
@@ -222,6 +168,12 @@ class Task:
         self.longest = min(-(-longest // ROUND) * ROUND, max(longest, self.config.max_length))
         totals = np.concatenate(([0], np.cumsum(self.window_tokens)))
         self.num_tokens: Places = np.diff(totals[found.edges])  # [N] of each text, all its windows together
+
+    def origins(self, example: Example) -> Places:
+        """[U, 3] of a task of this example alone, where each of `ids` stands: in which text (-1: none), start, end."""
+        pieces = self.tokenizer.pieces(list(example.texts))
+        texts = np.repeat(np.arange(len(example.texts)), np.diff(pieces.boundaries))
+        return np.stack((texts, pieces.starts, pieces.ends), axis=1).astype(np.int64)
 
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
         """All that is learnt from: what a run that goes on must find unchanged."""
@@ -429,6 +381,14 @@ class Task:
     def raw(self, model: Any, batch: Batch) -> Sequence[Any]:
         """What the head says of each item of a batch, for `predictions` and `evaluated`."""
         return list(self.scores(model, batch).cpu().numpy())
+
+    def heard(self, host: plain.Host, batch: Batch) -> Sequence[Any]:
+        """What `raw` gives, from a model that answers with arrays: the way without torch."""
+        return list(host.heads.head(HEAD, self.host_vectors(host, batch)))
+
+    def host_vectors(self, host: plain.Host, batch: Batch) -> Floats:
+        """One vector for each text, [N, D]: what `vectors` gives."""
+        return plain.text_vectors(host, batch, self.config.pool, "pooler" in self.parts)
 
     def predictions(self, raw: Sequence[Any]) -> list[Prediction]:
         """In the user's own labels, from what `raw` gave for every item."""

@@ -35,9 +35,11 @@ from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Term
 from filbert.core.random import generator
 from filbert.core.records import Example, Packed, Prediction
+from filbert.data import cutting
+from filbert.data.cutting import Places
+from filbert.decode import plain
 from filbert.metrics import vectors as metrics
 from filbert.tasks import classify
-from filbert.tasks.classify import Places
 from filbert.text.tokenizer import Pieces, Tokenizer
 
 if TYPE_CHECKING:
@@ -166,7 +168,7 @@ class Task(classify.Task):
         pieces = self.tokenizer.pieces([text for each in texts for text in each])
         self.ids = np.asarray(pieces.ids, dtype=np.int32)
         bounds = np.asarray(pieces.boundaries, dtype=np.int64)
-        self._take(classify.cuts(bounds, None, self.config.max_length, self.config.overlap))
+        self._take(cutting.cuts(bounds, None, self.config.max_length, self.config.overlap))
         self.num_tokens = self.num_tokens.reshape(-1, self.num_texts).sum(axis=1)
         return pieces
 
@@ -338,6 +340,11 @@ class Task(classify.Task):
     def raw(self, model: Any, batch: Batch) -> Sequence[Any]:
         """[K, D] of each example: its texts' vectors."""
         found = self.vectors(model, batch).cpu().numpy()
+        return list(found.reshape(-1, self.num_texts, found.shape[1]))
+
+    def heard(self, host: plain.Host, batch: Batch) -> Sequence[Any]:
+        """What `raw` gives, without torch."""
+        found = self.host_vectors(host, batch)
         return list(found.reshape(-1, self.num_texts, found.shape[1]))
 
     def predictions(self, raw: Sequence[Any]) -> list[Prediction]:

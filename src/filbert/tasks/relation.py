@@ -25,7 +25,9 @@ from filbert.core import settings
 from filbert.core.errors import InputError, one_of
 from filbert.core.protocols import Batch, Term
 from filbert.core.records import Example, Packed, Prediction, Span
+from filbert.data import cutting
 from filbert.data.markup import Relation, apart, places
+from filbert.decode import plain
 from filbert.decode.labels import predictions, probabilities
 from filbert.metrics import labels as metrics
 from filbert.metrics import relations
@@ -156,6 +158,7 @@ class Task(classify.Task):
         stands = at + np.arange(at.size).reshape(at.shape)  # each mark moves those behind it on by one
         stands = np.take_along_axis(stands, np.argsort(which, axis=1), axis=1)
         bounds = np.asarray(pieces.boundaries, dtype=np.int64) + NUM_MARKS * np.arange(count + 1)
+        self.stands = stands  # [N, 4] the marks, as places in the row of all tokens
         self.starts = stands[:, ::2]  # [N, 2] the start marks of head and tail, as places in the row of all tokens
         room = self.config.max_length - 2
         spans = zip(stands.tolist(), bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
@@ -164,7 +167,7 @@ class Task(classify.Task):
         self.changed["far"] = sum(share < 1 for share in self.covered)
         edges = np.concatenate(([0], np.cumsum([len(rows) for rows in windows]))).astype(np.int64)
         first = np.array([row * 2 for rows in windows for row in rows], dtype=np.int64).reshape(-1, 4)
-        self._take(classify.Cuts(edges, first, np.zeros_like(first), 2))
+        self._take(cutting.Cuts(edges, first, np.zeros_like(first), 2))
 
     def _tokens(self, span: Span, tokens: Any) -> tuple[int, int]:
         """The tokens of a mention, first and behind the last; one that it begins or ends inside is all of it."""
@@ -175,6 +178,12 @@ class Task(classify.Task):
         elif tokens.starts[begin] < span.start or tokens.ends[end - 1] > span.end:
             self.changed["cut"] += 1
         return begin, end
+
+    def origins(self, example: Example) -> npt.NDArray[np.int64]:
+        """As classify has it; the marks stand in no text."""
+        found = np.full((len(self.ids), 3), -1, dtype=np.int64)
+        found[np.setdiff1d(np.arange(len(found)), self.stands[0])] = super().origins(example)
+        return found
 
     def remarks(self) -> list[str]:
         """What of the data is not read as it stands."""
@@ -227,6 +236,12 @@ class Task(classify.Task):
         marks_ND = model(packed, rows.flatten()).reshape(len(rows), 2 * model.width)
         head = model.heads[HEAD]
         return head(F.dropout(marks_ND, model.config.dropout, model.training).to(head.weight.dtype)).float()  # type: ignore[no-any-return]
+
+    def heard(self, host: plain.Host, batch: Batch) -> Sequence[Any]:
+        """What `raw` gives, without torch."""
+        rows = batch.targets["mark_rows"]
+        marks_ND = host(batch.packed, rows.ravel()).reshape(len(rows), 2 * host.width)
+        return list(host.heads.head(HEAD, marks_ND))
 
     def _hidden(self, packed: Packed) -> Packed:
         """Some of the tokens behind [MASK], but never a mark."""

@@ -29,6 +29,7 @@ from filbert.core import settings
 from filbert.core.errors import InputError, one_of
 from filbert.core.protocols import Batch, Term
 from filbert.core.records import Example, Prediction, Span
+from filbert.decode import chains, plain
 from filbert.decode import tags as decoding
 from filbert.decode.labels import probabilities
 from filbert.metrics import tags as metrics
@@ -293,8 +294,12 @@ class Tagged(Task):
         """Of each text, the scores of its tokens, each from the window that owns it."""
         return self._by_text(batch, self.scores(model, batch).cpu().numpy())
 
+    def heard(self, host: plain.Host, batch: Batch) -> Sequence[Any]:
+        """What `raw` gives, without torch."""
+        return self._by_text(batch, host.heads.head("tokens", host(batch.packed)))
+
     def _by_text(self, batch: Batch, values_TX: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
-        starts, owners, own = (part.cpu().numpy() for part in (batch.starts, batch.owners, batch.targets["own"]))
+        starts, owners, own = _arrays(batch.starts, batch.owners, batch.targets["own"])
         rows = _owned_rows(starts, own)
         sizes = np.bincount(owners, weights=own[:, 1] - own[:, 0]).astype(np.int64)
         return np.split(values_TX[rows], np.cumsum(sizes)[:-1])
@@ -374,6 +379,14 @@ class Chained(Tagged):
         both = (chain.viterbi(scores_UL, bounds), chain.marginals(scores_UL, bounds))
         tags, shares = (np.split(part.cpu().numpy(), bounds[1:-1]) for part in both)
         return list(zip(tags, shares, strict=True))
+
+    def heard(self, host: plain.Host, batch: Batch) -> Sequence[Any]:
+        """What `raw` gives, without torch."""
+        scores_UL = host.heads.head("tokens", host(batch.packed))[batch.targets["token_rows"]]
+        bounds, weights = np.concatenate(([0], np.cumsum(batch.targets["tokens_host"]))), host.heads.chain()
+        tags = decoding.viterbi(scores_UL, bounds, weights, self.legal)
+        shares = chains.marginals(scores_UL, bounds, weights, self.legal)
+        return list(zip(*(np.split(part, bounds[1:-1]) for part in (tags, shares)), strict=True))
 
     def _read(self, raw: Sequence[Any]) -> Iterator[Read]:
         yield from raw
@@ -493,8 +506,17 @@ class Pointed(Task):
         """Of each text, the stretches above 0: [X, 3] first and last token and kind, and [X] their probabilities."""
         scores_TJC, open_TJ = self.stretches(model, batch)
         above = (scores_TJC > 0) & open_TJ[:, :, None]
-        cells, sure = above.nonzero().cpu().numpy(), scores_TJC[above].sigmoid().cpu().numpy()
-        starts, owners, begins = (part.cpu().numpy() for part in (batch.starts, batch.owners, batch.targets["begins"]))
+        return self._found(batch, above.nonzero().cpu().numpy(), scores_TJC[above].sigmoid().cpu().numpy())
+
+    def heard(self, host: plain.Host, batch: Batch) -> Sequence[Any]:
+        """What `raw` gives, without torch."""
+        far, reach = np.arange(min(self.config.longest, batch.packed.max_len)), batch.targets["reach"]
+        scores_TJC = host.heads.pointer(host(batch.packed), batch.packed.positions, len(far))
+        above = (scores_TJC > 0) & ((far >= reach[:, :1]) & (far < reach[:, 1:2]))[:, :, None]
+        return self._found(batch, np.argwhere(above), 1 / (1 + np.exp(-scores_TJC[above])))
+
+    def _found(self, batch: Batch, cells: Places, sure: npt.NDArray[Any]) -> Sequence[Any]:
+        starts, owners, begins = _arrays(batch.starts, batch.owners, batch.targets["begins"])
         order = np.argsort(starts)
         window = order[np.searchsorted(starts[order], cells[:, 0], side="right") - 1]
         first = cells[:, 0] - starts[window] - 1 + begins[window]
@@ -514,6 +536,11 @@ class Pointed(Task):
 def _logs(shares: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """Their logarithms; that of what is all but impossible is finite."""
     return np.log(np.maximum(shares.astype(np.float64), 1e-300))
+
+
+def _arrays(*parts: Any) -> tuple[npt.NDArray[Any], ...]:
+    """The same on the host."""
+    return tuple(part if isinstance(part, np.ndarray) else part.cpu().numpy() for part in parts)
 
 
 def _owned_rows(starts: Places, own: Places) -> Places:

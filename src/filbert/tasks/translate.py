@@ -27,10 +27,10 @@ from filbert.core import settings
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Term
 from filbert.core.records import Example, Packed, Prediction
+from filbert.data.cutting import Cuts, Places
 from filbert.decode.continuations import joined
 from filbert.metrics import written as metrics
 from filbert.tasks import classify
-from filbert.tasks.classify import Cuts, Places
 from filbert.text.sentences import sentences
 from filbert.text.tokenizer import Pieces, Tokenizer, Tokens
 

@@ -1,0 +1,91 @@
+"""A transformers GPT-2 folder in, our GPT with its numbers out, where its vocabulary is one that filbert reads.
+
+The Chinese ones come with BERT's vocab.txt and are read whole. The English ones cut texts into bytes (byte-level BPE):
+no token of theirs is one of a WordPiece vocabulary, so they are refused rather than read wrong; their weights alone go
+through `models.gpt.from_gpt2`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from filbert.artefact import foreign, hollow, weights
+from filbert.core.errors import InputError
+from filbert.models import gpt
+
+KIND = "gpt2"
+FIELDS = {  # transformers' names of our numbers, and what it takes for one that is left out
+    "vocab_size": ("vocab_size", 50_257), "n_embd": ("width", 768), "n_layer": ("layers", 12), "n_head": ("heads", 12),
+    "n_positions": ("max_length", 1_024), "layer_norm_epsilon": ("eps", 1e-5), "resid_pdrop": ("dropout", 0.1),
+}  # fmt: skip
+FIXED = {  # fields that change the arithmetic, and the values that we compute
+    "activation_function": ("gelu_new", "gelu_pytorch_tanh"), "scale_attn_weights": (True,),
+    "scale_attn_by_inverse_layer_idx": (False,), "add_cross_attention": (False,), "quantization_config": (None,),
+}  # fmt: skip
+HEAD = "lm_head.weight"  # the table of words once more
+MASKS = (".attn.bias", ".attn.masked_bias")  # that old folders stored as if they were learnt
+
+
+def is_one(folder: Path) -> bool:
+    """Whether the folder says that it holds a GPT-2."""
+    path = folder / "config.json"
+    return path.is_file() and weights.small_json(weights.inside(folder, path.name)).get("model_type") == KIND
+
+
+def read(folder: Path) -> tuple[gpt.Gpt, dict[str, Any]]:
+    """The model, in float32, and config.json as it stands."""
+    path = weights.inside(folder, "config.json")
+    fields = weights.small_json(path)
+    check_vocabulary(folder)
+    for name, allowed in FIXED.items():
+        if fields.get(name, allowed[0]) not in allowed:
+            raise InputError(f"{path}: {name} is {fields[name]!r}, but filbert computes {allowed[0]!r} alone.")
+    shape = {ours: fields.get(theirs, usual) for theirs, (ours, usual) in FIELDS.items()}
+    inner = fields.get("n_inner")
+    try:
+        config = gpt.Config(**shape, inner=4 * shape["width"] if inner is None else inner)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    model: Any = hollow.made(config, ("lm",), 2)
+    model.load_state_dict(gpt.from_gpt2(_tensors(folder, config), config), strict=True, assign=True)
+    return model, fields
+
+
+def check_vocabulary(folder: Path) -> None:
+    """Refuses a vocabulary of bytes."""
+    if (folder / "vocab.txt").exists():
+        return
+    path = folder / "tokenizer.json"
+    said = weights.small_json(weights.inside(folder, path.name)).get("model") if path.exists() else None
+    is_bytes = isinstance(said, dict) and said.get("type") == "BPE"
+    if is_bytes or (folder / "merges.txt").exists():
+        raise InputError(
+            f"{folder}: is a GPT-2 with a byte-level vocabulary, which filbert does not read; take one with BERT's "
+            "vocab.txt, as the Chinese ones have, or load its weights alone with filbert.models.gpt.from_gpt2."
+        )
+
+
+def _tensors(folder: Path, config: gpt.Config) -> dict[str, torch.Tensor]:
+    """Its numbers by their names, of the shapes that the config gives, all finite."""
+    stored = {name.removeprefix("transformer."): each for name, each in weights.read_folder(folder).items()}
+    wanted = hollow.shapes(config, ("lm",), 2)
+    shapes = {
+        theirs: wanted[ours][::-1] if transposed else wanted[ours]
+        for ours, theirs, transposed in gpt.gpt2_names(config)
+    }
+    known = {name: each for name, each in stored.items() if not name.endswith(MASKS)}
+    head = known.pop(HEAD, None)
+    for name, each in known.items():
+        if name not in shapes:
+            raise InputError(f"{folder}: the tensor {name[:120]!r} is none of a GPT-2 of {config.layers} layers.")
+        if each.shape != shapes[name]:
+            raise InputError(f"{folder}: {name} is of shape {each.shape}, but config.json gives {shapes[name]}.")
+        if not foreign.finite(each.array()):
+            raise foreign.not_finite(each)
+    if head is not None and "wte.weight" in known and not np.array_equal(head.array(), known["wte.weight"].array()):
+        raise InputError(f"{folder}: {HEAD} is not its table of words, but a GPT here writes with that one.")
+    return {name: torch.from_numpy(each.array().astype(np.float32)) for name, each in known.items()}

@@ -1,0 +1,133 @@
+"""An exported model folder in; vectors and what heads say of texts out, by onnxruntime and NumPy, without torch.
+
+Legend: T tokens in the pack, B sequences, D width.
+It offers what `infer.engine.Engine` offers, and packs as it does; `heads` and `__call__` are what tasks ask of a model
+that answers with arrays (decode.plain.Host).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from filbert.artefact.portable import ENCODER, SMALL_ENCODER, Portable
+from filbert.artefact.weights import inside
+from filbert.core.errors import InputError, needed, one_of
+from filbert.core.records import Encoding, Floats, Packed, runs
+from filbert.data.packing import bins, pack
+from filbert.decode.plain import Heads, Rows, means, sums
+from filbert.infer.work import each
+
+EXTRA = "runtime"
+BUDGET = 4_096  # tokens in one pack, as on a CPU with torch
+FILES = {"float32": ENCODER, "int8": SMALL_ENCODER}
+
+
+class Runtime:
+    """The encoder of an exported folder in onnxruntime, and its heads in NumPy."""
+
+    device = "cpu"
+
+    def __init__(self, found: Portable, precision: str = "float32", threads: int | None = None) -> None:
+        if precision not in FILES:
+            raise one_of("precision", precision, FILES)
+        if not (found.folder / FILES[precision]).exists():
+            raise InputError(
+                f"{found.folder}: has no {FILES[precision]}; export it with"
+                f"{' --int8' if precision == 'int8' else ''}: filbert export MODEL --out DIR."
+            )
+        self.width, self.budget, self.precision = found.config.width, BUDGET, precision
+        self.heads = Heads(found.heads, found.eps, found.activation)
+        self.threads = threads or _cores()
+        self.session = _session(str(inside(found.folder, FILES[precision])))
+        self.wanted = {given.name for given in self.session.get_inputs()}
+
+    def __call__(self, packed: Packed, rows: Rows = None) -> Floats:
+        """[T, D] the last layer's vectors, or those of some rows; "first": of each sequence's first token."""
+        if rows is None:
+            rows = np.arange(len(packed.ids))
+        elif isinstance(rows, str):
+            rows = np.asarray(packed.boundaries)[:-1]
+        if not len(packed.ids) or not len(rows):
+            return np.zeros((len(rows), self.width), dtype=np.float32)
+        stretches = np.array(list(runs(packed.lengths)), dtype=np.int64)
+        given = {
+            "ids": packed.ids, "positions": packed.positions, "segments": packed.segments, "starts": stretches[:, 0],
+            "counts": stretches[:, 1], "lengths": stretches[:, 2], "rows": rows,
+        }  # fmt: skip
+        fed = {name: np.asarray(array, dtype=np.int64) for name, array in given.items() if name in self.wanted}
+        return self.session.run(None, fed)[0]  # type: ignore[no-any-return]
+
+    def first(self, sequences: Sequence[Encoding]) -> Floats:
+        """The last layer's vector of each sequence's first token ([CLS]), [B, D]."""
+        return self._run(sequences, None, "first")
+
+    def mean(self, sequences: Sequence[Encoding], kept: Sequence[npt.NDArray[np.bool_]] | None = None) -> Floats:
+        """The mean of each sequence's token vectors, [B, D]; with `kept`, of those tokens only."""
+        return self._run(sequences, kept, None)
+
+    def pooled(self, first_BD: Floats) -> Floats:
+        """BERT's tanh layer on first vectors, [B, D]."""
+        return self.heads.pooled(first_BD)
+
+    @property
+    def fills(self) -> bool:
+        """Whether it can say what a blank should hold."""
+        return self.heads.fills
+
+    def word_scores(self, sequence: Encoding, places: npt.NDArray[np.intp]) -> Floats:
+        """Scores over the vocabulary for some tokens of one sequence, [R, V]."""
+        packed, _ = pack([sequence])
+        return self.heads.word_scores(self(packed, places))
+
+    def answers(self, task: Any) -> list[Any]:
+        """What a task's head says of each of its items, in order."""
+        out: list[Any] = [None] * len(task)
+
+        def work(group: list[int]) -> None:
+            for index, found in zip(group, task.heard(self, task.batch((0, np.asarray(group)))), strict=True):
+                out[index] = found
+
+        each(work, list(bins(task.lengths(0).tolist(), self.budget))[::-1], self.threads)
+        return out
+
+    def _run(self, sequences: Sequence[Encoding], kept: Any, rows: Rows) -> Floats:
+        out = np.empty((len(sequences), self.width), dtype=np.float32)
+
+        def work(group: list[int]) -> None:
+            packed, starts = pack([sequences[index] for index in group])
+            order = np.argsort(starts, kind="stable")
+            own = np.asarray(group)[order]
+            found = self(packed, rows)
+            if rows is None and kept is None:
+                found = means(found, packed, np.asarray(starts)[order], None)
+            elif rows is None:
+                counted = np.concatenate([kept[index] for index in own]).astype(np.float32)[:, None]
+                edges = np.asarray(packed.boundaries)
+                found = sums(found * counted, edges) / sums(counted, edges)
+            out[own] = found
+
+        each(work, list(bins([len(sequence) for sequence in sequences], self.budget))[::-1], self.threads)
+        return out
+
+
+def _session(path: str) -> Any:
+    """The graph, loaded: every run takes one thread, since packs are worked on side by side."""
+    runtime = needed("onnxruntime", EXTRA)
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    try:
+        return runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its own exceptions have no common parent but this
+        raise InputError(f"{path}: onnxruntime cannot read it ({str(error)[:200]}); export the folder again.") from None
+
+
+def _cores() -> int:
+    given = int(os.environ.get("OMP_NUM_THREADS", "0") or 0)
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return given or cores

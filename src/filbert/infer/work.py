@@ -1,0 +1,45 @@
+"""Groups of work and a number of threads in; all of it done, by threads that each take the next group."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+Group = TypeVar("Group")
+
+
+def each(
+    work: Callable[[Group], None], groups: list[Group], threads: int, begin: Callable[[], object] = lambda: None
+) -> None:
+    """Does every group, the first ones first; where few are left over for each thread, one thread does them all.
+
+    begin: what each thread does before its first group. What fails in one stops all and is raised here.
+    """
+    if threads == 1 or len(groups) < 2 * threads:
+        for group in groups:
+            work(group)
+        return
+    waiting: queue.SimpleQueue[Group] = queue.SimpleQueue()
+    for group in groups:
+        waiting.put(group)
+    failed: list[BaseException] = []
+
+    def worker() -> None:
+        begin()
+        try:
+            while not failed:
+                work(waiting.get_nowait())
+        except queue.Empty:
+            return
+        except BaseException as error:
+            failed.append(error)
+
+    workers = [threading.Thread(target=worker, daemon=True) for _ in range(threads)]
+    for one in workers:
+        one.start()
+    for one in workers:
+        one.join()
+    if failed:
+        raise failed[0]

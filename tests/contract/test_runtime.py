@@ -1,0 +1,209 @@
+"""What an exported folder says without torch is what it says with it: every task, decoder, layout and pool."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.unit.small_models import small_bert
+
+from filbert.artefact import onnx, portable
+from filbert.artefact.folder import save
+from filbert.core.errors import InputError
+from filbert.core.records import Prediction
+from filbert.data.packing import pack
+from filbert.decode.chains import marginals
+from filbert.decode.plain import erf
+from filbert.decode.tags import allowed
+from filbert.infer.model import Model, load
+from filbert.models import bert
+from filbert.nn.attention import tensors
+from filbert.nn.crf import CRF
+from filbert.text.tokenizer import Tokenizer
+from filbert.text.windows import encode_windows
+
+pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+TEXTS = ["今天下雨，我们在家看书。", "", "苹果公司在北京发布了新手机。" * 12, "a", "他打了一个电话给上海的朋友"]
+PAIRS = [(text, other) for text, other in zip(TEXTS, TEXTS[::-1], strict=True)]
+TAGS = ("O", "B-城", "I-城", "B-人", "I-人")
+FIVE = ("体育", "财经", "科技", "娱乐", "教育")
+BLANKS = '{"好": "好", "不": "不"}'
+# name, parts, labels, task.json, what is asked
+CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...], dict[str, Any], list[Any]]] = {
+    "classify": (("labels",), FIVE, {"task": "classify", "pool": "mean", "temperature": 1.7}, TEXTS),
+    "classify cls": (("pooler", "labels"), FIVE, {"task": "classify", "pool": "cls"}, TEXTS),
+    "classify several": (("labels",), FIVE, {"task": "classify", "several": 0.4}, TEXTS),
+    "pair": (("labels",), FIVE, {"task": "pair"}, PAIRS),
+    "tag softmax": (("tokens",), TAGS, {"task": "tag", "decoder": "softmax", "scheme": "bio"}, TEXTS),
+    "tag crf": (("tokens", "crf"), TAGS, {"task": "tag", "decoder": "crf", "scheme": "bio"}, TEXTS),
+    "tag span": (("pointer",), ("城", "人"), {"task": "tag", "decoder": "span", "scheme": "bio"}, TEXTS),
+    "relation": (("relation",), FIVE, {"task": "relation"}, [(TEXTS[2], (0, 4), (5, 7)), (TEXTS[4], "上海", "朋友")]),
+    "answer": (("span",), (), {"task": "answer"}, [("谁发布了手机？", TEXTS[2]), ("天气", TEXTS[0]), ("谁", "")]),
+    "choose": (("choice",), (), {"task": "choose"}, [(TEXTS[2], "哪里？", ["北京", "上海"]), ("", "谁", ["甲", "乙"])]),
+    "embed": ((), (), {"task": "embed"}, PAIRS),
+    "blank": (("mlm",), ("好", "不"), {"task": "blank", "template": "这[MASK]。{text}", "words": BLANKS}, TEXTS),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def vocabulary(tiny_folder: Path) -> Tokenizer:
+    return Tokenizer.load(tiny_folder)
+
+
+def exported(folder: Path, case: str, tokenizer: Tokenizer, **shape: Any) -> Path:
+    """The folder of a small model for that case, with all that a run without torch needs."""
+    parts, labels, said, _ = CASES[case]
+    said = {"max_length": 64, **({} if case == "relation" else {"overlap": 16}), **said}
+    model = small_bert(tokenizer, parts, max(2, len(labels)), noise=0.3, **shape)
+    save(folder / "torch", model, tokenizer, labels=labels, files={"task.json": json.dumps(said)})
+    return onnx.export(folder / "torch", folder / "onnx")
+
+
+def both(folder: Path) -> tuple[Model, Model]:
+    return load(folder, runtime="torch", device="cpu"), load(folder, runtime="onnx")
+
+
+def assert_same(one: Prediction, two: Prediction) -> None:
+    assert (one.label, one.labels, one.coverage) == (two.label, two.labels, two.coverage)
+    assert list(one.scores) == list(two.scores)
+    assert np.allclose(list(one.scores.values()), list(two.scores.values()), atol=1e-5)
+    places = [[(span.start, span.end, span.label) for span in each.spans] for each in (one, two)]
+    assert places[0] == places[1]
+    assert np.allclose([s.score for s in one.spans], [s.score for s in two.spans], atol=1e-5)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_task_says_the_same_without_torch(case: str, vocabulary: Tokenizer, tmp_path: Path) -> None:
+    with_it, without = both(exported(tmp_path, case, vocabulary))
+    asked, task = CASES[case][3], CASES[case][2]["task"]
+    said = [model.predict(asked, task=task) for model in (with_it, without)]
+    for one, two in zip(*said, strict=True):
+        assert_same(one, two)
+    alone = [without.predict([each], task=task)[0] for each in asked]
+    for one, two in zip(said[1], alone, strict=True):  # packed as one by one
+        assert_same(one, two)
+    if any(each.spans for each in said[0]) or task in ("answer", "embed"):
+        return
+    assert len({tuple(each.scores.values()) for each in said[0]}) > 1 or task == "tag"  # texts differ in what is said
+
+
+LAYOUTS: dict[str, dict[str, Any]] = {
+    "classic": {},
+    "sinusoidal": {"positions": "sinusoidal", "feedforward": "relu"},
+    "tanh": {"feedforward": "gelu-tanh"},
+    "rotary": {"positions": "rotary", "norm": "pre", "segments": 0, "eps": 1e-5},
+    "modern": {
+        "positions": "rotary-local", "norm": "pre", "feedforward": "geglu", "segments": 0, "eps": 1e-5, "layers": 4,
+        "max_length": 256,
+    },
+    "pruned": {"heads": (4, 3, 0, 1), "layers": 3},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_layout_gives_the_same_vectors(layout: str, vocabulary: Tokenizer, tmp_path: Path) -> None:
+    model = small_bert(vocabulary, ("mlm", "pooler"), **LAYOUTS[layout])
+    save(tmp_path / "torch", model, vocabulary)
+    folder = onnx.export(tmp_path / "torch", tmp_path / "onnx")
+    with_it, without = both(folder)
+    length = model.config.max_length
+    windows = [w for text in TEXTS for w in encode_windows(vocabulary, text, max_length=length, overlap=16)]
+    packed, _ = pack(windows)
+    with torch.inference_mode():
+        wanted = with_it.backbone(tensors(packed)).numpy()
+    assert np.abs(without.engine(packed) - wanted).max() < 1e-5
+    some = np.array([3, 0, 7])
+    assert np.abs(without.engine(packed, some) - wanted[some]).max() < 1e-5
+    for pool in ("mean", "cls", "pooled"):
+        assert np.abs(with_it.embed(TEXTS, pool=pool) - without.embed(TEXTS, pool=pool)).max() < 1e-5
+    filled = [found.fill("今天[MASK]气很[MASK]") for found in (with_it, without)]
+    for one, two in zip(*filled, strict=True):
+        assert [c.token for c in one.candidates] == [c.token for c in two.candidates]
+        assert np.allclose([c.score for c in one.candidates], [c.score for c in two.candidates], atol=1e-5)
+
+
+def test_the_folder_holds_every_number_once_and_still_loads_everywhere(vocabulary: Tokenizer, tmp_path: Path) -> None:
+    folder = exported(tmp_path, "classify", vocabulary)
+    assert (folder / portable.ENCODER).stat().st_size < 20_000 < (folder / "model.safetensors").stat().st_size
+    assert (folder / "model.safetensors").read_bytes() == (tmp_path / "torch/model.safetensors").read_bytes()
+    from transformers import AutoModelForSequenceClassification
+
+    assert AutoModelForSequenceClassification.from_pretrained(folder).config.num_labels == len(FIVE)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_half_weights_are_read_as_they_lie(dtype: str, vocabulary: Tokenizer, tmp_path: Path) -> None:
+    model = small_bert(vocabulary, ("mlm",)).to(getattr(torch, dtype))
+    save(tmp_path / "torch", model, vocabulary)
+    with_it, without = both(onnx.export(tmp_path / "torch", tmp_path / "onnx"))
+    assert np.abs(with_it.embed(TEXTS) - without.embed(TEXTS)).max() < 1e-5
+
+
+def test_torch_is_not_imported(vocabulary: Tokenizer, tmp_path: Path) -> None:
+    folder = exported(tmp_path, "tag crf", vocabulary)
+    code = (
+        "import sys, builtins; sys.modules['torch'] = None\n"
+        "import filbert as fb\n"
+        f"model = fb.load({str(folder)!r}, runtime='onnx')\n"
+        "print(model.predict(['今天下雨，我们在家看书。'])[0].coverage, model.embed(['好']).shape)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "1.0 (1, 32)\n"), done.stderr
+
+
+def test_what_needs_torch_says_so(vocabulary: Tokenizer, tmp_path: Path) -> None:
+    folder = exported(tmp_path, "classify", vocabulary)
+    with pytest.raises(InputError, match="needs torch"):
+        _ = load(folder, runtime="onnx").backbone
+    with pytest.raises(InputError, match=r"has no runtime\.json"):
+        load(tmp_path / "torch", runtime="onnx")
+    with pytest.raises(InputError, match="runtime"):
+        load(folder, runtime="tensorflow")
+    with pytest.raises(InputError, match=r"has no model\.int8\.onnx"):
+        load(folder, dtype="int8")
+    (folder / portable.ENCODER).write_bytes(b"broken")
+    with pytest.raises(InputError, match=r"model\.onnx"):
+        load(folder, runtime="onnx")
+
+
+def test_other_families_are_refused(vocabulary: Tokenizer, tmp_path: Path) -> None:
+    from filbert.models import gpt
+
+    shape = replace(gpt.PRESETS["tiny"], vocab_size=vocabulary.vocab_size, width=32, inner=64)
+    save(tmp_path / "gpt", gpt.Model(shape, ("lm",)), vocabulary)
+    with pytest.raises(InputError, match="only bert's goes to ONNX"):
+        onnx.export(tmp_path / "gpt", tmp_path / "out")
+
+
+def test_marginals_are_those_of_the_crf() -> None:
+    legal, random = allowed(TAGS, "bio"), np.random.default_rng(0)
+    crf = CRF(len(TAGS), legal)
+    with torch.no_grad():
+        for weight in crf.parameters():
+            weight.normal_()
+    scores = random.normal(size=(40, len(TAGS))).astype(np.float32) * 3
+    bounds = np.array([0, 7, 7, 8, 29, 40])
+    weights = tuple(getattr(crf, name).detach().numpy() for name in ("begin", "transitions", "end"))
+    found = marginals(scores, bounds, weights, legal)  # type: ignore[arg-type]
+    assert np.abs(found - crf.marginals(torch.as_tensor(scores), bounds).numpy()).max() < 1e-6
+
+
+def test_erf() -> None:
+    import math
+
+    places = np.concatenate((np.linspace(-7, 7, 4001), [0, 1e-9, 2.5, -2.5]))
+    assert np.abs(erf(places) - [math.erf(x) for x in places]).max() < 1e-13
+
+
+def test_configs_are_of_bert() -> None:
+    """The graph reads `heads_in`, `head_width` and the constants of models.bert: a renamed one must fail here."""
+    assert bert.reach(bert.PRESETS["modern"], 1) == bert.REACH
