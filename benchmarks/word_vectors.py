@@ -1,11 +1,15 @@
 """A slice of Wikipedia in; how good word vectors are, and how fast they were made, by filbert and by gensim, out.
 
-    .venv/bin/python benchmarks/word_vectors.py --megabytes 20 --seeds 0,1,2 --out word_vectors.json
+    .venv/bin/python benchmarks/word_vectors.py --megabytes 12 --seeds 0,1,2 --out word_vectors.json
     .venv/bin/python benchmarks/word_vectors.py --language en --objectives cbow --output hierarchical
+    .venv/bin/python benchmarks/word_vectors.py --objectives skip-gram,glove --epochs 10
 
 Both learn from the same words of the same texts (rare ones left out), with the same width, window, noise, subsampling
-and epochs, on one core, by turns. gensim has its own rate; ours has that of `train.learning_rate`. Words a second are
-those read, before frequent ones are left out, over the CPU seconds of training alone. A ratio is ours over gensim's.
+and epochs, on one core, by turns; both rates fall to nothing in a straight line. gensim moves weights after every pair,
+by the gradient times its rate (`--peer-rate`; its own default is 0.025). We move them after a batch, by Adam at
+`--learning-rate`. Words a second are those read, before frequent ones are left out, over the CPU seconds of training
+alone. A ratio is ours over gensim's. GloVe has no peer in gensim: it stands by itself, and an epoch of it goes through
+the table of counts (`--glove-batch-tokens`, two for each entry; `--glove-rate`).
 """
 
 from __future__ import annotations
@@ -27,8 +31,8 @@ from filbert.data import shards as sharding
 from filbert.data.batches import batches
 from filbert.data.lexicon import Lexicon, WordText, lexicon
 from filbert.metrics import words as metrics
-from filbert.models import word2vec
-from filbert.tasks import word_vectors
+from filbert.models import glove, word2vec
+from filbert.tasks import cooccurrence, word_vectors
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop
 from filbert.train.machine import Config as Machine
@@ -50,7 +54,7 @@ def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--language", choices=tuple(SOURCES), default="zh")
     parser.add_argument("--megabytes", type=float, default=20.0, help="of text, decompressed")
-    parser.add_argument("--objectives", default="skip-gram,cbow")
+    parser.add_argument("--objectives", default="skip-gram,cbow", help="of skip-gram, cbow and glove")
     parser.add_argument("--output", choices=tuple(word_vectors.OUTPUTS), default="negative")
     parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--width", type=int, default=100)
@@ -60,6 +64,9 @@ def options() -> argparse.Namespace:
     parser.add_argument("--seeds", default="0,1,2", help="one round for each")
     parser.add_argument("--batch-tokens", type=int, default=16_384)
     parser.add_argument("--learning-rate", type=float, default=0.05)
+    parser.add_argument("--peer-rate", type=float, default=0.025, help="of gensim")
+    parser.add_argument("--glove-batch-tokens", type=int, default=131_072)
+    parser.add_argument("--glove-rate", type=float, default=0.03)
     parser.add_argument("--out", help="JSON file")
     return parser.parse_args()
 
@@ -85,16 +92,34 @@ def ours(
     torch.manual_seed(seed)
     model = word2vec.Word2vec(word2vec.Config(vocab_size=words.vocab_size, width=given.width), task.parts)
     task.begin(model)
-    steps = sum(
-        len(batches(task.plan(epoch).lengths, seed, epoch, given.batch_tokens)) for epoch in range(given.epochs)
-    )
+    seconds = trained(model, task, given.epochs, given.batch_tokens, given.learning_rate, seed)
+    return model.embeddings.words.weight.detach().numpy(), seconds
+
+
+def counted(
+    given: argparse.Namespace, objective: str, seed: int, words: Lexicon, texts: list[WordText]
+) -> tuple[np.ndarray, float]:
+    """GloVe's vectors, the sum of both tables, and CPU seconds; counting is part of them."""
+    begun = time.process_time()
+    task = cooccurrence.Task(texts, words, cooccurrence.Config(window=given.window, seed=seed))
+    seconds = time.process_time() - begun
+    print(f"{objective}: {len(task.entries):,} entries, counted in {seconds:.1f} s", flush=True)
+    torch.manual_seed(seed)
+    model = glove.GloVe(glove.Config(vocab_size=words.vocab_size, width=given.width), task.parts)
+    seconds += trained(model, task, given.epochs, given.glove_batch_tokens, given.glove_rate, seed)
+    return (model.embeddings.words.weight + model.embeddings.contexts.weight).detach().numpy(), seconds
+
+
+def trained(model: torch.nn.Module, task: Any, epochs: int, batch_tokens: int, rate: float, seed: int) -> float:
+    """CPU seconds of so many epochs by the one loop, in one thread. Nothing decays: gensim has no such thing."""
+    steps = sum(len(batches(task.plan(epoch).lengths, seed, epoch, batch_tokens)) for epoch in range(epochs))
     course = loop.Config(
-        steps=steps, batch_tokens=given.batch_tokens, learning_rate=given.learning_rate, seed=seed,
+        steps=steps, batch_tokens=batch_tokens, learning_rate=rate, weight_decay=0.0, seed=seed,
         checkpoint_every=steps, evaluate_every=steps,
     )  # fmt: skip
     begun = time.process_time()
     loop.fit(model, task, course, machine=Machine(device="cpu", threads=1, workers=0))
-    return model.embeddings.words.weight.detach().numpy(), time.process_time() - begun
+    return time.process_time() - begun
 
 
 def theirs(
@@ -112,6 +137,7 @@ def theirs(
     model = needed("gensim.models", "bench").Word2Vec(
         vector_size=given.width, window=given.window, min_count=1, sg=int(objective == "skip-gram"), hs=int(tree),
         negative=0 if tree else given.negatives, sample=word_vectors.Config().subsample, workers=1, seed=seed + 1,
+        alpha=given.peer_rate,
     )  # fmt: skip
     model.build_vocab(sentences)
     begun = time.process_time()
@@ -138,50 +164,65 @@ def quality(language: str, ids: dict[str, int], vectors: np.ndarray) -> dict[str
     return found
 
 
-def summary(rounds: list[dict[str, Any]], objective: str) -> str:
-    """Ours beside gensim's, set by set, means over the rounds."""
+def summary(given: argparse.Namespace, rounds: list[dict[str, Any]], objective: str) -> str:
+    """Ours beside gensim's, set by set: median and range of the rounds, ratio of means; and each kind together."""
     of = {who: [r for r in rounds if (r["objective"], r["who"]) == (objective, who)] for who in ("ours", "gensim")}
-    rows, means = [], []
+    rows = []
     for name, first in of["ours"][0]["quality"].items():
         own, peer = ([r["quality"][name]["value"] for r in of[who]] for who in ("ours", "gensim"))
-        means.append((float(np.mean(own)), float(np.mean(peer))))
-        covered = f"{first['num_examples']:,} of {first['num_asked']:,}"
         low, high = first["interval"]
-        ratio = f"{means[-1][0] / means[-1][1]:.2f}" if means[-1][1] > 0 else "-"
-        rows.append([name, covered, spread(own).text(3), f"{low:.3f}-{high:.3f}", spread(peer).text(3), ratio])
-    own, peer = ([r["words_per_s"] for r in of[who]] for who in ("ours", "gensim"))
-    times = f"{np.mean(own) / np.mean(peer):.2f}"
-    rows.append(["words/s", "", f"{np.mean(own):,.0f}", "", f"{np.mean(peer):,.0f}", times])
-    head = [objective, "covered", "ours", "95% of the first", "gensim", "ratio"]
-    all_sets = np.mean(means, axis=0)  # means first: the ratio of two small numbers says little
-    ratio = float(all_sets[0] / all_sets[1])
-    return f"{table(head, rows)}\nmean of all sets: {ratio:.2f} of gensim's (target {TARGET}): {verdict(ratio, TARGET)}"
+        covered = f"{first['num_examples']:,} of {first['num_asked']:,}"
+        rows.append([name, covered, spread(own).text(3), f"{low:.3f}-{high:.3f}", *beside(own, peer)])
+    own, peer = ([r["cpu_s"] for r in of[who]] for who in ("ours", "gensim"))
+    rows.append(["CPU s", "", spread(own).text(0), "", *beside(own, peer, 0)])
+    if peer:  # GloVe reads words once, and then its table
+        own, peer = ([r["words_per_s"] for r in of[who]] for who in ("ours", "gensim"))
+        rows.append(["words/s", "", spread(own).text(0), "", *beside(own, peer, 0)])
+    lines = [table([objective, "covered", "ours", "95% of the first", "gensim", "ratio"], rows)]
+    for kind, names in (("similarity", SIMILARITY), ("analogy", ANALOGY)) if peer else ():
+        # Means first: the ratio of two small numbers says little.
+        own, peer = (
+            np.mean([r["quality"][name.split(".")[0]]["value"] for r in of[who] for name in names[given.language]])
+            for who in ("ours", "gensim")
+        )
+        ratio = own / peer if peer > 0 else np.nan  # of a peer that knows nothing there is no share
+        said = f"{ratio:.2f} of gensim's (target {TARGET}): {verdict(ratio, TARGET)}"
+        lines.append(f"{kind}, mean of the sets: {own:.3f} and {peer:.3f}, {said}")
+    return "\n".join(lines)
+
+
+def beside(own: list[float], peer: list[float], digits: int = 3) -> tuple[str, str]:
+    """The peer's numbers, and the ratio of both means; nothing where there is no peer."""
+    if not peer:
+        return "", ""
+    return spread(peer).text(digits), f"{np.mean(own) / np.mean(peer):.2f}" if np.mean(peer) > 0 else "-"
 
 
 def main() -> None:
     """Runs all rounds, and says each as it comes."""
     given = options()
     rounds: list[dict[str, Any]] = []
+    objectives = given.objectives.split(",")
     with tempfile.TemporaryDirectory() as folder:
         words, texts = read(given, folder)
         num_words = sum(text.num_tokens for text in texts)
         print(f"{num_words:,} words, {words.vocab_size:,} different ones", flush=True)
-        for turn, seed in enumerate(map(int, given.seeds.split(","))):
-            for objective in given.objectives.split(","):
-                for who in rotated(("ours", "gensim"), turn):
-                    vectors, seconds = (ours if who == "ours" else theirs)(given, objective, seed, words, texts)
-                    said = {
-                        "who": who, "objective": objective, "seed": seed, "cpu_s": round(seconds, 2),
-                        "words_per_s": num_words * given.epochs / seconds,
-                        "quality": quality(given.language, words.ids, vectors),
-                    }  # fmt: skip
-                    rounds.append(said)
-                    numbers = ", ".join(f"{name} {value['value']:.3f}" for name, value in said["quality"].items())
-                    print(f"{objective} {who} seed {seed}: {seconds:.0f} s, {numbers}", flush=True)
-                    if given.out:
-                        write_text(given.out, json_text({"given": vars(given), "machine": about(), "rounds": rounds}))
-    for objective in given.objectives.split(","):
-        print(summary(rounds, objective))
+        for turn, (seed, objective) in enumerate(itertools.product(map(int, given.seeds.split(",")), objectives)):
+            makers = {"ours": counted} if objective == "glove" else {"ours": ours, "gensim": theirs}
+            for who in rotated(tuple(makers), turn // len(objectives)):
+                vectors, seconds = makers[who](given, objective, seed, words, texts)
+                said = {
+                    "who": who, "objective": objective, "seed": seed, "cpu_s": round(seconds, 2),
+                    "words_per_s": num_words * given.epochs / seconds,
+                    "quality": quality(given.language, words.ids, vectors),
+                }  # fmt: skip
+                rounds.append(said)
+                numbers = ", ".join(f"{name} {value['value']:.3f}" for name, value in said["quality"].items())
+                print(f"{objective} {who} seed {seed}: {seconds:.0f} s, {numbers}", flush=True)
+                if given.out:
+                    write_text(given.out, json_text({"given": vars(given), "machine": about(), "rounds": rounds}))
+    for objective in objectives:
+        print(summary(given, rounds, objective))
 
 
 if __name__ == "__main__":

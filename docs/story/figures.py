@@ -7,6 +7,7 @@ Their labels are numbers and symbols, so that both languages share them.
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,12 +16,19 @@ import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 
+from filbert.builtin.model import folder
+from filbert.builtin.texts import sample
 from filbert.core.records import Encoding, Packed
+from filbert.data import shards
+from filbert.data.lexicon import lexicon
 from filbert.data.packing import pack
 from filbert.metrics import labels
-from filbert.models import seq2seq
+from filbert.models import glove, seq2seq
 from filbert.nn.attention import tensors
 from filbert.nn.positions import Sinusoidal
+from filbert.tasks import cooccurrence
+from filbert.text.tokenizer import Tokenizer
+from filbert.train import loop
 
 HERE = Path(__file__).parent
 COLD, PALE, WARM = np.array([[33, 102, 172], [247, 247, 247], [178, 24, 43]])
@@ -98,6 +106,31 @@ def reversed_text() -> str:
     return svg(304, 296, parts)
 
 
+def counts() -> str:
+    """Pairs of chapter 7: the logarithm of the count (across), and what the trained vectors say (up)."""
+    tokenizer = Tokenizer.load(folder())
+    with tempfile.TemporaryDirectory() as place:
+        texts = Path(place) / "texts.txt"
+        texts.write_text("\n\n".join("".join(d.sentences) for d in sample("zh")), encoding="utf-8")
+        corpus = shards.build(texts, tokenizer, Path(place) / "shards", shards.Options(held=0.0), workers=1)
+        words = lexicon(corpus.train.shards, tokenizer, min_count=4)
+        task = cooccurrence.Task(words.texts(corpus.train.shards), words, cooccurrence.Config(window=5, x_max=10.0))
+    torch.manual_seed(0)
+    model = glove.GloVe(glove.Config(vocab_size=words.vocab_size, width=32), task.parts)
+    loop.fit(model, task, loop.Config(steps=120, batch_tokens=8_192, learning_rate=0.02, weight_decay=0.0))
+    first, second, found = task.entries.at(np.arange(len(task.entries)))
+    shown = (found >= 3) | (np.arange(len(found)) % 16 == 0)  # all that are frequent, and some of the many that are not
+    first, second, found = first[shown], second[shown], found[shown]
+    with torch.inference_mode():
+        said = model.log_counts(torch.from_numpy(first), torch.from_numpy(second)).double().numpy()
+    dots = "".join(f"M{156 + 50 * x:.0f} {250 - 50 * y:.0f}h0" for x, y in zip(np.log(found), said, strict=True))
+    parts = ['<line x1="56" y1="350" x2="386" y2="20" stroke="#bbb"/>']
+    for at in range(-2, 5):
+        parts += [text(156 + 50 * at, 374, str(at)), text(40, 254 - 50 * at, str(at), "end")]
+    parts.append(f'<path d="{dots}" stroke="{colour(-0.8)}" stroke-width="3" stroke-linecap="round"/>')
+    return svg(412, 384, parts)
+
+
 def sureness() -> str:
     """The 95 % interval of an accuracy of 0.90, by how many rows were asked."""
     sizes, parts = (50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000), []
@@ -117,5 +150,5 @@ def sureness() -> str:
 
 
 if __name__ == "__main__":
-    for name, made in (("places", places), ("reversed", reversed_text), ("sureness", sureness)):
+    for name, made in (("places", places), ("reversed", reversed_text), ("counts", counts), ("sureness", sureness)):
         (HERE / f"{name}.svg").write_text(made(), encoding="utf-8")

@@ -14,17 +14,18 @@ from filbert.cli.shared import say
 @click.option("--task", help="classify or pair, for a published folder, which does not say; else the folder's own.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
 def command(model: str, port: int, host: str, task: str | None, device: str) -> None:
-    """Answer over HTTP as `predict` does; MODEL is a model folder or a run.
+    """Answer over HTTP as `predict` does, and show what the model did; MODEL is a folder, a run or `builtin`.
 
-    POST /predict takes {"texts": ["…"]}, GET /health says whether it answers. Requests that come together are read
-    together. Ctrl-C or SIGTERM answers what was accepted, then ends.
+    POST /predict takes {"texts": ["…"]}, GET /health says whether it answers, and / is a page to type into: attention,
+    explanations, blanks. Requests that come together are read together. Ctrl-C or SIGTERM answers what was accepted,
+    then ends.
     """
     import socket
     from pathlib import Path
 
     from filbert import load
     from filbert.core.errors import InputError, needed
-    from filbert.serve.app import application
+    from filbert.serve.app import application, task_of
 
     uvicorn = needed("uvicorn", "serve")
     loaded = load(model, device=None if device == "auto" else device)
@@ -35,6 +36,7 @@ def command(model: str, port: int, host: str, task: str | None, device: str) -> 
     except OSError as error:
         raise InputError(f"{host}:{port}: cannot listen there ({error.strerror}); choose another --port.") from None
     where = listening.getsockname()
-    say(f"{name}: {loaded.task(task)}, http://{where[0]}:{where[1]}/predict; Ctrl-C ends it.")
+    about = task_of(loaded, task) or "a pretrained model"
+    say(f"{name}: {about}, http://{where[0]}:{where[1]}/ (a page) and /predict; Ctrl-C ends it.")
     config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_keep_alive=30, lifespan="on")
     uvicorn.Server(config).run(sockets=[listening])

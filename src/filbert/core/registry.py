@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 
@@ -29,6 +30,7 @@ def naming(room: str, name: str) -> tuple[str, ...]:
 
 
 @functools.cache  # reading a task's file takes 5 ms, and every answer asks
+@cache  # a model asks for it whenever it is asked, and a file does not change while it runs
 def _given(room: str, member: str) -> set[str]:
     tree = ast.parse((HOUSE / room / f"{member}.py").read_text(encoding="utf-8"))
     targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]

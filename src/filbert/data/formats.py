@@ -235,7 +235,7 @@ def _numbered(source: str, table: Iterator[tables.Cells], form: Shape, reading: 
         if len(row) == width:
             yield line, dict(zip(form.columns, row, strict=True))
         elif any(cell.strip() for cell in row):
-            reading.fault(source, line, tables.ragged(len(row), f"line 1 has {width}", form.delimiter))
+            reading.fault(source, line, tables.ragged(len(row), width, f"line 1 has {width}", form.delimiter))
 
 
 # -- CoNLL -------------------------------------------------------------------------------------------------------

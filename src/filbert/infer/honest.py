@@ -144,7 +144,10 @@ class _Evaluation:
         return found
 
 
-CALLED = {"majority": "always the most frequent answer", "tfidf": "TF-IDF", "dictionary": "a dictionary"}
+CALLED = {
+    "majority": "always the most frequent answer", "tfidf": "TF-IDF", "dictionary": "a dictionary",
+    "lead": "the first sentence", "copy": "the source as it is",
+}  # fmt: skip
 
 
 def _trained(found: Mapping[str, _Evaluation], near: Neighbours, train: Sequence[Example]) -> dict[str, Any]:

@@ -3,53 +3,96 @@
 from __future__ import annotations
 
 import copy
+import importlib.util
 import json
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 
-from filbert.artefact import folder as folders
-from filbert.artefact.folder import Loaded
+from filbert.artefact.manifest import pooling
 from filbert.core.errors import InputError, one_of
 from filbert.core.pause import collector_paused
 from filbert.core.records import Example, Floats, Prediction
 from filbert.core.registry import member
 from filbert.decode.blanks import Blank, ranked
 from filbert.decode.pooling import POOLS, text_vectors, unit_length
-from filbert.infer.engine import Engine
 from filbert.infer.predict import TASK, Asked, begun, read_as, said_of
 from filbert.infer.search import Hit, search
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import WindowEncoding, windowed
 
+if TYPE_CHECKING:
+    from filbert.artefact.folder import Loaded
+    from filbert.artefact.portable import Portable
+    from filbert.infer import attend
+    from filbert.infer.explain import Explanation
+    from filbert.infer.questions import Target
+
 OVERLAP = 128
+RUNTIMES = ("torch", "onnx")
 
 
-def load(path: Path | str, *, device: str | None = None, dtype: str = "float32") -> Model:
-    """The model of a folder: ours, a run's, or a transformers BERT folder; "builtin" is the one that ships."""
+def load(path: Path | str, *, device: str | None = None, dtype: str = "float32", runtime: str | None = None) -> Model:
+    """The model of a folder: ours, a run's, or a transformers BERT folder; "builtin" is the one that ships.
+
+    runtime: "torch", or "onnx" for an exported folder, which needs no torch; without one, torch where it is installed.
+    dtype: "float32", or for torch "float16" and "bfloat16", for onnx "int8".
+    """
+    if runtime not in (None, *RUNTIMES):
+        raise one_of("runtime", runtime, RUNTIMES)
+    if runtime is None:
+        runtime = "torch" if importlib.util.find_spec("torch") and dtype != "int8" else "onnx"
     with collector_paused():
-        found = folders.load(path, dtype=dtype)
+        found, engine = _with_torch(path, device, dtype) if runtime == "torch" else _without_torch(path, device, dtype)
         tokenizer = Tokenizer.load(found.folder)
     if tokenizer.vocab_size > found.config.vocab_size:
         raise InputError(
             f"{found.folder}: the tokenizer knows {tokenizer.vocab_size:,} tokens but the model only "
             f"{found.config.vocab_size:,}; they are not of one folder."
         )
-    return Model(found, tokenizer, device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    return Model(found, tokenizer, engine)
+
+
+def _with_torch(path: Path | str, device: str | None, dtype: str) -> tuple[Loaded, Any]:
+    import torch
+
+    from filbert.artefact import folder as folders
+    from filbert.infer.engine import Engine
+
+    found = folders.load(path, dtype=dtype)
+    return found, Engine(found.model, device or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
+def _without_torch(path: Path | str, device: str | None, dtype: str) -> tuple[Portable, Any]:
+    from filbert.artefact import portable
+    from filbert.infer.runtime import Runtime
+
+    if device not in (None, "cpu"):
+        raise InputError(f"device is {device!r}, but without torch a model runs on the cpu alone.")
+    found = portable.load(path)
+    return found, Runtime(found, dtype)
 
 
 class Model:
     """A loaded model: `embed`, `fill`, `predict`, and what is known of it (`config`, `labels`, `notes`)."""
 
-    def __init__(self, found: Loaded, tokenizer: Tokenizer, device: str = "cpu") -> None:
-        self.folder, self.config, self.labels, self.notes = found.folder, found.config, found.labels, found.notes
-        self.backbone, self.tokenizer, self._found = found.model, tokenizer, found
-        self.engine = Engine(found.model, device)
+    def __init__(self, found: Loaded | Portable, tokenizer: Tokenizer, engine: Any) -> None:
+        self.folder, self.labels, self.notes = found.folder, found.labels, found.notes
+        self.config: Any = found.config
+        self.tokenizer, self.engine, self._found = tokenizer, engine, found
         self._reading: tuple[str, Any] | None = None  # its task and config, where they are not the folder's own
+
+    @property
+    def backbone(self) -> Any:
+        """The torch module."""
+        from filbert.artefact.portable import Portable
+
+        if isinstance(self._found, Portable):
+            raise InputError("this needs torch: pip install 'filbert[train]', then load the folder with it.")
+        return self._found.model
 
     def embed(
         self,
@@ -67,7 +110,7 @@ class Model:
         many numbers alone; those that the folder was fine-tuned for are in `widths`, others lose more.
         """
         learnt = self._learnt_vectors
-        pool = pool or (learnt.pool if learnt else folders.pooling(self.folder)) or "mean"
+        pool = pool or (learnt.pool if learnt else pooling(self.folder)) or "mean"
         if pool not in POOLS:
             raise one_of("pool", pool, POOLS)
         if width is not None and (type(width) is not int or not 1 <= width <= self.config.width):
@@ -82,9 +125,7 @@ class Model:
         else:
             vectors = self.engine.first(windows)
             if pool == "pooled":
-                with torch.inference_mode():
-                    first = torch.as_tensor(vectors, device=self.engine.device)
-                    vectors = self.backbone.pooled(first).float().cpu().numpy()
+                vectors = self.engine.pooled(vectors)
         # An empty text owns nothing, but its one window is all there is of it.
         weights = [max(1.0, float(window.owned.sum())) for window in windows]
         result = text_vectors(vectors, weights, owners, len(texts))[:, :width]
@@ -114,7 +155,7 @@ class Model:
         """What the model would put at each [MASK] of the text, best first."""
         if type(top) is not int or top < 1:
             raise InputError(f"top is {top!r}, but must be a whole number of 1 or more.")
-        if self.backbone.mlm is None:
+        if not self.engine.fills:
             raise InputError(f"{self.folder}: has no masked-language-model head, so it cannot fill in blanks.")
         tokens = self.tokenizer.pieces(_texts([text]), specials=True)[0]
         if not (tokens.ids == self.tokenizer.mask_id).any():
@@ -124,8 +165,7 @@ class Model:
             places = np.flatnonzero((window.ids == self.tokenizer.mask_id) & window.owned)
             if not len(places):
                 continue
-            with torch.inference_mode():
-                scores = self.backbone.word_scores(self.engine.rows(window, places)).float().cpu().numpy()
+            scores = self.engine.word_scores(window, places)
             for place, scores_V in zip(places, scores, strict=True):
                 known = scores_V[: self.tokenizer.vocab_size]
                 candidates = ranked(known, top, self.tokenizer.token_of, self.tokenizer.special_ids)
@@ -139,9 +179,24 @@ class Model:
         (start, end) or as words; one that chooses (passage, question, [option, option, …]). task: "pair" for a
         published folder that reads pairs, since such folders do not say so themselves.
         """
-        name, config = self._reading or read_as(self._found, task)
-        found = member("tasks", name).Task(self.examples(texts, name), self.labels, self.tokenizer, config)
+        _, found = self.reads(texts, task)
         return found.predictions(self.engine.answers(found)) if len(found) else []
+
+    def reads(self, texts: Sequence[Asked], task: str | None = None) -> tuple[str, Any]:
+        """The name of its task, and the texts as that reads them."""
+        name, config = self._reading or read_as(self._found, task)
+        return name, member("tasks", name).Task(self.examples(texts, name), self.labels, self.tokenizer, config)
+
+    def explain(self, text: Asked, *, target: Target = None, task: str | None = None, **how: Any) -> Explanation:
+        """How much each word of a text moved what the model says of it, and how far that can be believed.
+
+        text: whatever `predict` takes, or, for a pretrained model, a text with [MASK]. target: a label, an option, an
+        entity, an answer, a word; (start, end) or (start, end, label) for a place; without one, what the model says.
+        how: method, baseline, certificate, budget and seed, as `infer.explain.Config` has them.
+        """
+        from filbert.infer.explain import explained, wanted
+
+        return explained(self, text, target, wanted(how), task)
 
     @staticmethod
     def examples(texts: Sequence[Asked], task: str) -> list[Example]:
@@ -179,6 +234,32 @@ class Model:
         fields = {"template": template, "words": said, "prior": prior}
         asked = _texts(texts)
         return self.reading("blank", [f"task.{name}={own}" for name, own in fields.items()], asked).predict(asked)
+
+    def attention(
+        self,
+        text: str | Sequence[str],
+        pair: str | None = None,
+        *,
+        layers: attend.Asked = None,
+        heads: attend.Asked = None,
+        segments: attend.Segments = "auto",
+    ) -> attend.Seen:
+        """Who attends to whom in a text or pair: as an array [layers, heads, words, words]; `.map` has the tokens.
+
+        Of an encoder-decoder the pair is a target to be followed; without one the model writes it. layers, heads: some,
+        from 0; all need 4·N² bytes each in a window of N tokens. segments: what cuts words, as `text.words` names it.
+        """
+        from filbert.infer import attend
+
+        return attend.attention(self, text, pair, layers, heads, segments)
+
+    @property
+    def as_read(self) -> tuple[str, Any] | None:
+        """Its task and how that reads texts; None where it was fine-tuned for nothing."""
+        has_head = len(self.backbone.heads) or getattr(self.backbone, "writer", None) is not None
+        if self._reading or has_head or (self.folder / TASK).exists():
+            return self._reading or read_as(self._found)
+        return None
 
     def _windows(self, texts: list[str], max_length: int, overlap: int) -> tuple[list[WindowEncoding], list[int]]:
         """All windows of all texts in order, and the text that each is of."""

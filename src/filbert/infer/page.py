@@ -13,7 +13,13 @@ PAGE = "report.html"
 ROWS, MOST_LABELS, WIDEST = 40, 60, 20  # of a list, of the table of labels, and labels of a confusion matrix
 SIDE, EDGE, MARGIN = 300, 52, 20  # of a drawing, in pixels
 SMALL = 0.0001  # a p below it is not told apart
-CALLED = {"majority": "majority", "tfidf": "TF-IDF", "dictionary": "dictionary"}
+CALLED = {
+    "majority": "majority",
+    "tfidf": "TF-IDF",
+    "dictionary": "dictionary",
+    "lead": "first sentence",
+    "copy": "copy",
+}
 
 
 def write(folder: Path | str, title: str, told: Mapping[str, Any]) -> Path:

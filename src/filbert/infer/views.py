@@ -18,7 +18,7 @@ import numpy.typing as npt
 from filbert.core.records import Example, Prediction, Span
 from filbert.data.markup import Relation
 from filbert.infer import baselines
-from filbert.metrics import answers, calibration, labels, noise, numbers, paired, tags
+from filbert.metrics import answers, calibration, labels, noise, numbers, paired, tags, written
 from filbert.text.sentences import sentences
 
 Numbers = npt.NDArray[np.float64]
@@ -460,6 +460,42 @@ class Choices(View):
         return {"num": len(listed), "checked": len(self.examples), "ranked": listed}
 
 
+class Texts(View):
+    """A text written from each text."""
+
+    def __init__(self, task: Any, examples: Sequence[Example], raw: Sequence[Any], told: Mapping[str, Any]) -> None:
+        super().__init__(task, examples, raw, told)
+        self.gold = [str(example.gold) for example in self.examples]
+        self.texts = [said.text or "" for said in self.said]
+        self.rouge_l = written.rouge(self.texts, self.gold)["rouge_l"]
+
+    def simple(self) -> dict[str, Beaten]:
+        """The source's first sentence where the task measures it (a summary); else the source as it is."""
+        sources = [example.texts[0] for example in self.examples]
+        if "lead_rouge_l" not in self.told:
+            return {"copy": self._against(sources, "the source as it is")}
+        edges = [next(iter(sentences(text)), (0, 0)) for text in sources]
+        leads = [text[start:end] for text, (start, end) in zip(sources, edges, strict=True)]
+        return {"lead": self._against(leads, "the first sentence of the source")}
+
+    def _against(self, said: Sequence[str], about: str) -> Beaten:
+        rouge_l, count = written.rouge(said, self.gold)["rouge_l"], max(1, len(said))
+        scores = {"rouge_l": float(rouge_l.sum() / count)}
+        if said and "bleu" in self.told:
+            metric = written.sacrebleu_metrics(self.told["tokenize"])["bleu"]
+            scores = {"bleu": float(metric.corpus_score(list(said), [self.gold]).score), **scores}
+        one, two = self.rouge_l[:, None], rouge_l[:, None]
+        return Beaten(scores, paired.compared(one, two, lambda sums: sums[:, 0] / count, "rouge_l"), about)
+
+    def mistakes(self) -> Iterator[dict[str, Any]]:
+        """What has least in common with the right text, by the F1 of ROUGE-L; of these the surest first."""
+        sure = [said.scores.get("score", 0.0) for said in self.said]
+        for place in sorted(range(len(self.texts)), key=lambda place: (self.rouge_l[place], -sure[place])):
+            if self.rouge_l[place] < 1:
+                f1, gold, said = float(self.rouge_l[place]), self.gold[place], self.texts[place]
+                yield self.shown(place, gold=gold, said=said, f1=f1, score=round(sure[place], 6))
+
+
 def view(task: Any, examples: Sequence[Example], raw: Sequence[Any], told: Mapping[str, Any]) -> View:
     """The view that suits the task's own evaluation `told`."""
     kinds: tuple[tuple[bool, type[View]], ...] = (
@@ -469,5 +505,6 @@ def view(task: Any, examples: Sequence[Example], raw: Sequence[Any], told: Mappi
         ("chance_accuracy" in told, Choices),
         ("mean_mse" in told, Values),
         ("labels" in told, Sets),
+        ("rouge_l" in told, Texts),
     )
     return next((kind for fits, kind in kinds if fits), View)(task, examples, raw, told)

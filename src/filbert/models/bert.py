@@ -18,7 +18,7 @@ from filbert.core.errors import InputError, one_of
 from filbert.core.records import Packed
 from filbert.nn import heads as task_heads
 from filbert.nn.dropout import Dropout
-from filbert.nn.layers import BLOCKS, FEED_FORWARDS, Angles, Rows, SelfAttention, initialise, tied_logits
+from filbert.nn.layers import BLOCKS, FEED_FORWARDS, Angles, Muted, Rows, SelfAttention, initialise, tied_logits
 from filbert.nn.positions import Learned, Rotary, Sinusoidal, Table
 
 PRETRAINS = "mlm_nsp"  # the file of tasks that does
@@ -45,7 +45,7 @@ class Config:
     vocab_size: int = 21_128
     width: int = 768
     layers: int = 12
-    heads: int = 12
+    heads: int | tuple[int, ...] = 12  # of a pruned model: as it was, then those left in each layer
     inner: int = 3_072  # width inside the feed-forward
     max_length: int = 512
     segments: int = 2  # kinds of segment (token_type_ids); 0: no segment table
@@ -57,7 +57,7 @@ class Config:
 
     def __post_init__(self) -> None:
         for name, (low, high) in LIMITS.items():
-            value = getattr(self, name)
+            value = self.all_heads if name == "heads" else getattr(self, name)
             if type(value) is not int or not low <= value <= high:
                 raise InputError(
                     f"bert config: {name} is {value!r}, but must be a whole number from {low} to {high:,}."
@@ -69,11 +69,31 @@ class Config:
             number = getattr(self, name)
             if type(number) not in (int, float) or not 0 <= number <= most:
                 raise InputError(f"bert config: {name} is {number!r}, but must be a number from 0 to {most}.")
-        if self.width % self.heads or (self.positions.startswith("rotary") and self.width // self.heads % 2):
+        if self.width % self.all_heads or (self.positions.startswith("rotary") and self.head_width % 2):
             raise InputError(
-                f"bert config: width {self.width} cannot be shared by {self.heads} heads; "
+                f"bert config: width {self.width} cannot be shared by {self.all_heads} heads; "
                 "it must be a multiple (an even one with rotary positions)."
             )
+        left = self.heads[1:] if isinstance(self.heads, tuple) else (self.heads,) * self.layers
+        if len(left) != self.layers or any(type(n) is not int or not 0 <= n <= self.all_heads for n in left):
+            raise InputError(
+                f"bert config: heads is {str(self.heads)[:60]}, but must be a whole number or, of a pruned model, that "
+                f"number and then for each of the {self.layers} layers how many of them are left."
+            )
+
+    @property
+    def all_heads(self) -> int:
+        """The heads of a layer before any was pruned."""
+        return self.heads[0] if isinstance(self.heads, tuple) and self.heads else self.heads  # type: ignore[return-value]
+
+    @property
+    def head_width(self) -> int:
+        """The width of a head, pruned model or not."""
+        return self.width // self.all_heads
+
+    def heads_in(self, index: int) -> int:
+        """The heads of layer `index`."""
+        return self.heads[1 + index] if isinstance(self.heads, tuple) else self.heads
 
 
 PRESETS = {
@@ -163,7 +183,7 @@ class Bert(nn.Module):
         self.final_norm = nn.LayerNorm(config.width, eps=config.eps, bias=False) if pre else nn.Identity()
         if config.positions.startswith("rotary"):
             thetas = (GLOBAL_THETA, LOCAL_THETA) if config.positions == "rotary-local" else (LOCAL_THETA,)
-            self.rotary = nn.ModuleList(Rotary(config.width // config.heads, theta) for theta in thetas)
+            self.rotary = nn.ModuleList(Rotary(config.head_width, theta) for theta in thetas)
         else:
             self.rotary = nn.ModuleList()
         self.pooler = nn.Linear(config.width, config.width) if "pooler" in parts else None
@@ -205,7 +225,10 @@ def reach(config: Config, index: int) -> int:
 
 def _layer(config: Config, index: int) -> nn.Module:
     bias = config.norm == "post"
-    attention = SelfAttention(config.width, config.heads, bias, reach(config, index))
+    left = config.heads_in(index)
+    attention: SelfAttention = Muted(config.width, bias)
+    if left:
+        attention = SelfAttention(config.width, left, bias, reach(config, index), config.head_width)
     feed = FEED_FORWARDS[config.feedforward](config.width, config.inner, bias)
     norms: list[nn.Module] = [nn.LayerNorm(config.width, eps=config.eps, bias=bias) for _ in range(2)]
     if config.norm == "pre" and index == 0:
@@ -297,8 +320,12 @@ def shapes(config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> dict
 
     add("embeddings.norm", width)
     for i in range(config.layers):
-        add(f"layers.{i}.attention.qkv", 3 * width, width)
-        add(f"layers.{i}.attention.out", width, width)
+        inner = config.heads_in(i) * config.head_width
+        if inner:
+            add(f"layers.{i}.attention.qkv", 3 * inner, width)
+            add(f"layers.{i}.attention.out", width, inner)
+        elif biased:
+            found[f"layers.{i}.attention.out.bias"] = (width,)
         add(f"layers.{i}.feed.up", config.inner * (2 if config.feedforward == "geglu" else 1), width)
         add(f"layers.{i}.feed.down", width, config.inner)
         add(f"layers.{i}.feed_norm", width)

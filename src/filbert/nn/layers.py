@@ -33,14 +33,16 @@ class SelfAttention(nn.Module):
     """Every token asks, every token of its own sequence answers (Vaswani et al. 2017, eq. 1).
 
     Attention probabilities are never dropped: the fused kernels cannot, and what is trained must not depend on which
-    kernel ran. Dropout falls on the outputs of attention and feed-forward, in the blocks below.
+    kernel ran. Dropout falls on the outputs of attention and feed-forward, in the blocks below. Where heads were pruned
+    (infer.prune), `head_width` says how wide each of those that are left still is.
     """
 
-    def __init__(self, width: int, heads: int, bias: bool, reach: int = 0) -> None:
+    def __init__(self, width: int, heads: int, bias: bool, reach: int = 0, head_width: int = 0) -> None:
         super().__init__()
         self.heads, self.reach = heads, reach
-        self.qkv = nn.Linear(width, 3 * width, bias=bias)  # one product instead of three
-        self.out = nn.Linear(width, width, bias=bias)
+        inner = heads * head_width or width
+        self.qkv = nn.Linear(width, 3 * inner, bias=bias)  # one product instead of three
+        self.out = nn.Linear(inner, width, bias=bias)
 
     def forward(self, x_TD: Tensor, packed: Packed, angles: Angles = None, rows: Rows = None) -> Tensor:
         """[T, D], or [R, D] for the asked rows."""
@@ -53,37 +55,67 @@ class SelfAttention(nn.Module):
         if angles is None:
             mixed_THK = attend_mapped(x_TD, self.qkv, self.heads, packed, reach=self.reach)
         else:
-            q_THK, k_THK, v_THK = self._projected(x_TD, 0, 3)
+            q_THK, k_THK, v_THK = self.projected(x_TD, 0, 3)
             q_THK, k_THK = turned(q_THK, angles), turned(k_THK, angles)
             mixed_THK = attend(q_THK, k_THK, v_THK, packed, reach=self.reach)
         return rows_of(mixed_THK.flatten(1), packed, rows)
 
     def _first(self, x_TD: Tensor, packed: Packed, angles: Angles) -> Tensor:
         """Only each sequence's first token asks, so most of the layer's work falls away."""
-        width = x_TD.shape[-1]
+        inner = self.qkv.out_features // 3
         first = packed.boundaries[:-1].long()
-        q_BHK = self._projected(x_TD[first], 0, 1)[0]
+        q_BHK = self.projected(x_TD[first], 0, 1)[0]
         if angles is None and not self.reach:
-            key_HKD, value_HKD = self.qkv.weight[width:].view(2, self.heads, -1, width)
+            key_HKD, value_HKD = self.qkv.weight[inner:].view(2, self.heads, -1, x_TD.shape[-1])
             q_BHD = torch.einsum("bhk,hkd->bhd", q_BHK * q_BHK.shape[-1] ** -0.5, key_HKD)
             read_BHD = attend_first_folded(q_BHD, x_TD, packed)
             mixed_BHK = torch.einsum("bhd,hkd->bhk", read_BHD, value_HKD)
             if self.qkv.bias is not None:  # the keys' bias moves all scores of a question alike: softmax ignores it
-                mixed_BHK = mixed_BHK + self.qkv.bias[2 * width :].view(self.heads, -1)
+                mixed_BHK = mixed_BHK + self.qkv.bias[2 * inner :].view(self.heads, -1)
         else:
-            k_THK, v_THK = self._projected(x_TD, 1, 3)
+            k_THK, v_THK = self.projected(x_TD, 1, 3)
             if angles is not None:
                 q_BHK = turned(q_BHK, (angles[0][first], angles[1][first]))
                 k_THK = turned(k_THK, angles)
             mixed_BHK = attend_first(q_BHK, k_THK, v_THK, packed, reach=self.reach)
         return mixed_BHK.flatten(1)
 
-    def _projected(self, x_TD: Tensor, begin: int, end: int) -> tuple[Tensor, ...]:
+    def projected(self, x_TD: Tensor, begin: int, end: int) -> tuple[Tensor, ...]:
         """Some of queries (0), keys (1) and values (2), each [T, H, K]."""
-        width, bias = x_TD.shape[-1], self.qkv.bias
-        rows = slice(begin * width, end * width)
+        inner, bias = self.qkv.out_features // 3, self.qkv.bias
+        rows = slice(begin * inner, end * inner)
         mapped = F.linear(x_TD, self.qkv.weight[rows], None if bias is None else bias[rows])
-        return mapped.view(len(x_TD), end - begin, self.heads, width // self.heads).unbind(1)
+        return mapped.view(len(x_TD), end - begin, self.heads, inner // self.heads).unbind(1)
+
+
+class Muted(SelfAttention):
+    """What is left of an attention whose heads were all pruned: nobody reads, and the last map's bias is added."""
+
+    def __init__(self, width: int, bias: bool) -> None:
+        nn.Module.__init__(self)
+        self.heads, self.reach = 0, 0
+        self.qkv, self.out = None, Constant(width, bias)  # type: ignore[assignment]
+
+    def read(self, x_TD: Tensor, packed: Packed, angles: Angles = None, rows: Rows = None) -> Tensor:
+        """Nothing: [T, 0] or [R, 0]."""
+        return rows_of(x_TD, packed, rows)[:, :0]
+
+
+class Constant(nn.Module):
+    """A linear map of nothing: its bias, or zeros without one, whatever comes in."""
+
+    def __init__(self, width: int, bias: bool) -> None:
+        super().__init__()
+        self.width, self.bias = width, nn.Parameter(nn.init.zeros_(torch.empty(width))) if bias else None
+
+    def forward(self, x_T0: Tensor) -> Tensor:
+        """[T, D]."""
+        return x_T0.new_zeros(len(x_T0), self.width) if self.bias is None else self.bias.expand(len(x_T0), -1)
+
+    @property
+    def weight(self) -> Tensor:
+        """[D, 0], for whoever computes with the weights themselves."""
+        return torch.zeros(self.width, 0) if self.bias is None else self.bias.new_zeros(self.width, 0)
 
 
 def gelu_of(up: nn.Linear, x_TD: Tensor) -> Tensor:

@@ -54,7 +54,9 @@ def adapt(model: nn.Module, rank: int, alpha: float) -> None:
         for owner, name, pieces in (
             (block.attention, "qkv", 3), (block.attention, "out", 1), (block.feed, "up", 1), (block.feed, "down", 1),
         ):  # fmt: skip
-            base: nn.Linear = getattr(owner, name)
+            base: nn.Linear | None = getattr(owner, name)
+            if not isinstance(base, nn.Linear):  # of an attention without heads nothing is left to learn beside
+                continue
             most = min(base.in_features, base.out_features // pieces)
             if rank > most:
                 raise InputError(f"tune.rank is {rank}, but a map of this model has only rank {most}; give less.")

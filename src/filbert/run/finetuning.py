@@ -24,7 +24,7 @@ from filbert.core.settings import parsed
 from filbert.core.version import VERSION
 from filbert.data import sources, splits
 from filbert.data.batches import batches, plan
-from filbert.infer import honest, page
+from filbert.infer import honest, page, verify
 from filbert.infer.predict import TASK, begun
 from filbert.nn import lora
 from filbert.run import fresh
@@ -98,6 +98,8 @@ def finetune(
         more = {**more, "scratch": True}
     else:
         started = load(model)
+    if member("tasks", task).HEAD == "writer":
+        started = fresh.writing(started)
     tokenizer = Tokenizer.load(started.folder)
     learnt = sources.read(task, train, more)
     sources.check_labelled(train, learnt, getattr(member("tasks", task), "NEEDS_GOLD", True))
@@ -116,6 +118,8 @@ def finetune(
             ranks.wait()
             fine = _Fine(recipe, started, tokenizer, (items, held), out, ranks)
             done = fine.run(resume or is_restarted(), more)
+        if ranks.is_first:
+            verify.write(out / MODEL, asked["dev"][1] if "dev" in asked else learnt)
         if not ranks.is_first or not asked or more.get("told") is not None:
             return done
         return dataclasses.replace(done, report=fine.judged(asked, learnt, done.best))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from filbert.core.registry import member
 from filbert.text.tokenizer import Tokenizer
 
 PRESET = "small"
+WRITER_LAYERS, WRITER_DROPOUT = 3, 0.1  # of a decoder that is put behind an encoder; it is new, so it bears dropout
 
 
 def config_of(name: str, preset: str | None, tokenizer: Tokenizer) -> Any:
@@ -46,3 +48,21 @@ def started(name: str, preset: str | None, vocab: Path | str | None, seed: int =
         folder=folder if folder.is_dir() else folder.parent, model=model_of(name, config, (), tokenizer).eval(),
         kind=f"filbert-{name}", labels=[], problem_type=None, fields={}, notes=[],
     )  # fmt: skip
+
+
+def writing(started: Loaded) -> Loaded:
+    """The same model where it can write; a BERT as the encoder of a transformer, whose decoder is new."""
+    if getattr(member("models", started.family), "WRITES", False):
+        return started
+    module, config = member("models", "transformer"), started.config
+    if started.family != "bert" or (config.norm, config.positions) != ("post", "learned"):
+        raise InputError(
+            f"{started.folder}: a {started.family} of this layout cannot be taught to write from another text; begin "
+            "with a classic BERT, whose encoder a transformer takes over, or with a new --arch transformer or seq2seq."
+        )
+    same = {n: getattr(config, n) for n in ("vocab_size", "width", "layers", "heads", "inner", "max_length")}
+    like = {"positions": "learned", "embedding": "normed", "norm": "post", "feedforward": config.feedforward}
+    shape = module.Config(**same, **like, writer_layers=WRITER_LAYERS, dropout=WRITER_DROPOUT)
+    model = module.Model(shape)
+    model.take_encoder(started.model.state_dict())
+    return replace(started, model=model.eval(), kind="filbert-transformer")

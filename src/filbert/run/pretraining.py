@@ -21,6 +21,7 @@ from filbert.core.registry import member
 from filbert.core.version import VERSION
 from filbert.data import shards as sharding
 from filbert.data.overlap import Fingerprints
+from filbert.infer import verify
 from filbert.run import fresh
 from filbert.run.folders import CHECKPOINTS, LOG, MODEL, RECIPE, SHARDS, VOCAB, Finished, digest, is_first, resumed_at
 from filbert.tasks import mlm_nsp
@@ -178,6 +179,7 @@ def _pretrained(
         if ranks.is_first:
             model = training.stepper.model.cpu()
             save(out / MODEL, model, tokenizer, card=_card(recipe, shards, outcome))
+            verify.write(out / MODEL)
         ranks.wait()
     finally:
         if ranks.is_first and isinstance(told, journal.Journal):

@@ -1,4 +1,4 @@
-"""A fine-tuned model in, an HTTP application out: POST /predict with texts, GET /health.
+"""A model in, an HTTP application out: POST /predict with texts, GET /health, and at / a page that looks inside it.
 
 Answers are those of `filbert predict`, word for word: the same engine, windows, decoder and records.
 """
@@ -13,12 +13,15 @@ from typing import Any
 
 from filbert.core.errors import InputError, needed
 from filbert.core.version import VERSION
+from filbert.infer import explain, scene
 from filbert.infer.model import Model
 from filbert.infer.predict import record
+from filbert.page import book
 from filbert.serve.batcher import Batcher, FullError
 
 BODY_LIMIT = 2 * 2**20  # bytes
 TEXT_LIMIT = 1_000  # texts of one request
+LOOK_LIMIT = 20_000  # characters that the page is shown
 FORMS = {1: '{"texts": ["…", "…"]}', 2: '{"texts": [["first", "second"], …]}'}
 
 
@@ -26,7 +29,7 @@ def application(model: Model, name: str, task: str | None = None) -> Any:
     """The ASGI application of one model."""
     fastapi = needed("fastapi", "serve")
     responses = needed("fastapi.responses", "serve")
-    called = model.task(task)
+    called = task_of(model, task)
     batcher = Batcher(lambda texts: _records(model, called, texts))
 
     @asynccontextmanager
@@ -61,10 +64,75 @@ def application(model: Model, name: str, task: str | None = None) -> Any:
             media_type="application/json",
         )
 
-    predict.__annotations__ = {"request": fastapi.Request}
+    async def look(request: Any) -> Any:
+        """What the page shows of a text: attention, what the model says, and why."""
+        try:
+            asked = _asked(await _body(request))
+            found = await asyncio.wrap_future(batcher.alone(lambda: scene.view(model, task=task, **asked)))
+        except _TooLargeError as error:
+            return refused(413, str(error))
+        except FullError as error:
+            return refused(429, str(error), **{"Retry-After": "1"})
+        except InputError as error:
+            return refused(422, str(error))
+        return responses.Response(
+            json.dumps({**found, "model": name}, ensure_ascii=False).encode("utf-8", "surrogatepass"),
+            media_type="application/json",
+        )
+
+    def page() -> Any:
+        """The page, as `filbert attend` writes it, with a place to type."""
+        about = {"name": name, "task": called, "labels": list(model.labels), "methods": _methods(model, called)}
+        shown = {"format": 1, "title": f"filbert: {name}", "language": None, "views": []}
+        html = book.live({**shown, "live": {"models": [{**about, "fills": model.engine.fills}]}})
+        return responses.HTMLResponse(html, headers={"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"})
+
+    predict.__annotations__ = look.__annotations__ = {"request": fastapi.Request}
     app.get("/health")(health)
     app.post("/predict")(predict)
+    app.get("/", include_in_schema=False)(page)
+    app.post("/look")(look)
     return app
+
+
+def task_of(model: Model, task: str | None) -> str | None:
+    """What it was fine-tuned for; a pretrained model can be looked into, and asked nothing."""
+    try:
+        return model.task(task)
+    except InputError:
+        if task is not None:
+            raise
+        return None
+
+
+def _methods(model: Model, called: str | None) -> list[str]:
+    """How what it says can be explained."""
+    from filbert.infer.attribute import METHODS
+
+    return list(METHODS) if called is not None or model.engine.fills else []
+
+
+def _asked(body: Any) -> dict[str, Any]:
+    """What `scene.view` is to show: {"texts": ["…"], "layers": [0], "explain": {"method": "…", "target": "…"}}."""
+    texts = body.get("texts") if isinstance(body, dict) else None
+    if not isinstance(texts, list) or not 1 <= len(texts) <= 2 or not all(isinstance(text, str) for text in texts):
+        raise InputError('the body must be an object with one text or two: {"texts": ["…"]}.')
+    if sum(map(len, texts)) > LOOK_LIMIT:
+        raise _TooLargeError(f"a text of more than {LOOK_LIMIT:,} characters cannot be looked at in a page.")
+    layers = body.get("layers") or [0]
+    if not isinstance(layers, list) or not all(type(layer) is int for layer in layers):
+        raise InputError("layers must be a list of whole numbers from 0.")
+    asked = texts[0] if len(texts) == 1 else tuple(texts)
+    return {"asked": asked, "layers": layers, "reasons": _reasons(body.get("explain"))}
+
+
+def _reasons(given: Any) -> list[Any]:
+    if not given:
+        return []
+    if not isinstance(given, dict) or not isinstance(given.get("target"), str | type(None)):
+        raise InputError('explain must be an object: {"method": "integrated-gradients", "target": "a label"}.')
+    fields = {"method": given["method"]} if given.get("method") else {}
+    return [(given.get("target") or None, explain.wanted(fields))]
 
 
 class _TooLargeError(InputError):
@@ -96,7 +164,9 @@ def _texts(body: Any) -> list[Any]:
     return [tuple(text) if isinstance(text, list) else text for text in texts]
 
 
-def _records(model: Model, task: str, texts: Sequence[Any]) -> list[dict[str, Any]]:
+def _records(model: Model, task: str | None, texts: Sequence[Any]) -> list[dict[str, Any]]:
     """Each text's result as `predict` writes it."""
+    if task is None:
+        raise InputError("this model was fine-tuned for nothing, so it has no answers; the page at / looks into it.")
     answered = zip(model.examples(texts, task), model.predict(texts, task=task), strict=True)
     return [record(task, example, said) for example, said in answered]

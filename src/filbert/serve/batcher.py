@@ -18,7 +18,8 @@ MOST_TEXTS, MOST_CHARS = 256, 500_000  # of one go: small enough that a request 
 MOST_WAITING = 512  # requests; more are refused, so that those that are in are answered in time
 
 Answers = Callable[[Sequence[Any]], list[Any]]
-Asked = tuple[Sequence[Any], Future[list[Any]]]
+Asked = tuple[Sequence[Any], Future[Any]]
+Job = Callable[[], Any]
 
 
 class FullError(FilbertError):
@@ -38,7 +39,9 @@ class Batcher:
 
     def ask(self, texts: Sequence[Any]) -> Future[list[Any]]:
         """The answers to these texts, when they are there; one for each, in order."""
-        promised: Future[list[Any]] = Future()
+        return self._entered(texts, Future())
+
+    def _entered(self, texts: Sequence[Any], promised: Future[Any]) -> Future[Any]:
         with self._turn:
             if self._closed:
                 raise FullError("the server is about to stop.")
@@ -47,6 +50,10 @@ class Batcher:
             self._waiting.append((texts, promised))
             self._turn.notify()
         return promised
+
+    def alone(self, job: Job) -> Future[Any]:
+        """What a job gives that must have the model to itself, such as a look inside it; it waits for its turn."""
+        return self._entered((job,), Future())
 
     @property
     def num_waiting(self) -> int:
@@ -62,6 +69,9 @@ class Batcher:
 
     def _work(self) -> None:
         while some := self._taken():
+            if _is_job(some[0][0]):
+                self._do(*some[0])
+                continue
             texts = [text for own, _ in some for text in own]
             try:
                 found = self._answers(texts)
@@ -72,6 +82,13 @@ class Batcher:
             for own, promised in some:
                 promised.set_result(found[at : at + len(own)])
                 at += len(own)
+
+    @staticmethod
+    def _do(job: Sequence[Any], promised: Future[Any]) -> None:
+        try:
+            promised.set_result(job[0]())
+        except BaseException as error:
+            promised.set_exception(error)
 
     def _alone(self, some: list[Asked], error: BaseException) -> None:
         """One of several requests was at fault: each is asked by itself, so that only that one hears of it."""
@@ -101,13 +118,19 @@ class Batcher:
         while self._waiting:
             own, promised = self._waiting[0]
             size = sum(map(_size, own))
-            if some and (texts + len(own) > MOST_TEXTS or chars + size > MOST_CHARS):
+            if some and (_is_job(own) or texts + len(own) > MOST_TEXTS or chars + size > MOST_CHARS):
                 break
             self._waiting.popleft()
             if promised.set_running_or_notify_cancel():
                 some.append((own, promised))
                 texts, chars = texts + len(own), chars + size
+            if some and _is_job(own):
+                break
         return some
+
+
+def _is_job(asked: Sequence[Any]) -> bool:
+    return len(asked) == 1 and callable(asked[0])
 
 
 def _size(text: Any) -> int:

@@ -142,12 +142,16 @@ def headed(source: str, table: Iterator[Cells], reading: Reading) -> Iterator[Ro
         if len(row) == len(names):
             yield line, dict(zip(names, row, strict=True))
         else:
-            reading.fault(source, line, ragged(len(row), f"the header has {len(names)}: {', '.join(names)}"))
+            standard = f"the header has {len(names)}: {', '.join(names)}"
+            reading.fault(source, line, ragged(len(row), len(names), standard))
 
 
-def ragged(num_found: int, standard: str, delimiter: str = ",") -> str:
+def ragged(num_found: int, num_wanted: int, standard: str, delimiter: str = ",") -> str:
     """The sentence for a row that is too short or too long."""
-    advice = "a tab cannot stand inside a cell" if delimiter == "\t" else "quote a cell that has a delimiter in it"
+    advice = "quote a cell that has a delimiter in it"
+    if delimiter == "\t":
+        short = "a tab is missing, or a line end (LF or CR) inside a cell breaks the row in two"
+        advice = short if num_found < num_wanted else "a tab cannot stand inside a cell"
     return f"has {num_found} cells, but {standard}; {advice}."
 
 

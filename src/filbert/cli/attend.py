@@ -1,0 +1,111 @@
+"""filbert attend: a model and a text in; a page, a picture or numbers of who attended to whom out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from filbert.cli.shared import json_option, result, say, table
+
+PICTURES = ("head", "matrix", "grid", "layers", "attribution", "blanks", "prediction")
+
+
+@click.command("attend")
+@click.argument("model")
+@click.option("--text", "-t", multiple=True, required=True, help="The text; given twice, two stand side by side.")
+@click.option("--pair", "-p", help="A second text that is read with it; of an encoder-decoder, what it is to write.")
+@click.option("--beside", metavar="MODEL", help="Another model, which is shown beside the first.")
+@click.option("--layers", metavar="N,…", help="Whose attention, from 0; all without it.")
+@click.option("--heads", metavar="N,…", help="Whose attention, from 0; all without it.")
+@click.option("--out", "-o", help="A page (.html) or, with --picture, a picture (.svg, .png).")
+@click.option("--picture", type=click.Choice(PICTURES), help="What to draw; --layers and --heads name one of each.")
+@click.option("--explain", "method", help="Explain what the model says too, e.g. by integrated-gradients.")
+@click.option("--task", help="classify or pair, for a published folder, which does not say; else the folder's own.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
+@json_option
+def command(model: str, text: tuple[str, ...], out: str | None, **options: Any) -> None:
+    """Show which word a model looks at, in every layer and head; MODEL is a folder, a run or `builtin`.
+
+    The page opens offline by double click. Without --out, how far and how widely each head looks is printed.
+    """
+    from pathlib import Path
+
+    from filbert import load
+    from filbert.core.errors import InputError
+    from filbert.infer import explain, scene
+
+    if len(text) > 2 or (len(text) == 2 and options["beside"]):
+        raise click.UsageError("two views fit side by side: give two --text, or --beside a model, or neither.")
+    if out and not Path(out).absolute().parent.is_dir():
+        raise InputError(f"{out}: its folder does not exist; make it first, so that no work is done in vain.")
+    if bool(options["picture"]) != bool(out and not out.endswith((".html", ".htm"))):
+        raise click.UsageError("a picture needs --picture and --out FILE.svg or .png; a page --out FILE.html.")
+    device = None if options["device"] == "auto" else options["device"]
+    folders = [model] * len(text) if not options["beside"] else [model, options["beside"]]
+    loaded = {name: load(name, device=device) for name in dict.fromkeys(folders)}
+    reasons = [(None, explain.wanted({"method": options["method"]}))] if options["method"] else []
+    how: dict[str, Any] = {name: _numbers(f"--{name}", options[name]) for name in ("layers", "heads")}
+    views = []
+    for name, own in zip(folders, text * len(folders) if options["beside"] else text, strict=False):
+        asked = own if options["pair"] is None else (own, options["pair"])
+        views.append(scene.view(loaded[name], asked, reasons=reasons, task=options["task"], **how))
+    for note in dict.fromkeys(note for each in loaded.values() for note in each.notes):
+        say(f"note: {note}")
+    if out and options["picture"]:
+        _draw(views, options, out)
+    elif out:
+        from filbert.core.files import write_text
+        from filbert.page import book
+
+        write_text(out, book.saved(scene.scene(views)))
+        say(f"{out}: {Path(out).stat().st_size / 2**20:.1f} MB; open it in a browser, no network is needed.")
+    _tell(views, options["as_json"], out)
+
+
+def _draw(views: list[dict[str, Any]], options: dict[str, Any], out: str) -> None:
+    from filbert.infer import pictures
+
+    if len(views) > 1:
+        raise click.UsageError("a picture shows one view: give one --text and no --beside.")
+    window = views[0]["windows"][0] if views[0]["windows"] else {"attention": []}
+    found = window["attention"][0] if window["attention"] else {"layers": [0], "heads": [0], "kind": "self"}
+    chosen: dict[str, Any] = {"layer": found["layers"][0], "head": found["heads"][0], "kind": found["kind"]}
+    pictures.draw(views[0], options["picture"], out, **chosen)
+    say(f"{out}: written.")
+
+
+def _numbers(option: str, given: str | None) -> list[int] | None:
+    if given is None:
+        return None
+    try:
+        return [int(part) for part in given.split(",")]
+    except ValueError:
+        raise click.BadParameter(
+            f"'{given}' must be numbers with commas between, e.g. 0,3.", param_hint=option
+        ) from None
+
+
+def _tell(views: list[dict[str, Any]], as_json: bool, out: str | None) -> None:
+    """How widely and how far each head looks: as JSON, or as a table of the first window."""
+    told = [
+        {key: view[key] for key in ("model", "texts", "coverage", "prediction", "explanations", "blanks")}
+        | {"windows": [{key: one[key] for key in ("tokens", "words", "heads")} for one in view["windows"]]}
+        for view in views
+    ]
+    if as_json:
+        result({"views": told, **({"out": out} if out else {})})
+        return
+    for view in [] if out else views:
+        for window in view["windows"][:1]:
+            maps = window["attention"][0]
+            rows = [["layer", "head", "entropy", "distance"]]
+            for place, layer in enumerate(maps["layers"]):
+                for at, head in enumerate(maps["heads"]):
+                    far = window["heads"]["distance"]
+                    numbers = [window["heads"]["entropy"][place][at], far[place][at] if far else None]
+                    shown = ["" if number is None else f"{number:.2f}" for number in numbers]
+                    rows.append([str(layer), str(head), *shown])
+            click.echo(table(rows))
+        if len(view["windows"]) > 1:
+            say(f"note: the first of {len(view['windows'])} windows; --out PAGE.html or --json has all.")

@@ -1,0 +1,192 @@
+"""filbert explain: a model and texts in, how much each word moved what it says, and how far to believe that, out."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from filbert.cli.shared import encoding_option, errors_option, json_option, progress, result, roles, say, table
+
+if TYPE_CHECKING:
+    from filbert.core.records import Example
+    from filbert.infer.explain import Explanation
+
+METHODS = ("integrated-gradients", "gradient-x-input", "occlusion", "sampling", "attention-rollout")
+BAR = 16  # signs of the longest bar
+SHOWN = 80  # words that are printed at most: the strongest
+
+
+@click.command("explain")
+@click.argument("model")
+@click.option("--text", "-t", help="The text to explain; of a pretrained model, with [MASK] in it.")
+@click.option("--pair", "-p", help="The second text, of a model that reads pairs: the passage beside a question.")
+@click.option("--data", "-d", help="File of texts instead: every row is explained, one JSON object a line.")
+@click.option("--target", metavar="LABEL", help="What to explain: a label, an entity, an answer, an option, a word.")
+@click.option("--at", metavar="START:END", help="The place of the entity, answer or [MASK] that is meant.")
+@click.option("--method", type=click.Choice(METHODS), default=METHODS[0], show_default=True)
+@click.option("--baseline", type=click.Choice(["mask", "pad", "zero", "delete"]), default="mask", show_default=True)
+@click.option("--certificate/--no-certificate", default=True, help="Test the explanation (the default), or do not.")
+@click.option("--budget", type=click.IntRange(1), default=120_000, show_default=True, help="Tokens to read at most.")
+@click.option("--out", "-o", help="File to write: a page (.html) of one text, else JSONL.")
+@click.option("--resume", is_flag=True, help="With --data: go on where OUT ends.")
+@click.option("--columns", metavar="ROLE=NAME,…", help="Which column is what, e.g. text=review.")
+@click.option("--task", help="classify or pair, for a published folder; fill for a word at a [MASK].")
+@click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random orders and words.")
+@errors_option
+@encoding_option
+@json_option
+def command(model: str, text: str | None, data: str | None, out: str | None, **options: Any) -> None:
+    """Explain what a model says of a text by its words, and test the explanation.
+
+    Numbers are log-odds: above 0 a word speaks for the target, below against it. MODEL is a model folder or a run.
+    """
+    from pathlib import Path
+
+    from filbert import load
+    from filbert.core.errors import InputError
+
+    if (data is None) == (text is None):
+        raise InputError("give the text once: either --text TEXT or --data FILE.")
+    if data is not None and options["pair"] is not None:
+        raise InputError("--pair stands beside --text; a file of --data has both texts.")
+    if data is not None and out and Path(out).suffix == ".html":
+        raise InputError("--out with --data is a file of JSON lines, one for each row; a page is of one --text.")
+    if options["resume"] and (data is None or not out):
+        raise click.UsageError("--resume goes on with a file of --data: give its --out.")
+    if out and not Path(out).absolute().parent.is_dir():
+        raise InputError(f"{out}: its folder does not exist; make it first, so that no work is done in vain.")
+    loaded = load(model)
+    for note in loaded.notes:
+        say(f"note: {note}")
+    if text is None:
+        _rows(loaded, str(data), out, options)
+        return
+    begun = time.perf_counter()
+    asked = text if options["pair"] is None else (text, options["pair"])
+    found = loaded.explain(asked, **_how(options))
+    if out:
+        _write(found, Path(out))
+    if options["as_json"]:
+        seconds = {"seconds": round(time.perf_counter() - begun, 3)}
+        result({**found.as_view(), **({"out": out} if out else {}), **seconds})
+    elif not out:
+        _print(found)
+    elif found.certificate is not None:
+        say(found.certificate.sentence_en)
+
+
+def _how(options: dict[str, Any]) -> dict[str, Any]:
+    """What `Model.explain` takes."""
+    from filbert.core.errors import InputError
+
+    target = options["target"]
+    if options["at"] is not None:
+        match = re.fullmatch(r"(\d+):(\d+)", options["at"])
+        if match is None:
+            raise InputError(f"--at is {options['at']!r}, but must be START:END, such as 3:7.")
+        target = (int(match[1]), int(match[2]), *([target] if target is not None else []))
+    names = ("task", "method", "baseline", "certificate", "budget", "seed")
+    return {"target": target, **{name: options[name] for name in names}}
+
+
+def _write(found: Explanation, path: Any) -> None:
+    """The page, or the line of JSON."""
+    import json
+
+    from filbert.core.files import whole_file
+
+    text = found.to_html() if path.suffix == ".html" else json.dumps(found.as_view(), ensure_ascii=False) + "\n"
+    with whole_file(path) as part:
+        part.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _print(found: Explanation) -> None:
+    """Each word with its number and a bar to the left or to the right, in the order of the text."""
+    import numpy as np
+
+    most = float(np.abs(found.scores).max())
+    shown = np.sort(np.argsort(-np.abs(found.scores), kind="stable")[:SHOWN]).tolist()
+    rows = []
+    for place in shown:
+        score = float(found.scores[place])
+        length = round(BAR * abs(score) / most) if most > 0 else 0
+        left, right = ("█" * length, "") if score < 0 else ("", "█" * length)
+        word = re.sub(r"\s|[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", " ", found.words[place].text)
+        rows.append((f"{score:+.3f}", f"{left:>{BAR}}│{right:<{BAR}}", word))
+    click.echo(f"{found.target}  {found.value:+.3f}, without words {found.baseline:+.3f} ({found.method})")
+    click.echo(table(rows))
+    if len(shown) < len(found.words):
+        say(f"note: the {SHOWN} strongest of {len(found.words):,} words; --json has all.")
+    if found.coarse > 1:
+        say(f"note: {found.coarse} words at a time share a number, since the text is long; raise --budget.")
+    if found.certificate is not None:
+        click.echo(found.certificate.sentence_en)
+        if re.search("[\u4e00-\u9fff]", "".join(found.texts)):
+            click.echo(found.certificate.sentence_zh)
+
+
+def _rows(loaded: Any, data: str, out: str | None, options: dict[str, Any]) -> None:
+    """Every row of a file, each written as soon as it is explained; what cannot be explained says why."""
+    from filbert.infer.predict import Results
+    from filbert.text.streams import Reading
+
+    reading, how = Reading(options["encoding"], errors=options["errors"]), _how(options)
+    results = Results(out, options["resume"]) if out else None
+    examples = _examples(loaded, data, reading, options)
+    if results is not None:
+        examples = results.rest(examples)
+    begun, count, failed = time.perf_counter(), 0, 0
+    kept: list[dict[str, Any]] = []
+    for example in progress(examples, unit="texts", quiet=out is None):
+        told = _told(loaded, example, how)
+        count, failed = count + 1, failed + ("error" in told)
+        if results is not None:
+            results.write([told])
+        elif options["as_json"]:
+            kept.append(told)
+        else:
+            result(told)
+    for note in reading.report.remarks():
+        say(f"note: {note}")
+    seconds = round(time.perf_counter() - begun, 3)
+    if options["as_json"]:
+        summary = {"texts": count, "failed": failed, "seconds": seconds}
+        result({**summary, **({"out": out} if out else {"explanations": kept})})
+        return
+    say(f"{count:,} texts in {seconds:.1f} s" + (f"; {failed:,} of them say why they could not be." if failed else "."))
+
+
+def _told(loaded: Any, example: Example, how: dict[str, Any]) -> dict[str, Any]:
+    """One row as it is written: where it stood, its texts, and the explanation or why there is none."""
+    from filbert.core.errors import InputError
+    from filbert.infer.predict import asked
+
+    place = {"line": example.line} if example.line else {}
+    texts = dict(zip(("text", "second"), example.texts, strict=False))
+    options = {"options": list(example.texts[2:])} if len(example.texts) > 2 else {}
+    try:
+        return {**place, **texts, **options, **loaded.explain(asked(example), **how).as_view()}
+    except InputError as error:
+        return {**place, **texts, **options, "error": str(error)}
+
+
+def _examples(loaded: Any, data: str, reading: Any, options: dict[str, Any]) -> Iterator[Example]:
+    from filbert.core.errors import InputError
+    from filbert.core.registry import member
+    from filbert.data.datasets import examples
+    from filbert.infer.questions import FILL
+
+    task = options["task"]
+    if task != FILL:
+        try:
+            task = loaded.task(task)
+        except InputError:
+            if getattr(loaded.backbone, "mlm", None) is None or task is not None:
+                raise
+            task = FILL  # a pretrained model: the texts have [MASK] in them
+    kind = "classify" if task == FILL else getattr(member("tasks", task), "DATA", task)
+    return examples(data, kind, roles(options["columns"]), reading=reading)

@@ -1,0 +1,50 @@
+"""filbert prune: a fine-tuned model folder and labelled data in, a smaller and faster one without some heads out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from filbert.cli.shared import encoding_option, json_option, progress, result, roles
+
+
+@click.command("prune")
+@click.argument("model")
+@click.option("--data", "-d", required=True, help="Labelled file that tells which heads matter: CSV, TSV, JSONL, …")
+@click.option("--out", "-o", required=True, help="Folder to write.")
+@click.option("--heads", default="0.5", show_default=True, help="To take away: a share of all, or a number.")
+@click.option("--method", type=click.Choice(["gradient", "ablation"]), default="gradient", show_default=True)
+@click.option("--examples", "most", default=256, show_default=True, type=click.IntRange(1), help="Asked at most.")
+@click.option("--columns", metavar="ROLE=NAME,…", help="Which column is what, e.g. text=review,label=2.")
+@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
+@encoding_option
+@json_option
+def command(model: str, data: str, out: str, heads: str, columns: str | None, as_json: bool, **options: Any) -> None:
+    """Take away the attention heads that matter least; MODEL is a fine-tuned bert folder or a run.
+
+    The weights of those heads are gone from the new folder, which is smaller and faster, and can be used and fine-tuned
+    as any other. gradient asks how the loss hangs on each head, all at once; ablation leaves each out in turn.
+    """
+    from filbert.infer.prune import prune
+
+    device = options.pop("device")
+    done = prune(
+        model, data, out, heads=_number(heads), columns=roles(columns), device=None if device == "auto" else device,
+        shown=lambda things: progress(things, len(things), "example", as_json), **options,
+    )  # fmt: skip
+    if as_json:
+        told = {"out": out, "heads": [list(head) for head in done.heads], "left": list(done.left)}
+        result({**told, "importance": done.importance.tolist(), "loss": done.loss, "parameters": done.parameters})
+        return
+    click.echo(f"{out}: {len(done.heads)} heads fewer; left in each layer: {', '.join(map(str, done.left))}")
+    click.echo(f"weights {done.parameters[0]:,} → {done.parameters[1]:,}")
+    click.echo(f"loss {done.loss[0]:.4f} → {done.loss[1]:.4f} on {data}; fine-tune it to win back what that cost")
+
+
+def _number(text: str) -> int | float:
+    """0.5 is a share, 12 a number of heads."""
+    try:
+        return int(text) if text.strip().isdigit() else float(text)
+    except ValueError:
+        raise click.BadParameter(f"'{text}' must be a share such as 0.5, or a number such as 12.", param_hint="--heads")  # noqa: B904

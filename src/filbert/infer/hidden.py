@@ -1,0 +1,92 @@
+"""What every layer makes of a text: an encoder of the family in, one whose vectors are all its layers' out.
+
+Legend: T tokens in the pack, D width of a layer.
+A task asks a model for the vectors of a pack, makes of them what it needs (the mean of a text, the tokens that each
+window owns) and gives that to its head. Here a vector is every layer's, side by side, and a head says what it is given.
+So one forward pass, and the task's own windows and pooling, serve all layers: `engine.answers(task)` gives features.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from filbert.core.records import Packed
+
+
+class Echo(nn.Module):
+    """A head that says what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.zeros(0))  # heads are asked for their precision by it
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The same."""
+        return x
+
+
+class Hidden(nn.Module):
+    """An encoder whose vectors are its layers' side by side: first the embeddings, last what the encoder itself gives.
+
+    So the last layer is taken behind the final norm, where there is one. What is kept on the way is kept by thread,
+    since the engine lets several work on one encoder.
+    """
+
+    def __init__(self, backbone: Any) -> None:
+        super().__init__()
+        self.backbone, self.config, self.widths = backbone, backbone.config, tuple[int, ...]()
+        self.heads = nn.ModuleDict({"labels": Echo(), "tokens": Echo()})
+        self._own = threading.local()
+
+    def forward(self, packed: Packed, rows: None = None) -> Tensor:
+        """[T, ΣD]."""
+        kept: list[Tensor] = []
+        self._own.kept = kept
+        try:
+            given_TD = self.backbone(packed)
+        finally:
+            self._own.kept = None
+        if not self._mixes:
+            kept.append(given_TD)
+        self.widths = tuple(each.shape[-1] for each in kept)
+        return torch.cat([each.float() for each in kept], dim=-1)
+
+    @property
+    def _mixes(self) -> bool:
+        """Whether the encoder hands its layers to a mix of them (ELMo): what arrives there are the layers."""
+        return hasattr(self.backbone, "mix")
+
+    def _keep(self, _module: Any, _given: Any, made: Any) -> None:
+        kept = getattr(self._own, "kept", None)
+        if kept is not None:  # else another thread's use of the same encoder, which is none of ours
+            kept.append(made[0] if isinstance(made, tuple) else made)  # a HAN's level gives scores as well
+
+    def _keep_mixed(self, _module: Any, given: tuple[Any, ...]) -> None:
+        kept = getattr(self._own, "kept", None)
+        if kept is not None:
+            kept.extend(given[0])
+
+    def hooks(self) -> list[Any]:
+        """What listens to the encoder until it is removed."""
+        if self._mixes:
+            return [self.backbone.mix.register_forward_pre_hook(self._keep_mixed)]
+        stages = [self.backbone.embeddings, *getattr(self.backbone, "layers", ())]
+        return [stage.register_forward_hook(self._keep) for stage in stages[:-1]]
+
+
+@contextmanager
+def every_layer(backbone: Any) -> Iterator[Hidden]:
+    """The encoder that gives all layers, as long as the block lasts; afterwards nothing listens to it any more."""
+    found = Hidden(backbone)
+    hooks = found.hooks()
+    try:
+        yield found
+    finally:
+        for hook in hooks:
+            hook.remove()

@@ -1,0 +1,40 @@
+"""A BERT that is taught to write: its encoder is a transformer's, its decoder new; what cannot be taught is told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from filbert import run
+from filbert.artefact.folder import load, save
+from filbert.core.errors import InputError
+from filbert.core.records import Example
+from filbert.models import gpt
+from filbert.run import fresh
+from filbert.text.tokenizer import Tokenizer
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+PAIRS = [("今天天气很好。我们去公园。", "去公园。"), ("她是医生。", "医生。"), ("火车十点到。", "十点到。")]
+
+
+def test_the_encoder_of_a_bert_begins_a_transformer(tiny_folder: Path, tmp_path: Path) -> None:
+    """The same vectors, and after some steps a folder that writes."""
+    bert, made = load(tiny_folder), fresh.writing(load(tiny_folder))
+    own = made.model.state_dict()
+    assert made.family == "transformer"
+    assert all(torch.equal(value, bert.model.state_dict()[name]) for name, value in own.items())
+    assert fresh.writing(made) is made
+    examples = [Example(pair[:1], pair[1], at) for at, pair in enumerate(PAIRS * 4)]
+    settings = ["train.steps=2", "machine.threads=1"]
+    done = run.finetune("summarize", examples, tiny_folder, tmp_path / "run", settings=settings, quiet=True)
+    assert done.model.writer is not None
+    assert load(tmp_path / "run").config == done.model.config
+
+
+def test_what_cannot_be_taught_to_write_is_told(tiny_folder: Path, tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(tiny_folder)
+    save(tmp_path / "gpt", gpt.Gpt(gpt.preset("tiny", tokenizer.vocab_size)), tokenizer)
+    with pytest.raises(InputError, match="a gpt of this layout cannot be taught to write from another text"):
+        run.finetune("chat", [Example(("好",), "好", 0)], tmp_path / "gpt", tmp_path / "run")
