@@ -149,11 +149,10 @@ def raced(given: argparse.Namespace, model: str) -> dict[str, Any]:
     viz = bertviz(setup, given.bertviz) if given.bertviz and model == "builtin" else {}  # of base it would be 2 GB
     memory = peaks(given, model)
     one = 4 * setup.middle.attention.heads * given.tokens**2 / 2**20
+    shape = f"{len(setup.sites)} layers × {setup.ours.width}"
+    print(f"\n{model}: {shape}, {given.tokens} tokens; maps of a layer {one:.1f} MB")
     print(
-        f"\n{model}: {len(setup.sites)} layers × {setup.ours.width}, {given.tokens} tokens; maps of a layer {one:.1f} MB"
-    )
-    print(
-        f"largest difference from transformers' maps: {difference:.1e} {timing.verdict(difference, 1e-5, at_most=True)}"
+        f"largest difference from transformers' maps: {difference:.1e}", timing.verdict(difference, 1e-5, at_most=True)
     )
     rows = []
     for name in NAMES:

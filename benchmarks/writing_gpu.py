@@ -21,6 +21,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
@@ -230,7 +231,7 @@ def taught(made: Class, seconds: float) -> tuple[Any, Watch, dict[str, Any]]:
     told = {
         "steps": done.state.step, "of": made.train.steps, "tokens": done.state.tokens, "train_s": round(took, 1),
         "ms_per_step": round(1e3 * took / max(1, done.state.step), 2), "dev": watch.curve, "dev_loss": losses,
-        "kept": chosen, "averaged": watch.count, "train_loss": round(sum(watch.losses[-20:]) / 20, 4),
+        "kept": chosen, "averaged": watch.count, "train_loss": round(fmean(watch.losses[-20:]), 4),
         "pairs": int(task.is_learnt.sum()), "remarks": task.remarks(), "skipped": done.state.skipped,
     }  # fmt: skip
     return model, watch, told

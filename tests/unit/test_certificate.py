@@ -104,6 +104,17 @@ def test_a_planted_word_is_first_and_the_certificate_passes(learnt: Path, held_o
     assert np.mean([is_first(one, each) for one, each in zip(occluded, held_out, strict=True)]) >= 0.95
 
 
+def test_a_planted_word_in_the_last_of_three_windows_is_found(learnt: Path) -> None:
+    model, found = fb.load(learnt, device="cpu"), []
+    for before, each in zip(planted(30, seed=5)[::3], planted(10, seed=6), strict=True):
+        filler = before.text.replace(before.word, "")
+        start = len(filler * 3)
+        told = model.explain(filler * 3 + each.text, target=each.label, certificate=False)
+        assert len(read(model, filler * 3 + each.text).layout.lengths) >= 3
+        found.append(is_first(told, each._replace(at=start + each.at)))
+    assert np.mean(found) >= 0.9
+
+
 def test_on_a_randomised_model_it_is_no_better_than_random(learnt: Path, held_out: Sequence[Planted]) -> None:
     verdicts = []
     for seed in range(RANDOMISED):

@@ -184,6 +184,24 @@ def test_bars_are_as_long_as_their_shares() -> None:
         assert found[1] / found[0] == pytest.approx(shares[1] / shares[0], rel=0.01)
 
 
+@pytest.mark.parametrize(
+    ("said_of_it", "boxes", "words"),
+    [
+        ({"entities": [{"text": "北京", "label": "LOC", "start": 2, "end": 4, "score": 0.9}]}, 1, ["北京", "LOC"]),
+        ({"answer": "天气", "candidates": [{"text": "天气", "start": 5, "end": 7, "score": 0.9}]}, 1, ["天气"]),
+        ({"head": {"text": "今天", "start": 0, "end": 2}, "tail": {"text": "北京", "start": 2, "end": 4},
+          "label": "at", "scores": {"at": 1.0}}, 2, ["head", "tail", "at"]),
+        ({"value": 3.25, "text": None}, 0, ["→ value 3.25"]),
+        ({"written": "It is sunny."}, 0, ["→ It is sunny."]),
+        ({"answer": "", "candidates": []}, 0, []),
+    ],
+)  # fmt: skip
+def test_predictions_of_every_task_are_drawn(said_of_it: dict[str, Any], boxes: int, words: list[str]) -> None:
+    root = ElementTree.fromstring(svg({**view("今天北京的天气很好"), "prediction": said_of_it}, "prediction"))
+    assert len(marked(root, "span")) == boxes
+    assert set(words) <= set(said(root))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_markup_is_shown_and_never_run(kind: str) -> None:
     made = svg(view(TEXTS["script"]), kind)
@@ -199,6 +217,9 @@ def test_what_is_cut_is_told() -> None:
     assert "Cut to fit" in "".join(root.itertext())
     assert "internationalizationinternationalization" in "".join(root.itertext()).replace("\n", "")
     assert "Cut to fit" not in svg(view(TEXTS["chinese"]), "matrix")
+    options = {"scores": {"量子计算机" * 20: 0.9, "short": 0.1}}
+    made = svg({**view("今天"), "prediction": options}, "prediction")
+    assert "Cut to fit (…): 量子计算机" in "".join(ElementTree.fromstring(made).itertext())
 
 
 def test_many_tokens_have_some_names_and_say_so() -> None:

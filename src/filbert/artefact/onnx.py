@@ -34,11 +34,15 @@ OPSET, IR = 20, 10  # LayerNormalization is of 17, Gelu of 20; onnxruntime 1.20 
 OURS = "com.microsoft"  # onnxruntime's own operators
 INPUTS = {"ids": "T", "positions": "T", "segments": "T", "starts": "G", "counts": "G", "lengths": "G", "rows": "R"}
 OUTPUT = "vectors"
-LEFT = (MANIFEST, "log.jsonl", "loss.svg")  # files of a folder that an exported one has no use for, or has its own of
+# Files of a folder that an exported one has no use for, or has its own of.
+LEFT = (MANIFEST, "log.jsonl", "loss.svg", portable.SMALL_WEIGHTS, portable.SMALL_ENCODER, portable.SAFE_ENCODER)
 
 
-def export(path: Path | str, out: Path | str) -> Path:
-    """Writes a model folder again with its encoder as ONNX beside it, ready to run without torch; all else as it is."""
+def export(path: Path | str, out: Path | str, int8: bool = False) -> Path:
+    """Writes a model folder again with its encoder as ONNX beside it, ready to run without torch; all else as it is.
+
+    int8: in eight bits as well (artefact.int8).
+    """
     found = folders.read(path, verify=True)
     if not isinstance(found.described.config, bert.Config):
         raise InputError(f"{found.folder}: is of the family {found.described.kind}, but only bert's goes to ONNX.")
@@ -48,23 +52,31 @@ def export(path: Path | str, out: Path | str) -> Path:
         for file in sorted(found.folder.iterdir()):
             if file.is_file() and file.name not in LEFT:
                 shutil.copyfile(weights.inside(found.folder, file.name), part / file.name)
-        add(part)
+        add(part, int8)
     return Path(out)
 
 
-def add(folder: Path) -> None:
+def add(folder: Path, int8: bool = False) -> None:
     """Puts model.onnx and what a run without torch needs to know into a model folder, and seals it anew."""
     source = foreign.read(folder)
     write(source)
     portable.write(source)
+    if int8:
+        from filbert.artefact import int8 as small
+
+        small.write(source)
     seal(folder)
 
 
 def write(source: foreign.Source) -> Path:
     """Writes model.onnx into the folder that these weights lie in."""
+    return saved(Encoder(source), source.folder / portable.ENCODER)
+
+
+def saved(encoder: Encoder, path: Path) -> Path:
+    """Writes an encoder's graph; the same one always gives the same bytes."""
     onnx = needed("onnx", EXTRA)
-    path = source.folder / portable.ENCODER
-    graph = Encoder(source).graph()
+    graph = encoder.graph()
     opsets = [onnx.helper.make_opsetid("", OPSET), onnx.helper.make_opsetid(OURS, 1)]
     model = onnx.helper.make_model(graph, opset_imports=opsets, ir_version=IR, producer_name="filbert")
     path.write_bytes(model.SerializeToString(deterministic=True))
@@ -113,7 +125,8 @@ class Graph:
 
 def _kinds(onnx: Any) -> dict[str, int]:
     proto = onnx.TensorProto
-    return {"F32": proto.FLOAT, "F16": proto.FLOAT16, "BF16": proto.BFLOAT16, "F64": proto.DOUBLE}
+    floats = {"F32": proto.FLOAT, "F16": proto.FLOAT16, "BF16": proto.BFLOAT16, "F64": proto.DOUBLE}
+    return {**floats, "I8": proto.INT8}
 
 
 class Encoder:

@@ -23,7 +23,9 @@ from filbert.core.files import json_text, write_text
 if TYPE_CHECKING:
     from filbert.artefact.foreign import Source
 
-ENCODER, SMALL_ENCODER, RUNTIME = "model.onnx", "model.int8.onnx", "runtime.json"
+ENCODER, RUNTIME = "model.onnx", "runtime.json"
+# In eight bits (artefact.int8): the weights, the graph for CPUs with VNNI, and the one for any other
+SMALL_WEIGHTS, SMALL_ENCODER, SAFE_ENCODER = "model.int8.safetensors", "model.int8.onnx", "model.int8.any.onnx"
 FORMAT = "filbert runtime 1"
 WORDS = "embeddings.words.weight"
 ENCODER_NAMES = ("embeddings.", "layers.", "final_norm.")

@@ -101,7 +101,7 @@ def _write(found: Explanation, path: Any) -> None:
 
     text = found.to_html() if path.suffix == ".html" else json.dumps(found.as_view(), ensure_ascii=False) + "\n"
     with whole_file(path) as part:
-        part.write_text(text, encoding="utf-8", newline="\n")
+        part.write_bytes(text.encode("utf-8", "replace"))
 
 
 def _print(found: Explanation) -> None:
@@ -115,7 +115,7 @@ def _print(found: Explanation) -> None:
         score = float(found.scores[place])
         length = round(BAR * abs(score) / most) if most > 0 else 0
         left, right = ("█" * length, "") if score < 0 else ("", "█" * length)
-        word = re.sub(r"\s|[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", " ", found.words[place].text)
+        word = re.sub(r"\s|[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", " ", found.words[place].text)
         rows.append((f"{score:+.3f}", f"{left:>{BAR}}│{right:<{BAR}}", word))
     click.echo(f"{found.target}  {found.value:+.3f}, without words {found.baseline:+.3f} ({found.method})")
     click.echo(table(rows))

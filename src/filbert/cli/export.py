@@ -13,8 +13,9 @@ from filbert.cli.shared import json_option, result, say
 @click.argument("model")
 @click.option("--out", "-o", required=True, help="Folder to write.")
 @click.option("--format", "form", type=click.Choice(["onnx"]), default="onnx", show_default=True, help="What to add.")
+@click.option("--int8", is_flag=True, help="In eight bits as well: faster, a quarter of the size, nearly as good.")
 @json_option
-def command(model: str, out: str, form: str, as_json: bool) -> None:
+def command(model: str, out: str, form: str, int8: bool, as_json: bool) -> None:
     """Write a model folder again with its encoder as ONNX; MODEL is a model folder, a run or `builtin`.
 
     The new folder runs with torch or without it, and gives the same answers: `filbert verify` compares them.
@@ -22,7 +23,7 @@ def command(model: str, out: str, form: str, as_json: bool) -> None:
     from filbert.artefact import onnx
     from filbert.infer import verify
 
-    folder = onnx.export(model, out)
+    folder = onnx.export(model, out, int8)
     if not (folder / verify.GOLDEN).exists():
         verify.write(folder)
     sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}

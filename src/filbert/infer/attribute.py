@@ -106,7 +106,7 @@ def sampling(subject: Changeable, budget: int, seed: int = 0, samples: int | Non
     reads = budget // max(1, subject.size)
     groups, coarse = _groups(len(subject.words), reads // 8)
     size = len(groups)
-    pairs = samples or int(np.clip(reads // max(1, 2 * size), 4, 32))
+    pairs = samples or int(np.clip(reads // max(1, 2 * size), 4, 12))
     random = generator(seed, "shapley")
     orders = [order for _ in range(pairs) for order in _both(random.permutation(size))]
     rank = np.argsort(np.array(orders).reshape(-1, size), axis=1)  # [S, groups] when each comes

@@ -314,18 +314,13 @@ def _path(places: Iterable[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{number(x)} {number(y)}" for x, y in places)
 
 
-def bars(
-    values: Sequence[tuple[str, float]], at: tuple[float, float], width: float, *, percent: bool = True
-) -> tuple[str, float]:
-    """Names with their shares as bars, one under another, and how high they are."""
-    x, y = at
-    room = min(max((width_of(name) for name, _ in values), default=0), width * 0.4)
+def bars(values: Sequence[tuple[str, float]], x: float, y: float) -> tuple[str, tuple[float, float]]:
+    """Names with their shares as bars, one under another, and how far they reach to the right and down."""
+    room, long = max((width_of(name) for name, _ in values), default=0.0), 260.0  # of the names, and of a share of 1
     found = []
     for index, (name, value) in enumerate(values):
-        top = y + index * 22
-        long = max(0.0, (width - room - 70) * value)
-        shown = f"{value:.1%}" if percent else f"{value:.3g}"
-        found += [label(shortened(name, room), x + room, top + 14, anchor="end"),
-                  element("rect", x=x + room + 8, y=top + 3, width=long, height=14, fill=FOR),
-                  label(shown, x + room + 14 + long, top + 14, size=11, fill=SOFT)]  # fmt: skip
-    return "".join(found), 22.0 * len(values)
+        top, end = y + index * 22, x + room + 8 + long * min(max(value, 0.0), 1.0)
+        found += [label(name, x + room, top + 14, anchor="end"),
+                  element("rect", x=x + room + 8, y=top + 3, width=end - x - room - 8, height=14, fill=FOR),
+                  label(f"{value:.1%}", end + 6, top + 14, size=11, fill=SOFT)]  # fmt: skip
+    return "".join(found), (x + room + long + 60, y + 22 * len(values))

@@ -26,6 +26,7 @@ from filbert.infer.drawing import (
     INK,
     MARGIN,
     RULE,
+    SIZE,
     SOFT,
     Curve,
     Sheet,
@@ -176,14 +177,14 @@ def _title(view: View, *more: str) -> str:
     return " · ".join(str(part) for part in (view.get("model"), *more) if part)
 
 
-def _cut(names: Sequence[str], size: float, sheet: Sheet, what: str = "names") -> list[str]:
+def _cut(names: Sequence[str], size: float, sheet: Sheet, room: float = ROOM) -> list[str]:
     """Names that fit their room; what was cut is told, with the full names of the first few."""
-    found = [shortened(name, ROOM, size) for name in names]
+    found = [shortened(name, room, size) for name in names]
     long = list(dict.fromkeys(name for name, short in zip(names, found, strict=True) if short != name))
     if long:
         shown = ", ".join(name if len(name) <= 60 else name[:59] + "…" for name in long[:3])
         more = f" and {len(long) - 3} more" if len(long) > 3 else ""
-        sheet.note(f"Cut to fit (…), {what}: {shown}{more}.")
+        sheet.note(f"Cut to fit (…): {shown}{more}.")
     return found
 
 
@@ -413,9 +414,7 @@ def _blanks(view: View, chosen: Choices) -> Sheet:
         y = sheet.height + 14
         values = [(str(each["token"]), float(each["score"])) for each in blank["candidates"][:BARS]]
         sheet.add(label(f"blank {at + 1}", MARGIN, y + 10, size=11, font_weight=600))
-        drawn, high = bars(values, (MARGIN, y + 18), 380)
-        sheet.add(drawn)
-        sheet.reach(MARGIN + 380, y + 18 + high)
+        _shares(sheet, values, y + 18)
     return sheet
 
 
@@ -439,41 +438,57 @@ def _layers(view: View, chosen: Choices) -> Sheet:
 
 
 def _prediction(view: View, chosen: Choices) -> Sheet:
-    """What the model says: the likeliest labels as bars, spans as marks in the text, or the answer in words."""
+    """What the model says, as `filbert predict` writes it: stretches as marks in the text, words, labels as bars."""
     said = view.get("prediction")
     if not said:
         raise InputError("this view has no prediction: its model was not fine-tuned for a task.")
     sheet = Sheet(_title(view, str(view.get("task") or "prediction")))
-    spans = said.get("spans") or ()
+    spans = _stretches(said, len(view["texts"]) - 1)
+    look = flow.Look(lead=40.0) if spans else flow.Look()
     for part, text in enumerate(view["texts"]):
-        own = sorted((s for s in spans if int(s.get("part", 0)) == part), key=lambda span: int(span["start"]))
-        marked = flow.apart([(int(s["start"]), int(s["end"]), s) for s in own])
-        look = flow.Look(lead=40.0) if spans else flow.Look()
+        own = sorted((span for span in spans if span["part"] == part), key=lambda span: int(span["start"]))
+        marked = flow.apart([(int(span["start"]), int(span["end"]), span) for span in own])
         if len(marked) < len(own):
-            sheet.note(f"{len(own) - len(marked)} spans lie within others and are not marked.")
-        for piece in flow.laid(
-            flow.pieces(text, marked), MARGIN, sheet.height + MARGIN, WIDTH, look, is_leftward(text)
-        ):
-            sheet.add(_marked(piece) if piece.payload is not None else "", flow.plain(piece))
-            sheet.reach(piece.x + piece.width, piece.y + (24 if spans else 8))
-    if said.get("text"):
-        lines = flow.pieces(f"→ {said['text']}", [])
-        for piece in flow.laid(
-            lines, MARGIN, sheet.height + MARGIN, WIDTH, flow.Look(), is_leftward(str(said["text"]))
-        ):
-            sheet.add(flow.plain(piece))
-            sheet.reach(piece.x + piece.width, piece.y + 8)
+            sheet.note(f"{len(own) - len(marked)} stretches lie within others and are not marked.")
+        _run(sheet, text, marked, look)
     scores = sorted((said.get("scores") or {}).items(), key=lambda pair: -float(pair[1]))
+    written = said.get("written") or said.get("text") or (None if spans or scores else said.get("answer"))
+    if written:
+        _run(sheet, f"→ {written}", [], look)
+    for name in ("value", "cosine"):
+        if said.get(name) is not None:
+            _run(sheet, f"→ {name} {float(said[name]):.4g}", [], look)
     if scores:
-        drawn, high = bars(
-            [(str(name), float(score)) for name, score in scores[:BARS]], (MARGIN, sheet.height + 12), 420
-        )
-        sheet.add(drawn)
-        sheet.reach(MARGIN + 420, sheet.height + 12 + high)
-        if len(scores) > BARS:
-            rest = sum(float(score) for _, score in scores[BARS:])
-            sheet.note(f"{len(scores) - BARS} more labels share {rest:.1%}.")
+        _shares(sheet, [(str(name), float(score)) for name, score in scores[:BARS]], sheet.height + 12)
+    if len(scores) > BARS:
+        rest = sum(float(score) for _, score in scores[BARS:])
+        sheet.note(f"{len(scores) - BARS} more labels share {rest:.1%}.")
     return sheet
+
+
+def _shares(sheet: Sheet, values: Sequence[tuple[str, float]], top: float) -> None:
+    """Names and their shares as bars; names that are too long are cut, and told."""
+    names = _cut([name for name, _ in values], SIZE, sheet, WIDTH / 2)
+    drawn, reached = bars(list(zip(names, (share for _, share in values), strict=True)), MARGIN, top)
+    sheet.add(drawn)
+    sheet.reach(*reached)
+
+
+def _stretches(said: Mapping[str, Any], last: int) -> list[dict[str, Any]]:
+    """What it names of the texts: spans, an answer in the last text, or the two sides of a relation."""
+    found = [{"part": 0, **span} for span in said.get("spans") or said.get("entities") or ()]
+    if said.get("answer"):
+        found += [{"part": last, "label": "", **span} for span in (said.get("candidates") or ())[:1]]
+    sides = ((side, said.get(side)) for side in ("head", "tail"))
+    return found + [{"part": 0, "label": side, **own} for side, own in sides if isinstance(own, Mapping)]
+
+
+def _run(sheet: Sheet, text: str, marked: Sequence[tuple[int, int, Any]], look: flow.Look) -> None:
+    """Running text below what is there, its marked stretches in boxes."""
+    stretches, top = flow.pieces(text, marked), sheet.height + MARGIN
+    for piece in flow.laid(stretches, MARGIN, top, WIDTH, look, is_leftward(text)):
+        sheet.add(_marked(piece) if piece.payload is not None else "", flow.plain(piece))
+        sheet.reach(piece.x + piece.width, piece.y + (24 if marked else 8))
 
 
 def _marked(piece: flow.Piece) -> str:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from filbert.artefact.portable import ENCODER, SMALL_ENCODER, Portable
+from filbert.artefact.portable import ENCODER, SAFE_ENCODER, SMALL_ENCODER, Portable
 from filbert.artefact.weights import inside
 from filbert.core.errors import InputError, needed, one_of
 from filbert.core.records import Encoding, Floats, Packed, runs
@@ -24,7 +26,8 @@ from filbert.infer.work import each
 
 EXTRA = "runtime"
 BUDGET = 4_096  # tokens in one pack, as on a CPU with torch
-FILES = {"float32": ENCODER, "int8": SMALL_ENCODER}
+PRECISIONS = ("float32", "int8")
+SIGNED = ("avx512_vnni", "avx_vnni", "asimddp", "amx_int8")  # what a CPU says that multiplies signed bytes safely
 
 
 class Runtime:
@@ -33,17 +36,18 @@ class Runtime:
     device = "cpu"
 
     def __init__(self, found: Portable, precision: str = "float32", threads: int | None = None) -> None:
-        if precision not in FILES:
-            raise one_of("precision", precision, FILES)
-        if not (found.folder / FILES[precision]).exists():
+        if precision not in PRECISIONS:
+            raise one_of("precision", precision, PRECISIONS)
+        name = ENCODER if precision == "float32" else SMALL_ENCODER if has_signed() else SAFE_ENCODER
+        if not (found.folder / name).exists():
             raise InputError(
-                f"{found.folder}: has no {FILES[precision]}; export it with"
+                f"{found.folder}: has no {name}; export it with"
                 f"{' --int8' if precision == 'int8' else ''}: filbert export MODEL --out DIR."
             )
         self.width, self.budget, self.precision = found.config.width, BUDGET, precision
         self.heads = Heads(found.heads, found.eps, found.activation)
         self.threads = threads or _cores()
-        self.session = _session(str(inside(found.folder, FILES[precision])))
+        self.session = _session(str(inside(found.folder, name)))
         self.wanted = {given.name for given in self.session.get_inputs()}
 
     def __call__(self, packed: Packed, rows: Rows = None) -> Floats:
@@ -125,6 +129,16 @@ def _session(path: str) -> Any:
         return runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its own exceptions have no common parent but this
         raise InputError(f"{path}: onnxruntime cannot read it ({str(error)[:200]}); export the folder again.") from None
+
+
+@cache
+def has_signed() -> bool:
+    """Whether this CPU multiplies signed by unsigned bytes without saturating; where that cannot be told, no."""
+    try:
+        flags = set(Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").split())
+    except OSError:
+        return False
+    return bool(flags & set(SIGNED))
 
 
 def _cores() -> int:
