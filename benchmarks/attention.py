@@ -151,9 +151,8 @@ def raced(given: argparse.Namespace, model: str) -> dict[str, Any]:
     one = 4 * setup.middle.attention.heads * given.tokens**2 / 2**20
     shape = f"{len(setup.sites)} layers × {setup.ours.width}"
     print(f"\n{model}: {shape}, {given.tokens} tokens; maps of a layer {one:.1f} MB")
-    print(
-        f"largest difference from transformers' maps: {difference:.1e}", timing.verdict(difference, 1e-5, at_most=True)
-    )
+    agrees = timing.verdict(difference, 1e-5, at_most=True)
+    print(f"largest difference from transformers' maps: {difference:.1e} {agrees}")
     rows = []
     for name in NAMES:
         ratio = timing.ratios(samples["plain"], samples[name])

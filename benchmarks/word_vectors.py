@@ -5,11 +5,12 @@
     .venv/bin/python benchmarks/word_vectors.py --objectives skip-gram,glove --epochs 10
 
 Both learn from the same words of the same texts (rare ones left out), with the same width, window, noise, subsampling
-and epochs, on one core, by turns; both rates fall to nothing in a straight line. gensim moves weights after every pair,
-by the gradient times its rate (`--peer-rate`; its own default is 0.025). We move them after a batch, by Adam at
-`--learning-rate`. Words a second are those read, before frequent ones are left out, over the CPU seconds of training
-alone. A ratio is ours over gensim's. GloVe has no peer in gensim: it stands by itself, and an epoch of it goes through
-the table of counts (`--glove-batch-tokens`, two for each entry; `--glove-rate`).
+and epochs, on one core, by turns; both rates fall to nothing in a straight line, ours after a rise over the first tenth
+of the steps. gensim moves weights after every pair, by the gradient times its rate (`--peer-rate`; its own default is
+0.025). We move them after a batch, by Adam at `--learning-rate`. Words a second are those read, before frequent ones
+are left out, over the CPU seconds of training alone. A ratio is ours over gensim's. GloVe has no peer in gensim: it
+stands by itself, and an epoch of it goes through the table of counts (`--glove-batch-tokens`, two for each entry;
+`--glove-rate`).
 """
 
 from __future__ import annotations

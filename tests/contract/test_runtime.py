@@ -207,3 +207,51 @@ def test_erf() -> None:
 def test_configs_are_of_bert() -> None:
     """The graph reads `heads_in`, `head_width` and the constants of models.bert: a renamed one must fail here."""
     assert bert.reach(bert.PRESETS["modern"], 1) == bert.REACH
+
+
+@pytest.mark.parametrize("case", ["classify", "tag crf", "answer", "embed"])
+def test_eight_bits_say_nearly_the_same(case: str, vocabulary: Tokenizer, tmp_path: Path) -> None:
+    exported(tmp_path, case, vocabulary, width=128, inner=256, heads=4)
+    folder = onnx.export(tmp_path / "torch", tmp_path / "small", int8=True)
+    exact, small = load(folder, runtime="onnx"), load(folder, dtype="int8")
+    assert (folder / portable.SMALL_WEIGHTS).stat().st_size < 0.4 * 4 * sum(
+        p.numel() for n, p in load(folder, device="cpu").backbone.named_parameters() if n.startswith("layers.")
+    )
+    asked = CASES[case][3]
+    said = [model.predict(asked, task=CASES[case][2]["task"]) for model in (exact, small)]
+    assert [len(each) for each in said] == [len(asked)] * 2
+    one, two = (model.embed(TEXTS, normalize=True) for model in (exact, small))
+    assert (one * two).sum(axis=1).min() > 0.98
+
+
+def test_both_graphs_of_eight_bits_are_one(vocabulary: Tokenizer, tmp_path: Path, monkeypatch: Any) -> None:
+    """Signed weights for CPUs with VNNI, unsigned ones for the others: the same whole numbers, so the same bits."""
+    from filbert.infer import runtime
+
+    exported(tmp_path, "classify", vocabulary)
+    folder = onnx.export(tmp_path / "torch", tmp_path / "small", int8=True)
+    found = []
+    for signed in (True, False):
+        monkeypatch.setattr(runtime, "has_signed", lambda signed=signed: signed)
+        found.append(load(folder, dtype="int8").embed(["今天", "a"]))
+    if runtime.SIGNED and not Path("/proc/cpuinfo").exists():
+        pytest.skip("this system does not tell what its CPU can do")
+    flags = set(Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").split())
+    if not flags & set(runtime.SIGNED):
+        pytest.skip("this CPU saturates signed products")
+    assert np.array_equal(*found)
+
+
+def test_real_vectors_keep_their_neighbours_in_eight_bits(minilm: Path, tmp_path: Path) -> None:
+    folder = onnx.export(minilm, tmp_path / "small", int8=True)
+    subjects = ("a cat", "two dogs", "the train", "my sister", "an old man", "this city", "the new phone", "her boss")
+    acts = ("sleeps on the sofa", "was late again", "costs too much", "likes cold rain", "has no name", "is in Berlin")
+    texts = [f"{subject} {act}" for subject in subjects for act in acts]
+    one, two = (load(folder, **how).embed(texts, normalize=True) for how in ({"runtime": "onnx"}, {"dtype": "int8"}))
+    assert np.median((one * two).sum(axis=1)) >= 0.995
+    nearest = []
+    for vectors in (one, two):
+        near = vectors @ vectors.T
+        np.fill_diagonal(near, -1)
+        nearest.append(near.argmax(axis=1))
+    assert (nearest[0] == nearest[1]).mean() >= 0.9

@@ -490,7 +490,7 @@ def test_a_task_file_that_does_not_fit_is_refused(tiny_folder: Path, tmp_path: P
     run.finetune("classify", made(), tiny_folder, tmp_path, settings=["train.steps=1", THREADS], quiet=True)
     path = tmp_path / "model" / "task.json"
     (tmp_path / "model" / "manifest.json").unlink()
-    for said in ({"task": "chat"}, {"task": "classify", "pool": "cls"}, {"task": "classify", "pool": 3},
+    for said in ({"task": "sing"}, {"task": "classify", "pool": "cls"}, {"task": "classify", "pool": 3},
                  {"task": "classify", "max_length": 9999}, {"task": "classify", "code": "x"}):  # fmt: skip
         path.write_text(json.dumps(said))
         with pytest.raises(InputError, match=r"task\.json"):

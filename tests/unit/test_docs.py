@@ -206,9 +206,9 @@ def test_the_commands_page_is_the_command_tree() -> None:
     assert list(sections) == filbert.list_commands(click.Context(filbert))
     for name, body in sections.items():
         cells = re.findall(r"^\| (`-.*?) \|", body, re.MULTILINE)
-        told = {flag for cell in cells for flag in re.findall(r"`(--?[a-z-]+)`", cell)}
+        told = {flag for cell in cells for flag in re.findall(r"`(--?[a-z0-9-]+)`", cell)}
         assert told == options(name), name
-        assert set(re.findall(r"`(--[a-z-]+)", body)) <= options(name), name
+        assert set(re.findall(r"`(--[a-z0-9-]+)", body)) <= options(name), name
 
 
 def test_documented_defaults_are_the_defaults() -> None:

@@ -21,7 +21,8 @@ NOT_COMMANDS = {"__init__", "main", "shared"}
 # As a newcomer meets them; others follow by name.
 ORDER = (
     "demo", "doctor", "vocab", "pretrain", "finetune", "evaluate", "predict", "compare", "translate", "summarize",
-    "chat", "write", "fill", "embed", "import",
+    "chat", "write", "fill", "embed", "explain", "attend", "probe", "prune", "distill", "import", "export", "verify",
+    "serve",
 )  # fmt: skip
 
 

@@ -11,23 +11,33 @@ from filbert.cli.shared import encoding_option, json_option, progress, result, r
 
 @click.command("prune")
 @click.argument("model")
-@click.option("--data", "-d", required=True, help="Labelled file that tells which heads matter: CSV, TSV, JSONL, …")
+@click.option("--data", "-d", help="Labelled file that tells which heads matter: CSV, TSV, JSONL, …")
 @click.option("--out", "-o", required=True, help="Folder to write.")
 @click.option("--heads", default="0.5", show_default=True, help="To take away: a share of all, or a number.")
+@click.option("--layers", help="Instead of heads: keep so many layers, evenly spread, or these, from 0: 0,2,5.")
+@click.option("--inner", type=click.IntRange(1), help="Instead of heads: keep so many numbers of each feed-forward.")
 @click.option("--method", type=click.Choice(["gradient", "ablation"]), default="gradient", show_default=True)
 @click.option("--examples", "most", default=256, show_default=True, type=click.IntRange(1), help="Asked at most.")
 @click.option("--columns", metavar="ROLE=NAME,…", help="Which column is what, e.g. text=review,label=2.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
 @encoding_option
 @json_option
-def command(model: str, data: str, out: str, heads: str, columns: str | None, as_json: bool, **options: Any) -> None:
-    """Take away the attention heads that matter least; MODEL is a fine-tuned bert folder or a run.
+def command(
+    model: str, data: str | None, out: str, heads: str, columns: str | None, as_json: bool, **options: Any
+) -> None:
+    """Take away the attention heads that matter least, or layers; MODEL is a fine-tuned bert folder or a run.
 
     The weights of those heads are gone from the new folder, which is smaller and faster, and can be used and fine-tuned
     as any other. gradient asks how the loss hangs on each head, all at once; ablation leaves each out in turn.
     """
     from filbert.infer.prune import prune
 
+    layers, inner = options.pop("layers"), options.pop("inner")
+    if layers or inner:
+        _fewer_layers(model, out, layers, inner, as_json)
+        return
+    if data is None:
+        raise click.UsageError("give --data, which tells the heads that matter, or --layers, or --inner.")
     device = options.pop("device")
     done = prune(
         model, data, out, heads=_number(heads), columns=roles(columns), device=None if device == "auto" else device,
@@ -40,6 +50,17 @@ def command(model: str, data: str, out: str, heads: str, columns: str | None, as
     click.echo(f"{out}: {len(done.heads)} heads fewer; left in each layer: {', '.join(map(str, done.left))}")
     click.echo(f"weights {done.parameters[0]:,} → {done.parameters[1]:,}")
     click.echo(f"loss {done.loss[0]:.4f} → {done.loss[1]:.4f} on {data}; fine-tune it to win back what that cost")
+
+
+def _fewer_layers(model: str, out: str, layers: str | None, inner: int | None, as_json: bool) -> None:
+    from filbert.infer.prune import fewer_layers
+
+    left, sizes = fewer_layers(model, out, layers, inner)
+    if as_json:
+        result({"out": out, "layers": list(left), "parameters": sizes})
+        return
+    click.echo(f"{out}: layers {', '.join(map(str, left))} are left; weights {sizes[0]:,} → {sizes[1]:,}")
+    click.echo(f"win back what that cost: filbert distill {model} --student {out} --data …")
 
 
 def _number(text: str) -> int | float:

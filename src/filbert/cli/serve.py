@@ -1,42 +1,119 @@
-"""filbert serve: a fine-tuned model folder in, its answers over HTTP out."""
+"""filbert serve: model folders in, their answers over HTTP out, to many clients and in several protocols."""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from filbert.cli.shared import say
 
+if TYPE_CHECKING:
+    import socket
+
+    from filbert.serve.process import Plan
+
 
 @click.command("serve")
-@click.argument("model")
+@click.argument("model", nargs=-1, required=True)
+@click.option("--name", help="What clients call the model, where there is one; else the folder's name.")
 @click.option("--port", type=click.IntRange(0, 65_535), default=8000, show_default=True, help="0 takes a free one.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 is every one.")
+@click.option("--workers", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes that answer.")
 @click.option("--task", help="classify or pair, for a published folder, which does not say; else the folder's own.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
-def command(model: str, port: int, host: str, task: str | None, device: str) -> None:
-    """Answer over HTTP as `predict` does, and show what the model did; MODEL is a folder, a run or `builtin`.
+@click.option("--runtime", type=click.Choice(["torch", "onnx"]), help="onnx: an exported folder, without torch.")
+@click.option("--dtype", default="float32", show_default=True, help="int8 with onnx; float16, bfloat16 with torch.")
+@click.option("--batch-tokens", type=click.IntRange(1), help="Tokens read together; else as many as the engine packs.")
+@click.option("--max-body", type=click.IntRange(1), default=2_097_152, show_default=True, help="Bytes of a request.")
+@click.option("--max-texts", type=click.IntRange(1), default=1000, show_default=True, help="Texts of a request.")
+@click.option("--max-tokens", type=click.IntRange(1), default=200_000, show_default=True, help="Tokens of a request.")
+@click.option("--queue", type=click.IntRange(1), default=512, show_default=True, help="Requests that may wait.")
+@click.option("--deadline", type=float, default=60.0, show_default=True, help="Seconds until an answer; then 504.")
+@click.option("--patience", type=float, default=10.0, show_default=True, help="Seconds for a request to come whole.")
+@click.option("--keys", help="File of the keys' SHA-256 hashes, one a line; also FILBERT_KEYS. Without: no keys.")
+@click.option("--cors", multiple=True, help="Site whose pages may ask, e.g. https://example.org; may be repeated.")
+@click.option(
+    "--log", type=click.Choice(["none", "errors", "requests"]), default="errors", show_default=True,
+    help="What goes to standard error as JSON, never with a user's text.",
+)  # fmt: skip
+def command(**options: Any) -> None:
+    """Answer over HTTP as `predict` does, to many at once; MODEL is a folder, a run, `builtin`, or NAME=FOLDER.
 
-    POST /predict takes {"texts": ["…"]}, GET /health says whether it answers, and / is a page to type into: attention,
-    explanations, blanks. Requests that come together are read together. Ctrl-C or SIGTERM answers what was accepted,
-    then ends.
+    POST /predict takes {"texts": ["…"]}; /v1/embeddings, /embed, /rerank and /models/NAME are as clients of OpenAI,
+    text-embeddings-inference and huggingface_hub expect them; /openapi.json lists all; / is a page to type into.
+    Requests that come together are read together. Ctrl-C or SIGTERM answers what was accepted, then ends.
     """
-    import socket
+    from filbert.core.errors import needed
+    from filbert.serve.metrics import Tally
+    from filbert.serve.process import run
+    from filbert.serve.workers import Supervisor
+
+    needed("uvicorn", "serve")
+    needed("fastapi", "serve")
+    plan = _plan(options)
+    listening = _listening(options["host"], options["port"])
+    where = "http://{}:{}/".format(*_address(listening))
+
+    def ready(shelf: Any = None) -> None:
+        tasks = {name: one.task or "a pretrained model" for name, one in shelf.loaded.items()} if shelf else {}
+        told = ", ".join(f"{name} ({tasks[name]})" if name in tasks else name for name, _ in plan.models)
+        say(f"{told}: {where} (a page) and {where}predict; Ctrl-C ends it.")
+
+    if options["workers"] == 1:
+        run(plan, listening, Tally([name for name, _ in plan.models]), ready)
+    else:
+        Supervisor(plan, listening, options["workers"]).run(ready)
+
+
+def _plan(options: dict[str, Any]) -> Plan:
+    from filbert.core.errors import InputError
+    from filbert.serve.keys import hashes
+    from filbert.serve.limits import Limits
+    from filbert.serve.process import Plan
+
+    if options["name"] and len(options["model"]) > 1:
+        raise InputError("--name is for one model; name several as one=DIR two=DIR.")
+    limits = Limits(
+        body_bytes=options["max_body"], texts=options["max_texts"], tokens=options["max_tokens"],
+        waiting=options["queue"], batch_tokens=options["batch_tokens"] or 0, deadline_s=options["deadline"],
+        patience_s=options["patience"],
+    )  # fmt: skip
+    models = tuple(_named(given, options["name"]) for given in options["model"])
+    device = None if options["device"] == "auto" else options["device"]
+    return Plan(
+        models=models, task=options["task"], device=device, runtime=options["runtime"], dtype=options["dtype"],
+        limits=limits, keys=hashes(options["keys"]), origins=tuple(options["cors"]), log=options["log"],
+    )  # fmt: skip
+
+
+def _named(given: str, name: str | None) -> tuple[str, str]:
+    """The name and the folder of NAME=FOLDER, or of a folder, whose name it is; of a run it is the run's."""
+    import os
     from pathlib import Path
 
-    from filbert import load
-    from filbert.core.errors import InputError, needed
-    from filbert.serve.app import application, task_of
+    told, equals, path = given.partition("=")
+    if equals and "/" not in told and not Path(given).exists():
+        return told, path
+    if given == "builtin":
+        return name or given, given
+    folder = Path(os.path.abspath(given))
+    return name or (folder.parent.name if folder.name == "model" else folder.name), given
 
-    uvicorn = needed("uvicorn", "serve")
-    loaded = load(model, device=None if device == "auto" else device)
-    name = loaded.folder.parent.name if loaded.folder.name == "model" else loaded.folder.name
-    app = application(loaded, name or Path(model).name, task)
+
+def _listening(host: str, port: int) -> socket.socket:
+    import socket
+
+    from filbert.core.errors import InputError
+
     try:
-        listening = socket.create_server((host, port), reuse_port=False)
-    except OSError as error:
-        raise InputError(f"{host}:{port}: cannot listen there ({error.strerror}); choose another --port.") from None
-    where = listening.getsockname()
-    about = task_of(loaded, task) or "a pretrained model"
-    say(f"{name}: {about}, http://{where[0]}:{where[1]}/ (a page) and /predict; Ctrl-C ends it.")
-    config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_keep_alive=30, lifespan="on")
-    uvicorn.Server(config).run(sockets=[listening])
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=2_048, reuse_port=False)
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"{host}:{port}: cannot listen there ({why}); choose another --port.") from None
+
+
+def _address(listening: socket.socket) -> tuple[str, int]:
+    host, port = listening.getsockname()[:2]
+    return (f"[{host}]" if ":" in host else host), port

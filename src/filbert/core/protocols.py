@@ -47,6 +47,23 @@ class Term:
     count: Array | int
 
 
+@dataclass(frozen=True, slots=True)
+class Decisions:
+    """What a head says of a batch, in a shape by which two models' answers to it can be compared (nn.lessons).
+
+    Tasks that can be distilled give it (`decisions(model, batch)`), and before any work over how many things a
+    comparison sums (`num_decisions(batch)`), as `counts` does for a loss.
+    """
+
+    kind: str  # one: each row chooses among its scores | among: neighbours choose among themselves, in each column |
+    # several: every score is a yes or no | number: every score is one | vector: each row is one | chain: a CRF's
+    scores: Array
+    where: Array | None = None  # which rows (or cells, or groups of neighbours) count; all
+    sizes: Array | None = None  # of neighbours; of a chain, on the host; of vectors, the group that each is in
+    head: Any = None  # makes scores of rows of `scores` where these are vectors, since all at once would be too many
+    chain: Any = None  # the CRF
+
+
 class Backbone(Protocol):
     """A model: tokens in, one vector per token out. `rows` asks for some tokens only, so the last layer can skip."""
 

@@ -129,6 +129,7 @@ def attention_rollout(subject: Any, budget: int = 0, seed: int = 0) -> Attributi
     sites = [site for site in maps.sites(subject.backbone) if site.kind == "self"]
     if not sites:
         raise InputError(f"{type(subject.backbone).__name__} has no attention to follow; take occlusion or sampling.")
+    heads = range(max(site.attention.heads for site in sites))
     (_, batch), *_ = subject.packs(1, 1)
     with torch.inference_mode(), maps.kept(sites) as found:
         subject.question.table(subject.backbone, batch)
@@ -136,7 +137,8 @@ def attention_rollout(subject: Any, budget: int = 0, seed: int = 0) -> Attributi
     heard_R, reached_R = subject.question.heard(), np.zeros(len(own.place))
     for sequence, place in enumerate(order.tolist()):
         with torch.inference_mode():
-            weights_LHTT = torch.stack([maps.weights(site, found[site], place) for site in sites]).cpu().numpy()
+            maps_L = [maps.weights(site, found[site], place, heads) for site in sites]  # zeros for a pruned head
+            weights_LHTT = torch.stack(maps_L).cpu().numpy()
         mine = own.sequence == sequence
         reached_R[mine] = heard_R[mine] @ np.asarray(rollout(weights_LHTT)[-1], dtype=np.float64)
     inside = subject.word_R >= 0

@@ -1,6 +1,6 @@
 """An explanation and the text that it is of in; how far it can be believed out, as numbers, a verdict and a sentence.
 
-Two questions decide, both answered by a permutation test, so that their error rates hold whatever the model is:
+Two questions decide, each answered by a permutation test, so that it is known how often chance alone would pass it:
 
 1. Does the model know these words? Every token is replaced by one that nobody knows, the same wherever it stands: each
    coordinate of its vector is that of another random token. To a model whose weights are random, the text is
@@ -34,7 +34,6 @@ from filbert.infer.attribute import COMPLETE, GRADIENTS, METHODS, TINY, Attribut
 from filbert.metrics.numbers import spearman
 
 Numbers = npt.NDArray[np.float64]
-VERDICTS = ("faithful", "weak", "random")
 SHARES = (0.2, 0.5, 0.8)  # of the words that are kept or left out: as many from the top as from the bottom
 RANDOM_TEXTS, KNOWN_P = 66, 0.03  # at most one of them may do as well: 2 / (66 + 1)
 ORDERS, FEWEST_ORDERS = 40, 20  # each with its reverse

@@ -26,6 +26,7 @@ from filbert.infer import heads as worth
 from filbert.infer.heads import Shown
 from filbert.infer.model import Model, load
 from filbert.infer.predict import TASK
+from filbert.infer.slim import chosen, slimmed
 from filbert.models import bert
 
 Heads = Collection[tuple[int, int]]  # (layer, head), each from 0
@@ -72,6 +73,24 @@ def prune(
     left = tuple(smaller.config.heads_in(index) for index in range(smaller.config.layers))
     sizes = [sum(weight.numel() for weight in own.parameters()) for own in (model.backbone, smaller)]
     return Pruned(gone, left, found, (before, after), (sizes[0], sizes[1]))
+
+
+def fewer_layers(
+    path: Path | str, out: Path | str, layers: int | str | None = None, inner: int | None = None
+) -> tuple[tuple[int, ...], tuple[int, int]]:
+    """Writes a folder with some of the layers, and narrower feed-forwards; which are left, and weights before and after.
+
+    layers: how many, evenly spread, or which, from 0 (infer.slim). Such a model must learn anew: `filbert distill`.
+    """
+    model = load(path, device="cpu")
+    _check(model)
+    smaller = slimmed(model.backbone, layers, inner)
+    left = chosen(layers, model.config.layers)
+    name, of = model.folder.resolve().name, f"{len(left)} of its {model.config.layers} layers"
+    card = f"`{name}` with {of} ({', '.join(map(str, left))}) and feed-forwards of {smaller.config.inner}. "
+    _save(out, smaller, model, card + "Distil it from the whole model to win back what that cost.")
+    sizes = [sum(weight.numel() for weight in own.parameters()) for own in (model.backbone, smaller)]
+    return left, (sizes[0], sizes[1])
 
 
 def wanted(heads: float | int, count: int) -> int:

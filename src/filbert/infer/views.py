@@ -64,6 +64,10 @@ class View:
         """Examples whose gold is probably wrong, the likeliest first; `others` are further views of each label."""
         return None
 
+    def beside(self, other: Any) -> paired.Difference | None:
+        """How far it is from another model's view of the same examples."""
+        return None
+
     def shown(self, place: int, **more: Any) -> dict[str, Any]:
         """An example in a list: where it stands and what it says."""
         return shown(self.examples[place], place, **more)
@@ -123,6 +127,10 @@ class Labels(View):
         table = labels.confusion(self.gold, said, len(self.labels))
         scores = {"accuracy": labels.accuracy(table), "f1": labels.macro_f1(table)}
         return Beaten(scores, paired.accuracy(self.right, said == self.gold), about, views)
+
+    def beside(self, other: Any) -> paired.Difference | None:
+        """By accuracy."""
+        return paired.accuracy(self.right, other.right)
 
     def simple(self) -> dict[str, Beaten]:
         """Always the most frequent label."""
@@ -218,6 +226,10 @@ class Sets(View):
         self.chances = np.array([[said.scores[name] for name in self.labels] for said in self.said])
         self.chances = self.chances.reshape(self.gold.shape)
 
+    def beside(self, other: Any) -> paired.Difference | None:
+        """By micro F1."""
+        return self._against(other.given, "").difference
+
     def simple(self) -> dict[str, Beaten]:
         """Always the most frequent set of labels."""
         kinds, many = np.unique(self.gold, axis=0, return_counts=True)
@@ -273,6 +285,10 @@ class Values(View):
         self.gold = np.asarray(task.gold, dtype=np.float64)
         self.values = np.array([next(iter(said.scores.values())) for said in self.said])
 
+    def beside(self, other: Any) -> paired.Difference | None:
+        """By correlation."""
+        return paired.compared(self._products(self.values), self._products(other.values), _correlation, "pearson")
+
     def learnt(self, train: Sequence[Example]) -> dict[str, Beaten]:
         """Ridge regression on TF-IDF."""
         model = baselines.numbers(rows(train), [float(example.gold) for example in train], is_pair(train))
@@ -315,6 +331,11 @@ class Spans(View):
         """[N, 3] right, called and gold spans of each text."""
         table = tags.table([example.gold for example in self.examples], said)
         return np.stack([part.sum(axis=1) for part in (table.right, table.called, table.there)], axis=1).astype(float)
+
+    def beside(self, other: Any) -> paired.Difference | None:
+        """By F1 of whole spans."""
+        one, two = (self._counts([said.spans for said in each.said]) for each in (self, other))
+        return paired.compared(one, two, _f1, "f1")
 
     def learnt(self, train: Sequence[Example]) -> dict[str, Beaten]:
         """A dictionary of the training data's spans."""
@@ -377,6 +398,11 @@ class Answers(View):
     def _scores(self, said: Sequence[str]) -> answers.Scores:
         return answers.scores(said, self.accepted, self.told["rule"])
 
+    def beside(self, other: Any) -> paired.Difference | None:
+        """By F1 of the answers' characters or words."""
+        count = max(1, len(self.f1))
+        return paired.compared(self.f1[:, None], other.f1[:, None], lambda sums: sums[:, 0] / count, "f1")
+
     def simple(self) -> dict[str, Beaten]:
         """The sentence of the passage that is likest to the question."""
         cut = [[text[start:end] for start, end in sentences(text)] for text in (e.texts[1] for e in self.examples)]
@@ -423,6 +449,11 @@ class Choices(View):
         given = zip(self.options, chosen, self.gold.tolist(), strict=True)
         return np.array([own[place] == own[gold] for own, place, gold in given], dtype=np.bool_)
 
+    def beside(self, other: Any) -> paired.Difference | None:
+        """By accuracy."""
+        one, two = (self._right(each.shares.argmax(axis=1).tolist()) for each in (self, other))
+        return paired.accuracy(one, two)
+
     def simple(self) -> dict[str, Beaten]:
         """The commonest place, and the option that is likest to passage and question."""
         asked = ["\n".join(e.texts[: -len(own)]) for e, own in zip(self.examples, self.options, strict=True)]
@@ -468,6 +499,10 @@ class Texts(View):
         self.gold = [str(example.gold) for example in self.examples]
         self.texts = [said.text or "" for said in self.said]
         self.rouge_l = written.rouge(self.texts, self.gold)["rouge_l"]
+
+    def beside(self, other: Any) -> paired.Difference | None:
+        """By ROUGE-L."""
+        return self._against(other.texts, "").difference
 
     def simple(self) -> dict[str, Beaten]:
         """The source's first sentence where the task measures it (a summary); else the source as it is."""

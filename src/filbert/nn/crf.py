@@ -100,6 +100,26 @@ class CRF(nn.Module):
         """[B] the logarithm of the sum over all legal sequences."""
         return self._log_partition(*self._ready(scores_TL), _host(boundaries))
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def divergence(self, own_TL: Tensor, other: CRF, other_TL: Tensor, lengths: Tensor, heat: float = 1.0) -> Tensor:
+        """Σ over sequences of KL(other ‖ self), of whole legal sequences of tags, all scores divided by `heat`.
+
+        Both are exponential families, so it is Σ μ·(θ' - θ) + log Z(θ) - log Z(θ'), with θ all scores and μ = ∇log Z
+        (θ') the other's marginals of units and pairs: nothing is summed over sequences one by one.
+        """
+        bounds = np.concatenate(([0], np.cumsum(_host(lengths))))
+        own, theirs = (
+            [part / heat for part in (scores, *weights)]
+            for scores, weights in (self._ready(own_TL), other._ready(other_TL))
+        )
+        with torch.enable_grad():
+            leaves = [part.detach().requires_grad_() for part in theirs]
+            total = self._log_partition(leaves[0], (leaves[1], leaves[2], leaves[3]), bounds).sum()
+        means = torch.autograd.grad(total, leaves)
+        between = sum((mean * (two.detach() - one)).sum() for mean, one, two in zip(means, own, theirs, strict=True))
+        partition: Tensor = self._log_partition(own[0], (own[1], own[2], own[3]), bounds).sum()
+        return partition + between - total.detach()
+
     def marginals(self, scores_TL: Tensor, boundaries: Boundaries) -> Tensor:
         """[T, L] the probability of each tag at each unit, over all legal sequences; it carries no gradient."""
         with torch.no_grad():

@@ -1,5 +1,6 @@
 """The hall: a recipe and data in, a run folder with its model, recipe, log, checkpoints and report out."""
 
+from filbert.run.distilling import Wish, distill, distill_general
 from filbert.run.evaluating import evaluate
 from filbert.run.finetuning import FineRecipe, Finetuned, finetune
 from filbert.run.folders import CHECKPOINTS, LOG, MODEL, RECIPE, SHARDS, VOCAB, Finished, is_first
@@ -7,5 +8,6 @@ from filbert.run.pretraining import Corpus, Recipe, measure, prepared, pretrain,
 
 __all__ = [
     "CHECKPOINTS", "LOG", "MODEL", "RECIPE", "SHARDS", "VOCAB", "Corpus", "FineRecipe", "Finetuned", "Finished",
-    "Recipe", "evaluate", "finetune", "is_first", "measure", "prepared", "pretrain", "recipe_of", "vocabulary",
+    "Recipe", "Wish", "distill", "distill_general", "evaluate", "finetune", "is_first", "measure", "prepared",
+    "pretrain", "recipe_of", "vocabulary",
 ]  # fmt: skip

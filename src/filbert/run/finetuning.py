@@ -62,6 +62,8 @@ class FineRecipe:
     model_name: str = "bert"
     task_name: str = "classify"
     added: int = 0  # changed copies of texts that are learnt from as well (tune.augment)
+    teacher: str = ""  # the folder that it is distilled from (run.distilling), and how
+    distil: Any = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,6 @@ def finetune(
     `scratch` (random weights), `force`, `quiet`, and `told` instead of the journal, which leaves no report either.
     Without a model, `arch` names the file of models that a new one is of, `preset` its size, `vocab` its vocabulary.
     """
-    out = Path(out)
     if model is None:
         started = fresh.started(more["arch"], more.get("preset"), more.get("vocab"), more.get("seed") or 0)
         more = {**more, "scratch": True}
@@ -100,12 +101,28 @@ def finetune(
         started = load(model)
     if member("tasks", task).HEAD == "writer":
         started = fresh.writing(started)
-    tokenizer = Tokenizer.load(started.folder)
+    return tuned(task, train, started, out, dev=dev, settings=settings, resume=resume, **more)
+
+
+def tuned(
+    task: str,
+    train: sources.Source,
+    started: Loaded,
+    out: Path | str,
+    *,
+    dev: sources.Source | None,
+    settings: Sequence[str],
+    resume: bool,
+    **more: Any,
+) -> Finetuned:
+    """As `finetune`, from a model that is there; more: also `lesson`, by which it learns from a teacher as well."""
+    out, tokenizer, lesson = Path(out), Tokenizer.load(started.folder), more.get("lesson")
     learnt = sources.read(task, train, more)
-    sources.check_labelled(train, learnt, getattr(member("tasks", task), "NEEDS_GOLD", True))
+    sources.check_labelled(train, learnt, lesson is None and getattr(member("tasks", task), "NEEDS_GOLD", True))
     part = splits.share(dev)
     if part is not None:
         learnt, dev = splits.split(learnt, part)
+    learnt = lesson.filled(learnt) if lesson is not None else learnt
     recipe, items = _fine_recipe(task, (train, learnt, tokenizer), started, settings, more)
     places = {"dev": dev, "test": more.get("test")}
     asked = {n: _asked(task, own, (items, recipe.task), more) for n, own in places.items() if own is not None}
@@ -122,7 +139,7 @@ def finetune(
             verify.write(out / MODEL, asked["dev"][1] if "dev" in asked else learnt)
         if not ranks.is_first or not asked or more.get("told") is not None:
             return done
-        return dataclasses.replace(done, report=fine.judged(asked, learnt, done.best))
+        return dataclasses.replace(done, report=fine.judged(asked, learnt, done.best, lesson))
 
 
 class _Fine:
@@ -139,9 +156,12 @@ class _Fine:
         self.model = fresh.model_of(name, recipe.model, self.task.parts, tokenizer, labels)
         if recipe.start:
             own = self.model.state_dict()
-            kept = {name: value for name, value in started.model.state_dict().items()
-                    if name in own and not name.startswith("heads.")}  # fmt: skip
+            kept = {name: value for name, value in started.model.state_dict().items() if _is_kept(name, value, own)}
+            if not recipe.teacher:  # what is fine-tuned gets a new head; a student may begin with its teacher's
+                kept = {name: value for name, value in kept.items() if not name.startswith("heads.")}
             self.model.load_state_dict(kept, strict=False)
+        if recipe.teacher:
+            self.task.adapt(self.model)
         self.tuned = tune.prepare(self.model, recipe.tune, recipe.added)
         self.watched = tune.watched(recipe.tune, self.task, self.held, self.model)
 
@@ -168,6 +188,8 @@ class _Fine:
                 self.model = training.stepper.model.cpu()
                 best = self._best_restored(outcome)
                 lora.merge(self.model)
+                if recipe.teacher:
+                    self.task.release(self.model)
                 self._save(outcome, best)
             ranks.wait()
         finally:
@@ -199,8 +221,11 @@ class _Fine:
         came = "the built-in model" if builtin.is_there() and Path(recipe.start) == builtin.folder() else came
         read = "pairs of texts" if self.task.num_texts == 2 else "texts"
         num_read = len(self.task) - recipe.added
+        how = "fine-tuned by filbert from"
+        if recipe.teacher:
+            how = f"distilled by filbert from `{Path(recipe.teacher).resolve().name}`, begun with"
         card = (
-            f"{module.called(self.task.labels)}, fine-tuned by filbert from {came} on {num_read:,} {read} for "
+            f"{module.called(self.task.labels)}, {how} {came} on {num_read:,} {read} for "
             f"{outcome.state.step:,} steps (seed {recipe.train.seed})."
         )
         card = " ".join([card, *(f"{name.capitalize()}: {told}" for name, told in self.tuned.items())])
@@ -225,6 +250,7 @@ class _Fine:
             "tune": digest(dataclasses.asdict(recipe.tune)),
             "vocabulary": digest(list(self.tokenizer.vocabulary)),
             "data": digest(list(task.labels), *(np.ascontiguousarray(part).data for part in task.arrays())),
+            **(task.identity() if recipe.teacher else {}),
         }
 
     def _journal(self, resumed: int, quiet: bool) -> journal.Journal | loop.Deaf:
@@ -233,7 +259,11 @@ class _Fine:
         return journal.Journal(self.out, steps=self.recipe.train.steps, resumed=resumed, quiet=quiet)
 
     def judged(
-        self, asked: Mapping[str, tuple[Any, Sequence[Example]]], learnt: Sequence[Example], best: Mapping[str, float]
+        self,
+        asked: Mapping[str, tuple[Any, Sequence[Example]]],
+        learnt: Sequence[Example],
+        best: Mapping[str, float],
+        lesson: Any = None,
     ) -> dict[str, Any]:
         """An evaluation that does not flatter, as report.json and in report.html; the model is saved by now."""
         measured = {}
@@ -241,9 +271,11 @@ class _Fine:
             task.config = self.held.config if self.held is not None else task.config
             raw = self.raw if name == "dev" else scored_apart(self.model, task, 16_384, self.recipe.machine)
             measured[name] = honest.Measured(task, own, raw, fits=name == "dev")
-        told = honest.report(self.recipe.task_name, measured, learnt, str(self.out))
+        known = learnt if lesson is None else lesson.labelled(learnt) or None  # what a baseline can learn from
+        told = honest.report(self.recipe.task_name, measured, known, str(self.out))
+        more = lesson.compared(self.model, measured, told, self.recipe.machine) if lesson is not None else []
         honest.write(self.out, told)
-        self._report(best, page.sections(told))
+        self._report(best, [*more, *page.sections(told)])
         return told
 
     def _report(self, best: Mapping[str, float], more: Sequence[str] = ()) -> None:
@@ -255,12 +287,17 @@ class _Fine:
         report.write(self.out, title, dataclasses.asdict(recipe), journal.entries(self.out / LOG), facts, [], more)
 
 
+def _is_kept(name: str, value: torch.Tensor, own: Mapping[str, torch.Tensor]) -> bool:
+    """Whether a weight of the model that a run begins with has a place in the run's own."""
+    return name in own and (own[name].shape == value.shape or not name.startswith("heads."))
+
+
 def _asked(
     task: str, source: sources.Source, made: tuple[Any, Any], more: Mapping[str, Any]
 ) -> tuple[Any, list[Example]]:
     """Data to measure the model on, as its task and as they are. made: the training data's task, and how it reads."""
     own = sources.read(task, source, more)
-    found = type(made[0])(own, made[0].labels, made[0].tokenizer, made[1])
+    found = member("tasks", task).Task(own, made[0].labels, made[0].tokenizer, made[1])
     if not own or found.has_unknown:
         raise InputError(f"{sources.called(source, 'the data')}: has no labels, so it cannot say how good a model is.")
     return found, own
@@ -270,9 +307,9 @@ def _fine_recipe(
     task: str, data: tuple[Any, Any, Tokenizer], started: Loaded, settings: Sequence[str], more: Mapping[str, Any]
 ) -> tuple[FineRecipe, Any]:
     """The recipe, and the training data as its task: how long an epoch is hangs on how texts are read."""
-    module = member("tasks", task)
+    module, lesson = member("tasks", task), more.get("lesson")
     sections = {"model": type(started.config), "task": module.Config, "train": loop.Config, "machine": machine.Config,
-                "tune": tune.Config}  # fmt: skip
+                "tune": tune.Config, **(lesson.sections if lesson else {})}  # fmt: skip
     given: dict[str, dict[str, Any]] = {name: {} for name in sections} | parsed(settings, sections)
     fixed = [name for name in given["model"] if name != "dropout"]
     if fixed:
@@ -282,24 +319,21 @@ def _fine_recipe(
     usual = {"max_length": min(module.Config().max_length, shape.max_length), "mask_prob": BARE_MASKS if bare else 0.0}
     if hasattr(started.model, "summary") and hasattr(module.Config(), "pool"):
         usual["pool"] = "own"
+    usual = usual if lesson is None else lesson.reading_as(usual, started.model)
     config = module.Config(**{**usual, **given["task"]})
     if config.max_length > shape.max_length:
         raise InputError(
             f"task.max_length is {config.max_length}, but the model reads at most {shape.max_length} tokens."
         )
     source, learnt, tokenizer = data
-    if hasattr(module, "fitted"):
-        config = module.fitted(config, learnt)
-    labels = module.label_names(config, learnt) if hasattr(module, "label_names") else None
-    if labels is None:
-        labels = sources.label_names(source, learnt)
-    how = tokenizer, lambda asked: scored(deepcopy(started.model), asked, 16_384, **given["machine"])
-    labels, config = begun(labels, (task, config), [example.texts[0] for example in learnt], how)
-    tuning, here = tune.Config(**given["tune"]), machine.Config(**{"compiled": "recorded", **given["machine"]})
+    labels, config = (lesson.labels, config) if lesson else _labels(task, config, data, started, given["machine"])
+    machined = "off" if lesson and lesson.looks_inside(given["distil"]) else "recorded"
+    tuning, here = tune.Config(**given["tune"]), machine.Config(**{"compiled": machined, **given["machine"]})
     seed = {"seed": more.get("seed") or 0, **given["train"]}["seed"]
     added = tune.copies(task, learnt, tuning, tokenizer, started.model, machine.found(here), seed)
     items = module.Task([*learnt, *added], labels, tokenizer, config)
     config = items.config  # with what its labels and the vocabulary fix
+    items = lesson.wrapped(items, learnt, given["distil"]) if lesson else items
     if not items.teaches:
         why = " ".join(getattr(items, "remarks", list)())
         raise InputError(f"{sources.called(source)}: there is nothing to learn from it. {why}".rstrip())
@@ -321,7 +355,20 @@ def _fine_recipe(
     return FineRecipe(
         start="" if more.get("scratch") else str(started.folder), model=shape, task=config, train=loop.Config(**train),
         machine=here, tune=tuning, epochs=epochs, task_name=task, added=len(added), model_name=started.family,
+        **({"teacher": str(lesson.folder), "distil": items.distil} if lesson else {}),
     ), items  # fmt: skip
+
+
+def _labels(task: str, config: Any, data: tuple[Any, Any, Tokenizer], started: Loaded, wishes: Any) -> tuple[Any, Any]:
+    """The head's outputs, and the config with what the training data fix, and the model that a run begins with."""
+    module, (source, learnt, tokenizer) = member("tasks", task), data
+    if hasattr(module, "fitted"):
+        config = module.fitted(config, learnt)
+    labels = module.label_names(config, learnt) if hasattr(module, "label_names") else None
+    if labels is None:
+        labels = sources.label_names(source, learnt)
+    how = tokenizer, lambda asked: scored(deepcopy(started.model), asked, 16_384, **wishes)
+    return begun(labels, (task, config), [example.texts[0] for example in learnt], how)
 
 
 def _bare_pace(rate: float, size: int, given: Mapping[str, Any], tuning: tune.Config) -> dict[str, Any]:

@@ -42,6 +42,8 @@ class Recipe:
     machine: machine.Config = field(default_factory=machine.Config)
     model_name: str = "bert"
     task_name: str = "mlm_nsp"
+    teacher: str = ""  # the folder that it is distilled from (run.distilling), and how
+    distil: Any = None
 
 
 def recipe_of(
@@ -125,7 +127,8 @@ def pretrain(
 ) -> Finished:
     """Trains a model on the shards, fresh or on from `start`, and leaves a run folder.
 
-    more: `clock` and `facts` of a run by the clock, `quiet`, and `told` instead of the journal.
+    more: `clock` and `facts` of a run by the clock, `quiet`, and `told` instead of the journal; and the `lesson` of a
+    recipe that has a teacher.
     """
     out = Path(out)
     resume = resume or is_restarted()
@@ -151,12 +154,18 @@ def _pretrained(
     clock: budget.Clock | None = more.get("clock")
     kept_back = shards.held.shards if clock is None else budget.sample(shards.held.shards, clock.choice.held_tokens)
     held = module.Task(kept_back, tokenizer, recipe.task) if _has_held(shards, recipe.task) else None
+    if recipe.teacher:
+        task, held = (more["lesson"].wrapped(each) if each is not None else None for each in (task, held))
     torch.manual_seed(recipe.train.seed)
     model = _grown(start, recipe, task) if start is not None else _fresh(recipe, task, tokenizer)
     store = Store(out / CHECKPOINTS, recipe.machine.keep)
     if clock is not None:
         store = budget.TimedStore(out / CHECKPOINTS, recipe.machine.keep, clock.acts)
     identity = _identity(recipe, tokenizer, shards)
+    if recipe.teacher:
+        for each in (task, held):
+            each.adapt(model) if each is not None else None
+        identity |= task.identity()
     ranks.agree("the corpus, the vocabulary or the recipe", json.dumps(identity))
     resumed = resumed_at(store, out, resume, {} if force else identity) if ranks.is_first else 0
     told = more.get("told") or _journal(out, recipe, model, ranks, resumed, more)
@@ -178,6 +187,8 @@ def _pretrained(
             told.event("outcome", facts["came to"])
         if ranks.is_first:
             model = training.stepper.model.cpu()
+            if recipe.teacher:
+                task.release(model)
             save(out / MODEL, model, tokenizer, card=_card(recipe, shards, outcome))
             verify.write(out / MODEL)
         ranks.wait()
@@ -256,8 +267,9 @@ def _card(recipe: Recipe, shards: sharding.Shards, outcome: loop.Outcome) -> str
     if recipe.model_name == "bert":
         what = f"BERT of {recipe.model.layers} layers × {recipe.model.width}"
         how = f"{recipe.task.objective}, masking {recipe.task.masking} {recipe.task.mask_prob:.0%}"
+    came = f"distilled by filbert from `{Path(recipe.teacher).name}`" if recipe.teacher else "pretrained by filbert"
     return (
-        f"A {what}, pretrained by filbert on {shards.num_documents:,} documents ({shards.num_tokens:,} tokens) with "
+        f"A {what}, {came} on {shards.num_documents:,} documents ({shards.num_tokens:,} tokens) with "
         f"{how}, for {outcome.state.step:,} steps and {outcome.state.tokens:,} tokens (seed {recipe.train.seed})."
         + (f" On documents kept back: {held}." if held else "")
     )

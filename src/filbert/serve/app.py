@@ -1,172 +1,319 @@
-"""A model in, an HTTP application out: POST /predict with texts, GET /health, and at / a page that looks inside it.
+"""Models by name in, an HTTP application out: their answers in four protocols, how the server is, and a page at /.
 
-Answers are those of `filbert predict`, word for word: the same engine, windows, decoder and records.
+Answers are those of `filbert predict`, word for word: the same engine, windows, decoder and records. The protocols are
+our own, text-embeddings-inference's (serve.tei), OpenAI's (serve.openai) and huggingface_hub's (serve.hub).
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import AsyncIterator, Sequence
+import functools
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import Future
 from contextlib import asynccontextmanager
 from typing import Any
 
 from filbert.core.errors import InputError, needed
 from filbert.core.version import VERSION
-from filbert.infer import explain, scene
-from filbert.infer.model import Model
-from filbert.infer.predict import record
 from filbert.page import book
-from filbert.serve.batcher import Batcher, FullError
+from filbert.serve import hub, openai, schemas, tei
+from filbert.serve.batcher import FullError
+from filbert.serve.guard import Guard
+from filbert.serve.limits import Limits, Refused, as_json, body, fields_of, overloaded, refusal, some_texts, word
+from filbert.serve.logs import Log
+from filbert.serve.metrics import READY, Tally
+from filbert.serve.models import NEEDS_TORCH, Served, Shelf, cut
 
-BODY_LIMIT = 2 * 2**20  # bytes
-TEXT_LIMIT = 1_000  # texts of one request
 LOOK_LIMIT = 20_000  # characters that the page is shown
-FORMS = {1: '{"texts": ["…", "…"]}', 2: '{"texts": [["first", "second"], …]}'}
+FORM = '{"texts": ["…", "…"]}, or of pairs {"texts": [["first", "second"], …]}'
+# The page allows itself nothing but what it holds (filbert.page); only a header can say who may frame it.
+PAGE = {"Content-Security-Policy": "frame-ancestors 'none'", "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}  # fmt: skip
+Handler = Callable[[Any], Awaitable[Any]]
 
 
-def application(model: Model, name: str, task: str | None = None) -> Any:
-    """The ASGI application of one model."""
-    fastapi = needed("fastapi", "serve")
-    responses = needed("fastapi.responses", "serve")
-    called = task_of(model, task)
-    batcher = Batcher(lambda texts: _records(model, called, texts))
+class Routes:
+    """What answers each path; a handler gives what is to be written as JSON."""
+
+    def __init__(self, shelf: Shelf, limits: Limits, tally: Tally) -> None:
+        self.shelf, self.limits, self.tally = shelf, limits, tally
+        self.begun = int(time.time())
+        self._before = {name: tally.of_model(name) for name in shelf.names}  # of a process that this one replaces
+
+    async def read(self, request: Any) -> dict[str, Any]:
+        """The request's body, which every protocol has as an object."""
+        given = await body(request.receive, dict(request.scope["headers"]), self.limits)
+        return fields_of(given, FORM)
+
+    def model(self, request: Any, given: dict[str, Any]) -> Served:
+        """The model that the path names, or the body, or the only one."""
+        return self.shelf.chosen(request.path_params.get("name") or word(given, "model"))
+
+    async def kept(self, request: Any, promised: Future[Any]) -> Any:
+        """What a queue promised; given up when the deadline passes or the client leaves, so that its place is free."""
+        answer = asyncio.wrap_future(promised)
+        leaving = asyncio.ensure_future(_left(request.receive))
+        try:
+            done, _ = await asyncio.wait(
+                {answer, leaving}, timeout=self.limits.deadline_s, return_when=asyncio.FIRST_COMPLETED
+            )
+            if answer in done:
+                return answer.result()
+            if leaving in done:
+                raise Refused(499, "the client left.")
+            raise Refused(504, f"there is no answer after {self.limits.deadline_s:g} seconds; ask for less at once.")
+        finally:
+            answer.cancel()
+            leaving.cancel()
+
+    async def predict(self, request: Any) -> Any:
+        """What the model says of each text: {"texts": […]}, or as text-embeddings-inference asks: {"inputs": …}."""
+        given = await self.read(request)
+        served = self.model(request, given)
+        if "inputs" in given:
+            if "texts" in given or "text" in given:
+                raise Refused(422, "the body has inputs and texts; send one of them.")
+            asked = tei.predict_asked(given, self.limits)
+            return tei.predicted(asked, await self.kept(request, served.predicted(asked.texts)))
+        if ("texts" in given) == ("text" in given):
+            raise Refused(422, f"the body must be an object with texts: {FORM}.")
+        texts = some_texts(given["texts"] if "texts" in given else [given["text"]], "texts", self.limits)
+        said = await self.kept(request, served.predicted(texts))
+        return {"model": served.name, "predictions": served.records(said)}
+
+    async def embed(self, request: Any) -> Any:
+        """A vector for each text, as text-embeddings-inference has it."""
+        given = await self.read(request)
+        served = self.model(request, given)
+        asked = tei.embed_asked(given, served)
+        return tei.embedded(cut(await self.kept(request, served.vectors(asked.texts)), asked.width, asked.normalize))
+
+    async def rerank(self, request: Any) -> Any:
+        """Texts by how well they fit a query: read in pairs where the model does, else by the cosine of vectors."""
+        given = await self.read(request)
+        served = self.model(request, given)
+        asked = tei.rerank_asked(given, self.limits)
+        if served.task == "pair":
+            said = await self.kept(request, served.predicted([[asked.query, text] for text in asked.texts]))
+            return tei.reranked(asked, tei.pair_scores(served, said, asked.raw))
+        vectors = await self.kept(request, served.vectors([asked.query, *asked.texts]))
+        return tei.reranked(asked, tei.cosines(cut(vectors, None, True)))
+
+    async def similarity(self, request: Any) -> Any:
+        """The cosine of each sentence to the source sentence."""
+        given = await self.read(request)
+        served = self.model(request, given)
+        return await hub.answer(served, "sentence-similarity", given, functools.partial(self.kept, request))
+
+    async def embeddings(self, request: Any) -> Any:
+        """Vectors of length 1, as OpenAI's clients ask for them."""
+        given = await self.read(request)
+        asked = openai.asked(given, self.limits)
+        served = self.model(request, given)
+        width = tei.known(asked.width, served)
+        return openai.answer(asked, served, cut(await self.kept(request, served.vectors(asked.texts)), width, True))
+
+    async def pipeline(self, request: Any) -> Any:
+        """What `huggingface_hub`'s InferenceClient asks: the model's own pipeline, or the one that the path names."""
+        given = await self.read(request)
+        served = self.model(request, given)
+        return await hub.answer(
+            served, request.path_params.get("pipeline"), given, functools.partial(self.kept, request)
+        )
+
+    async def look(self, request: Any) -> Any:
+        """What the page shows of a text: attention, what the model says, and why."""
+        given = await self.read(request)
+        served = self.model(request, given)
+        asked = _look(given)
+        if not served.has_torch:
+            raise Refused(422, NEEDS_TORCH)
+        found = await self.kept(request, served.batcher.alone(lambda: _view(served, asked)))
+        return {**found, "model": served.name}
+
+    async def models(self, request: Any) -> Any:
+        """Every model: its task, its labels, its vectors."""
+        return {"models": [self.shelf.chosen(name).about() for name in self.shelf.names]}
+
+    async def one_model(self, request: Any) -> Any:
+        """One of them."""
+        return self.shelf.chosen(request.path_params["name"]).about()
+
+    async def openai_models(self, request: Any) -> Any:
+        """The models as OpenAI's clients list them."""
+        return openai.models(self.shelf.names, self.begun)
+
+    async def info(self, request: Any) -> Any:
+        """The model as text-embeddings-inference describes it; of several, the first."""
+        return tei.info(self.shelf.chosen(request.query_params.get("model") or self.shelf.names[0]))
+
+    async def health(self, request: Any) -> Any:
+        """Whether it answers, what it is, and how many requests wait."""
+        told: list[dict[str, Any]] = [
+            {"name": name, "task": one.task, "waiting": one.batcher.num_waiting}
+            for name, one in self.shelf.loaded.items()
+        ]
+        one = {"model": told[0]["name"], **told[0]} if len(told) == 1 else {}
+        one.pop("name", None)
+        return {"status": "ok" if self.shelf.is_ready else "loading", **one, "models": told, "version": VERSION}
+
+    async def live(self, request: Any) -> Any:
+        """That the process runs."""
+        return {"status": "ok"}
+
+    async def ready(self, request: Any) -> Any:
+        """Whether every model of every process answers."""
+        if not self.shelf.is_ready or not self.tally.are_ready():
+            raise Refused(503, "not every model of every process is ready.", Retry_After="1")
+        return {"status": "ok"}
+
+    def counts(self) -> str:
+        """What Prometheus reads."""
+        for name, one in self.shelf.loaded.items():
+            queue, before = one.batcher, self._before[name]
+            now = (queue.num_texts, queue.num_goes, queue.num_dropped)
+            sums = [before[at] + value for at, value in enumerate(now)]
+            self.tally.set_model(name, [*sums, queue.num_waiting])
+        return self.tally.text()
+
+    def page(self) -> str:
+        """The page, as `filbert attend` writes it, with a place to type."""
+        told = [
+            {"name": one.name, "task": one.task, "labels": list(one.model.labels), "methods": _methods(one),
+             "fills": bool(one.model.engine.fills)}
+            for one in self.shelf.loaded.values()
+        ]  # fmt: skip
+        shown = {"format": 1, "title": f"filbert: {', '.join(self.shelf.names)}", "language": None, "views": []}
+        return book.live({**shown, "live": {"models": told}})
+
+
+def application(
+    shelf: Shelf,
+    limits: Limits,
+    *,
+    known: Sequence[str] = (),
+    origins: Sequence[str] = (),
+    tally: Tally | None = None,
+    log: Log | None = None,
+) -> Any:
+    """The ASGI application; `known` are hashes of keys, `origins` the other sites whose pages may ask."""
+    fastapi, responses = needed("fastapi", "serve"), needed("fastapi.responses", "serve")
+    tally = tally or Tally(shelf.names)
+    routes = Routes(shelf, limits, tally)
 
     @asynccontextmanager
     async def lifespan(app: Any) -> AsyncIterator[None]:
         yield
-        await asyncio.to_thread(batcher.close)  # what was accepted is answered
+        await asyncio.to_thread(shelf.close)  # what was accepted is answered
 
     # The usual page of an interface loads scripts from the network; there is none here.
     app = fastapi.FastAPI(title="filbert", version=VERSION, docs_url=None, redoc_url=None, lifespan=lifespan)
 
-    def refused(status: int, message: str, **headers: str) -> Any:
-        return responses.JSONResponse({"error": message}, status, headers)
+    def written(handler: Handler) -> Any:
+        return _written(handler, fastapi.Request, responses.Response)
 
-    def health() -> dict[str, Any]:
-        """Whether it answers, what it is, and how many requests wait."""
-        return {"status": "ok", "model": name, "task": called, "waiting": batcher.num_waiting, "version": VERSION}
-
-    async def predict(request: Any) -> Any:
-        """What the model says of each text."""
-        try:
-            texts = _texts(await _body(request))
-            found = await asyncio.wrap_future(batcher.ask(texts))
-        except _TooLargeError as error:
-            return refused(413, str(error))
-        except FullError as error:
-            return refused(429, str(error), **{"Retry-After": "1"})
-        except InputError as error:
-            return refused(422, str(error))
-        # As predict writes them: Chinese as Chinese.
-        return responses.Response(
-            json.dumps({"model": name, "predictions": found}, ensure_ascii=False).encode("utf-8", "surrogatepass"),
-            media_type="application/json",
-        )
-
-    async def look(request: Any) -> Any:
-        """What the page shows of a text: attention, what the model says, and why."""
-        try:
-            asked = _asked(await _body(request))
-            found = await asyncio.wrap_future(batcher.alone(lambda: scene.view(model, task=task, **asked)))
-        except _TooLargeError as error:
-            return refused(413, str(error))
-        except FullError as error:
-            return refused(429, str(error), **{"Retry-After": "1"})
-        except InputError as error:
-            return refused(422, str(error))
-        return responses.Response(
-            json.dumps({**found, "model": name}, ensure_ascii=False).encode("utf-8", "surrogatepass"),
-            media_type="application/json",
-        )
+    posts = {"/predict": routes.predict, "/models/{name}/predict": routes.predict, "/embed": routes.embed,
+             "/rerank": routes.rerank, "/similarity": routes.similarity, "/v1/embeddings": routes.embeddings,
+             "/look": routes.look, "/": routes.pipeline, "/models/{name}": routes.pipeline,
+             "/models/{name}/pipeline/{pipeline}": routes.pipeline}  # fmt: skip
+    gets = {"/models": routes.models, "/models/{name}": routes.one_model, "/v1/models": routes.openai_models,
+            "/info": routes.info, "/health": routes.health, "/live": routes.live, "/ready": routes.ready}  # fmt: skip
+    for method, listed in (("POST", posts), ("GET", gets)):
+        for path, handler in listed.items():
+            about = schemas.routed(path, method) | {"summary": (handler.__doc__ or "").partition(":")[0].rstrip(".")}
+            app.add_api_route(path, written(handler), methods=[method], response_model=None, **about)
 
     def page() -> Any:
-        """The page, as `filbert attend` writes it, with a place to type."""
-        about = {"name": name, "task": called, "labels": list(model.labels), "methods": _methods(model, called)}
-        shown = {"format": 1, "title": f"filbert: {name}", "language": None, "views": []}
-        html = book.live({**shown, "live": {"models": [{**about, "fills": model.engine.fills}]}})
-        return responses.HTMLResponse(html, headers={"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"})
+        return responses.HTMLResponse(routes.page(), headers=PAGE)
 
-    predict.__annotations__ = look.__annotations__ = {"request": fastapi.Request}
-    app.get("/health")(health)
-    app.post("/predict")(predict)
+    def metrics() -> Any:
+        return responses.PlainTextResponse(routes.counts(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def missing(request: Any, error: Any) -> Any:
+        told = Refused(error.status_code, "there is no such path here; /openapi.json lists them.")
+        content = refusal(request.url.path, told)
+        return responses.Response(content, error.status_code, error.headers, "application/json")
+
     app.get("/", include_in_schema=False)(page)
-    app.post("/look")(look)
-    return app
+    app.get("/metrics", include_in_schema=False)(metrics)
+    app.add_exception_handler(needed("starlette.exceptions", "serve").HTTPException, missing)
+    if origins:
+        cors = needed("starlette.middleware.cors", "serve").CORSMiddleware
+        app.add_middleware(cors, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=["*"])
+    guarded = Guard(app, shelf, limits, known, tally, log or Log("none"))
+    guarded.routes = routes  # type: ignore[attr-defined]
+    return guarded
 
 
-def task_of(model: Model, task: str | None) -> str | None:
-    """What it was fine-tuned for; a pretrained model can be looked into, and asked nothing."""
-    try:
-        return model.task(task)
-    except InputError:
-        if task is not None:
-            raise
-        return None
+def _written(handler: Handler, request_type: Any, response_type: Any) -> Any:
+    """A route's function: what a handler gives as JSON, what it refuses as a sentence."""
+
+    async def answer(request: Any) -> Any:
+        try:
+            return response_type(as_json(await handler(request)), media_type="application/json")
+        except Refused as error:
+            refused = error
+        except FullError as error:
+            refused = overloaded(str(error))
+        except InputError as error:
+            refused = Refused(422, str(error))
+        if refused.status == 499:
+            raise refused  # there is nobody to answer
+        content = refusal(request.url.path, refused)
+        return response_type(content, refused.status, refused.headers, "application/json")
+
+    answer.__name__, answer.__doc__ = handler.__name__, handler.__doc__
+    answer.__annotations__ = {"request": request_type}
+    return answer
 
 
-def _methods(model: Model, called: str | None) -> list[str]:
+async def _left(receive: Any) -> None:
+    """Comes back when the client has gone."""
+    while (await receive())["type"] != "http.disconnect":
+        pass
+
+
+def _methods(served: Served) -> list[str]:
     """How what it says can be explained."""
+    if not served.has_torch or not (served.task is not None or served.model.engine.fills):
+        return []
     from filbert.infer.attribute import METHODS
 
-    return list(METHODS) if called is not None or model.engine.fills else []
+    return list(METHODS)
 
 
-def _asked(body: Any) -> dict[str, Any]:
+def _view(served: Served, asked: dict[str, Any]) -> dict[str, Any]:
+    """A look inside, which needs torch."""
+    from filbert.infer import explain, scene
+
+    reasons = [(target, explain.wanted(fields)) for target, fields in asked.pop("reasons")]
+    return scene.view(served.model, task=served.asked_task, reasons=reasons, **asked)
+
+
+def _look(given: dict[str, Any]) -> dict[str, Any]:
     """What `scene.view` is to show: {"texts": ["…"], "layers": [0], "explain": {"method": "…", "target": "…"}}."""
-    texts = body.get("texts") if isinstance(body, dict) else None
+    texts = given.get("texts")
     if not isinstance(texts, list) or not 1 <= len(texts) <= 2 or not all(isinstance(text, str) for text in texts):
-        raise InputError('the body must be an object with one text or two: {"texts": ["…"]}.')
+        raise Refused(422, 'the body must be an object with one text or two: {"texts": ["…"]}.')
     if sum(map(len, texts)) > LOOK_LIMIT:
-        raise _TooLargeError(f"a text of more than {LOOK_LIMIT:,} characters cannot be looked at in a page.")
-    layers = body.get("layers") or [0]
+        raise Refused(413, f"a text of more than {LOOK_LIMIT:,} characters cannot be looked at in a page.")
+    layers = given.get("layers") or [0]
     if not isinstance(layers, list) or not all(type(layer) is int for layer in layers):
-        raise InputError("layers must be a list of whole numbers from 0.")
+        raise Refused(422, "layers must be a list of whole numbers from 0.")
     asked = texts[0] if len(texts) == 1 else tuple(texts)
-    return {"asked": asked, "layers": layers, "reasons": _reasons(body.get("explain"))}
+    return {"asked": asked, "layers": layers, "reasons": _reasons(given.get("explain"))}
 
 
-def _reasons(given: Any) -> list[Any]:
+def _reasons(given: Any) -> list[tuple[str | None, dict[str, str]]]:
     if not given:
         return []
-    if not isinstance(given, dict) or not isinstance(given.get("target"), str | type(None)):
-        raise InputError('explain must be an object: {"method": "integrated-gradients", "target": "a label"}.')
+    if not isinstance(given, dict) or not all(isinstance(given.get(n), str | None) for n in ("method", "target")):
+        raise Refused(422, 'explain must be an object: {"method": "integrated-gradients", "target": "a label"}.')
     fields = {"method": given["method"]} if given.get("method") else {}
-    return [(given.get("target") or None, explain.wanted(fields))]
+    return [(given.get("target") or None, fields)]
 
 
-class _TooLargeError(InputError):
-    """More than is read."""
-
-
-async def _body(request: Any) -> Any:
-    """The request's JSON, read no further than the limit."""
-    raw = bytearray()
-    async for chunk in request.stream():
-        raw += chunk
-        if len(raw) > BODY_LIMIT:
-            raise _TooLargeError(f"the body has more than {BODY_LIMIT:,} bytes; send the texts in several requests.")
-    try:
-        return json.loads(bytes(raw))
-    except (ValueError, RecursionError):
-        raise InputError(f"the body is not JSON; send {FORMS[1]}.") from None
-
-
-def _texts(body: Any) -> list[Any]:
-    """What is asked: "texts", or one "text"; each a string, or a list where the model reads several."""
-    if not isinstance(body, dict) or ("texts" in body) == ("text" in body):
-        raise InputError(f"the body must be an object with texts: {FORMS[1]}, or of pairs {FORMS[2]}.")
-    texts = body["texts"] if "texts" in body else [body["text"]]
-    if not isinstance(texts, list) or not texts:
-        raise InputError(f"texts must be a list with one text or more: {FORMS[1]}.")
-    if len(texts) > TEXT_LIMIT:
-        raise _TooLargeError(f"{len(texts):,} texts are more than {TEXT_LIMIT:,}; send them in several requests.")
-    return [tuple(text) if isinstance(text, list) else text for text in texts]
-
-
-def _records(model: Model, task: str | None, texts: Sequence[Any]) -> list[dict[str, Any]]:
-    """Each text's result as `predict` writes it."""
-    if task is None:
-        raise InputError("this model was fine-tuned for nothing, so it has no answers; the page at / looks into it.")
-    answered = zip(model.examples(texts, task), model.predict(texts, task=task), strict=True)
-    return [record(task, example, said) for example, said in answered]
+def announce(tally: Tally) -> None:
+    """This process answers from now on."""
+    tally.set_state(READY)

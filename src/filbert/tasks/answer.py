@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from filbert.core import settings
 from filbert.core.errors import InputError
-from filbert.core.protocols import Batch, Term
+from filbert.core.protocols import Batch, Decisions, Term
 from filbert.core.records import Example, Prediction
 from filbert.decode import answers as decoding
 from filbert.decode import plain
@@ -201,6 +201,18 @@ class Task(classify.Task):
         last = (lengths - 1).repeat_interleave(lengths, output_size=len(scores_T2))
         allowed = (packed.positions == 0) | ((packed.segments == 1) & (packed.positions != last))
         return scores_T2.masked_fill(~allowed[:, None], -1e30)  # type: ignore[no-any-return]
+
+    def num_decisions(self, batch: Batch) -> int:
+        """How many windows."""
+        return len(batch.starts)
+
+    def decisions(self, model: Any, batch: Batch) -> Decisions:
+        """Where each window's answer begins and ends; sequences that only fill a pack up come last and do not count."""
+        import torch
+
+        lengths = batch.packed.boundaries.long().diff()
+        own = torch.arange(len(lengths), device=lengths.device) < len(batch.starts)
+        return Decisions("among", self.scores(model, batch), own, lengths)
 
     def raw(self, model: Any, batch: Batch) -> Sequence[Any]:
         """Of each question, the scores of each window's tokens."""

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from filbert.core import settings
 from filbert.core.errors import InputError
-from filbert.core.protocols import Batch, Term
+from filbert.core.protocols import Batch, Decisions, Term
 from filbert.core.records import Example, Prediction
 from filbert.data import cutting
 from filbert.decode import plain
@@ -198,6 +198,14 @@ class Task(classify.Task):
         head = model.heads[HEAD]
         option_OD = F.dropout(self.vectors(model, batch), model.config.dropout, model.training)
         return head(option_OD.to(head.weight.dtype)).float()[:, 0]  # type: ignore[no-any-return]
+
+    def num_decisions(self, batch: Batch) -> int:
+        """How many questions."""
+        return len(batch.targets["label"])
+
+    def decisions(self, model: Any, batch: Batch) -> Decisions:
+        """The scores of all options; those of a question are neighbours."""
+        return Decisions("among", self.scores(model, batch), sizes=batch.targets["num_options"])
 
     def raw(self, model: Any, batch: Batch) -> Sequence[Any]:
         """Of each question, the scores of its options."""

@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from filbert.core import settings
 from filbert.core.errors import InputError, did_you_mean, one_of
-from filbert.core.protocols import Batch, Item, Term
+from filbert.core.protocols import Batch, Decisions, Item, Term
 from filbert.core.records import Encoding, Example, Floats, Ints, Packed, Prediction
 from filbert.data import label_sets
 from filbert.data.cutting import Cuts, Places, cuts
@@ -377,6 +377,14 @@ class Task:
         head = model.heads["labels"]
         text_ND = F.dropout(self.vectors(model, batch), model.config.dropout, model.training)
         return head(text_ND.to(head.weight.dtype)).float()  # type: ignore[no-any-return]
+
+    def num_decisions(self, batch: Batch) -> int:
+        """How many texts, or labels of texts, two models can be compared on."""
+        return len(batch.targets["label"]) * (len(self.labels) if self.config.several else 1)
+
+    def decisions(self, model: Any, batch: Batch) -> Decisions:
+        """What the head says of each text, as a student compares it with its teacher's."""
+        return Decisions("several" if self.config.several else "one", self.scores(model, batch))
 
     def raw(self, model: Any, batch: Batch) -> Sequence[Any]:
         """What the head says of each item of a batch, for `predictions` and `evaluated`."""

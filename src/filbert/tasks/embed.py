@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from filbert.core import settings
 from filbert.core.errors import InputError
-from filbert.core.protocols import Batch, Term
+from filbert.core.protocols import Batch, Decisions, Term
 from filbert.core.random import generator
 from filbert.core.records import Example, Packed, Prediction
 from filbert.data import cutting
@@ -336,6 +336,20 @@ class Task(classify.Task):
     def _hidden(self, packed: Packed) -> Packed:
         """Some tokens behind [MASK] where two readings are to differ; pairs are learnt better as they stand."""
         return super()._hidden(packed) if self.losses == ("dropout",) else packed
+
+    @property
+    def has_gold(self) -> bool:
+        """Whether the data say more than a teacher's vectors do: texts alone do not."""
+        return self.kind != "texts"
+
+    def num_decisions(self, batch: Batch) -> int:
+        """How many texts."""
+        return len(batch.targets["alike"])
+
+    def decisions(self, model: Any, batch: Batch) -> Decisions:
+        """Each text's vector, and the group that it is compared in."""
+        groups = batch.targets["group"].repeat_interleave(self.num_texts)
+        return Decisions("vector", self.vectors(model, batch), sizes=groups)
 
     def raw(self, model: Any, batch: Batch) -> Sequence[Any]:
         """[K, D] of each example: its texts' vectors."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from filbert.core.errors import InputError, one_of
-from filbert.core.protocols import Batch, Item, Term
+from filbert.core.protocols import Batch, Decisions, Item, Term
 from filbert.core.random import keys
 from filbert.core.records import Encoding, Packed
 from filbert.data.masking import KINDS, Row, chosen, hidden
@@ -206,6 +206,15 @@ class Task:
         if "pair_labels" in batch.targets:
             found["nsp_loss"] = int((batch.targets["pair_labels"] != NOTHING).sum())
         return found
+
+    def num_decisions(self, batch: Batch) -> int:
+        """How many masked tokens."""
+        return int((batch.targets["mask_ids"] != NOTHING).sum())
+
+    def decisions(self, model: Any, batch: Batch) -> Decisions:
+        """Which word each blank had, as the model's head scores them all."""
+        known = batch.targets["mask_ids"] != NOTHING
+        return Decisions("one", model(batch.packed, batch.targets["mask_rows"]), known, head=model.word_scores)
 
     def loss(self, model: Any, batch: Batch) -> Mapping[str, Term]:
         """Both cross-entropies; the model's last layer works for the masked and first tokens only."""

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from filbert.core.errors import InputError, one_of
-from filbert.core.protocols import Batch, Term
+from filbert.core.protocols import Batch, Decisions, Term
 from filbert.core.records import Example, Prediction
 from filbert.metrics import numbers
 from filbert.tasks import classify
@@ -140,6 +140,11 @@ class Task(classify.Task):
         off = torch.where(known, (self.scores(model, batch)[:, 0] - gold) ** 2, 0.0).sum()
         count = known.sum()
         return {"label_loss": Term(off, count), "explained": Term((count - off).detach(), count)}
+
+    def decisions(self, model: Any, batch: Batch) -> Decisions:
+        """As classify has it, or the numbers in units of their spread."""
+        found = super().decisions(model, batch)
+        return replace(found, kind="number") if self.config.answer == "number" else found
 
     def predictions(self, raw: Sequence[Any]) -> list[Prediction]:
         """In the user's own labels or units."""

@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from filbert.core import settings
 from filbert.core.errors import InputError, one_of
-from filbert.core.protocols import Batch, Term
+from filbert.core.protocols import Batch, Decisions, Term
 from filbert.core.records import Example, Packed, Prediction, Span
 from filbert.data import cutting
 from filbert.data.markup import Relation, apart, places
@@ -236,6 +236,14 @@ class Task(classify.Task):
         marks_ND = model(packed, rows.flatten()).reshape(len(rows), 2 * model.width)
         head = model.heads[HEAD]
         return head(F.dropout(marks_ND, model.config.dropout, model.training).to(head.weight.dtype)).float()  # type: ignore[no-any-return]
+
+    def num_decisions(self, batch: Batch) -> int:
+        """How many texts."""
+        return len(batch.targets["label"])
+
+    def decisions(self, model: Any, batch: Batch) -> Decisions:
+        """What the head says of each text."""
+        return Decisions("one", self.scores(model, batch))
 
     def heard(self, host: plain.Host, batch: Batch) -> Sequence[Any]:
         """What `raw` gives, without torch."""

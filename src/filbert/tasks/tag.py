@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from filbert.core import settings
 from filbert.core.errors import InputError, one_of
-from filbert.core.protocols import Batch, Term
+from filbert.core.protocols import Batch, Decisions, Term
 from filbert.core.records import Example, Prediction, Span
 from filbert.decode import chains, plain
 from filbert.decode import tags as decoding
@@ -290,6 +290,22 @@ class Tagged(Task):
         head = model.heads["tokens"]
         return head(self.vectors(model, batch).to(head.weight.dtype)).float()  # type: ignore[no-any-return]
 
+    def num_decisions(self, batch: Batch) -> int:
+        """How many tokens, each in the window that owns it."""
+        own = batch.targets["own"]
+        return int((own[:, 1] - own[:, 0]).sum())
+
+    def decisions(self, model: Any, batch: Batch) -> Decisions:
+        """What the head says of each token."""
+        import torch
+
+        scores_TL, own = self.scores(model, batch), batch.targets["own"]
+        edges_B2 = batch.starts[:, None] + own
+        marks = torch.zeros(len(scores_TL) + 1, dtype=torch.int32, device=scores_TL.device)
+        marks.index_add_(0, edges_B2[:, 0], torch.ones_like(own[:, 0], dtype=torch.int32))
+        marks.index_add_(0, edges_B2[:, 1], -torch.ones_like(own[:, 1], dtype=torch.int32))
+        return Decisions("one", scores_TL, marks.cumsum(0)[:-1] > 0)
+
     def raw(self, model: Any, batch: Batch) -> Sequence[Any]:
         """Of each text, the scores of its tokens, each from the window that owns it."""
         return self._by_text(batch, self.scores(model, batch).cpu().numpy())
@@ -371,6 +387,12 @@ class Chained(Tagged):
         """The CRF of these tags, the rows that it walks and the bounds of its texts."""
         bounds = np.concatenate(([0], np.cumsum(batch.targets["tokens_host"].numpy())))
         return model.heads["crf"].under(self.legal), batch.targets["token_rows"], bounds
+
+    def decisions(self, model: Any, batch: Batch) -> Decisions:
+        """All tags of a text at once, as its chain has them."""
+        scores_UL = self.scores(model, batch)[batch.targets["token_rows"]]
+        chain = model.heads["crf"].under(self.legal)
+        return Decisions("chain", scores_UL, sizes=batch.targets["tokens_host"], chain=chain)
 
     def raw(self, model: Any, batch: Batch) -> Sequence[Any]:
         """Of each text, the tags of its best legal sequence and how likely each tag is over all sequences."""
@@ -501,6 +523,15 @@ class Pointed(Task):
         far = torch.arange(reach, device=scores_TJC.device)
         low, high = batch.targets["reach"][:, :1], batch.targets["reach"][:, 1:2]
         return scores_TJC, (far >= low) & (far < high)
+
+    def num_decisions(self, batch: Batch) -> int:
+        """Over how many windows and kinds."""
+        return len(batch.starts) * len(self.kinds)
+
+    def decisions(self, model: Any, batch: Batch) -> Decisions:
+        """Whether each stretch is a span."""
+        scores_TJC, open_TJ = self.stretches(model, batch)
+        return Decisions("several", scores_TJC, open_TJ[:, :, None].expand_as(scores_TJC))
 
     def raw(self, model: Any, batch: Batch) -> Sequence[Any]:
         """Of each text, the stretches above 0: [X, 3] first and last token and kind, and [X] their probabilities."""

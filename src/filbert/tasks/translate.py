@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from filbert.core import settings
 from filbert.core.errors import InputError
-from filbert.core.protocols import Batch, Term
+from filbert.core.protocols import Batch, Decisions, Term
 from filbert.core.records import Example, Packed, Prediction
 from filbert.data.cutting import Cuts, Places
 from filbert.decode.continuations import joined
@@ -289,6 +289,18 @@ class Task(classify.Task):
         smoothing = self.config.label_smoothing if model.training else 0.0
         total, right = _next_losses(model, x_UD, following_U, smoothing)
         return {"written_loss": Term(total, count), "token_accuracy": Term(right, count)}
+
+    def num_decisions(self, batch: Batch) -> int:
+        """How many target tokens."""
+        return len(batch.targets["into_next"])
+
+    def decisions(self, model: Any, batch: Batch) -> Decisions:
+        """Which word follows in each place of the right text (Kim & Rush 2016, word-level)."""
+        memory_TD, source = self.memory(model, batch)
+        x_UD = memory_TD[:0]
+        if len(batch.targets["into_next"]):
+            x_UD = model.decoded(into(batch), memory_TD, source, batch.targets["into_owners_host"])
+        return Decisions("one", x_UD, head=model.word_scores)
 
     def derived(self, means: Mapping[str, float]) -> dict[str, float]:
         """The perplexity of a token, which an evaluation's mean loss is the logarithm of."""

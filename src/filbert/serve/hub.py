@@ -1,0 +1,131 @@
+"""Requests as `huggingface_hub`'s InferenceClient sends them in, answers as it reads them out, a pipeline at a time.
+
+A client is made with the address of a model, `InferenceClient("http://host:8000/models/news")`, and posts
+{"inputs": …, "parameters": {…}} there; `…/models/news/pipeline/feature-extraction` asks for one pipeline by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from filbert.core.errors import one_of
+from filbert.decode.blanks import Blank
+from filbert.serve import tei
+from filbert.serve.limits import Refused, fields_of, strings, whole, word
+from filbert.serve.models import Served, cut
+
+Wait = Callable[[Any], Awaitable[Any]]  # for what a queue promised
+FORM = '{"inputs": "…", "parameters": {}}'
+TOP, MOST_TOP = 5, 1_000
+STRATEGIES = ("none", "simple", "first", "average", "max")
+
+
+async def feature_extraction(served: Served, body: dict[str, Any], wait: Wait) -> Any:
+    """A vector for each text."""
+    asked = tei.embed_asked({"normalize": False, **{k: v for k, v in body.items() if v is not None}}, served)
+    return tei.embedded(cut(await wait(served.vectors(asked.texts)), asked.width, asked.normalize))
+
+
+async def sentence_similarity(served: Served, body: dict[str, Any], wait: Wait) -> Any:
+    """The cosine of each sentence to the first."""
+    source, others = tei.similarity_asked(body, served.limits)
+    return tei.cosines(cut(await wait(served.vectors([source, *others])), None, True))
+
+
+async def text_classification(served: Served, body: dict[str, Any], wait: Wait) -> Any:
+    """For each text its labels and their probabilities, the best first."""
+    given = _parameters(body, {"function_to_apply", "top_k"})
+    if word(given, "function_to_apply") not in (None, "softmax", "sigmoid", "none"):
+        raise Refused(422, "function_to_apply must be softmax, sigmoid or none; the model's own is taken in any case.")
+    top = whole(given, "top_k", None, MOST_TOP)
+    said = await wait(served.predicted(strings(body.get("inputs"), "inputs", served.limits)))
+    return [tei.labelled(own)[:top] for _, own in said]
+
+
+async def token_classification(served: Served, body: dict[str, Any], wait: Wait) -> Any:
+    """The entities of a text; for a list of texts, of each."""
+    given = _parameters(body, {"aggregation_strategy", "ignore_labels", "stride"})
+    if word(given, "aggregation_strategy") not in (None, *STRATEGIES):
+        raise Refused(
+            422, f"aggregation_strategy must be one of: {', '.join(STRATEGIES)}; spans are whole in any case."
+        )
+    whole(given, "stride", None, 1 << 20)
+    ignored = given.get("ignore_labels") or []
+    if not isinstance(ignored, list) or not all(isinstance(label, str) for label in ignored):
+        raise Refused(422, "ignore_labels must be a list of labels.")
+    if served.task != "tag":
+        raise Refused(422, f"{served.name} does not tag texts; it was fine-tuned for {served.task or 'nothing'}.")
+    said = await wait(served.predicted(strings(body.get("inputs"), "inputs", served.limits)))
+    found = [
+        [
+            {"entity_group": span.label, "score": float(span.score), "word": example.texts[0][span.start : span.end],
+             "start": span.start, "end": span.end}
+            for span in own.spans if span.label not in ignored
+        ]
+        for example, own in said
+    ]  # fmt: skip
+    return found[0] if isinstance(body.get("inputs"), str) else found
+
+
+async def fill_mask(served: Served, body: dict[str, Any], wait: Wait) -> Any:
+    """What could stand at the [MASK] of a text; a list for each where it has several, or where there are several."""
+    given = _parameters(body, {"top_k", "targets"})
+    if given.get("targets"):
+        raise Refused(422, "targets: only the likeliest words are told, not those of a list; ask for more with top_k.")
+    top = whole(given, "top_k", TOP, MOST_TOP)
+    texts = strings(body.get("inputs"), "inputs", served.limits)
+    found = await wait(served.fills(texts, top or TOP))
+    told = [[_candidates(served, text, blank) for blank in blanks] for text, blanks in zip(texts, found, strict=True)]
+    each = [blanks[0] if len(blanks) == 1 else blanks for blanks in told]
+    return each[0] if isinstance(body.get("inputs"), str) else each
+
+
+def _candidates(served: Served, text: str, blank: Blank) -> list[dict[str, Any]]:
+    return [
+        {"score": own.score, "token": served.model.tokenizer.id_of(own.token), "token_str": own.text,
+         "sequence": text[: blank.start] + own.text + text[blank.end :]}
+        for own in blank.candidates
+    ]  # fmt: skip
+
+
+PIPELINES: Mapping[str, Callable[[Served, dict[str, Any], Wait], Awaitable[Any]]] = {
+    "feature-extraction": feature_extraction,
+    "sentence-similarity": sentence_similarity,
+    "text-classification": text_classification,
+    "token-classification": token_classification,
+    "fill-mask": fill_mask,
+}
+
+
+async def answer(served: Served, pipeline: str | None, given: Any, wait: Wait) -> Any:
+    """What a pipeline says; without one, that which the model was made for."""
+    body = fields_of(given, FORM)
+    if pipeline is not None and pipeline not in PIPELINES:
+        raise Refused(404, str(one_of("the pipeline", pipeline[:40], PIPELINES)))
+    return await PIPELINES[pipeline or usual(served, body)](served, body, wait)
+
+
+def usual(served: Served, body: Mapping[str, Any]) -> str:
+    """The pipeline of a model that is named by none: by its task, else blanks where there are any, else vectors."""
+    if isinstance(body.get("inputs"), dict):
+        return "sentence-similarity"
+    if served.task not in (None, "embed"):
+        return "token-classification" if served.task == "tag" else "text-classification"
+    inputs = body.get("inputs")
+    first = inputs[0] if isinstance(inputs, list) and inputs else inputs
+    return (
+        "fill-mask"
+        if isinstance(first, str) and "[MASK]" in first and served.model.engine.fills
+        else "feature-extraction"
+    )
+
+
+def _parameters(body: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
+    given = body.get("parameters")
+    given = {} if given is None else fields_of(given, FORM) if isinstance(given, dict) else None
+    if given is None:
+        raise Refused(422, f"parameters must be an object: {FORM}.")
+    if strange := sorted(set(given) - known):
+        raise Refused(422, f"parameters: {strange[0][:40]!r} is not known; there are: {', '.join(sorted(known))}.")
+    return given

@@ -1,0 +1,65 @@
+"""A file of hashes, or FILBERT_KEYS, in; whether a request brings a key that fits one of them out.
+
+Keys are random and long, so their SHA-256 needs no salt. Every hash is compared, in constant time, whatever fits.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from filbert.core.errors import InputError
+
+VARIABLE = "FILBERT_KEYS"
+OPEN = ("/health", "/live", "/ready")  # for whoever watches over the process
+CHALLENGE = 'Bearer realm="filbert", Basic realm="filbert"'
+_HASH = re.compile(r"[0-9a-fA-F]{64}")
+_HOW = 'make one with: printf %s "$KEY" | sha256sum'
+
+
+def hashes(path: Path | str | None) -> tuple[str, ...]:
+    """The SHA-256 hashes of a file, one a line with an optional name behind it, and of FILBERT_KEYS, by commas."""
+    lines: list[tuple[str, str]] = []
+    if path is not None:
+        try:
+            text = Path(path).read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"{path}: cannot be read as a list of keys ({error}).") from None
+        lines += [(f"{path} line {number}", line) for number, line in enumerate(text.splitlines(), 1)]
+    given = os.environ.get(VARIABLE)
+    if given is not None:
+        lines += [(f"{VARIABLE}, {number}", own) for number, own in enumerate(given.split(","), 1)]
+    found = []
+    for where, line in lines:
+        words = line.split("#")[0].split()
+        if words and not _HASH.fullmatch(words[0]):
+            raise InputError(f"{where}: is not a SHA-256 hash of 64 hexadecimal digits; {_HOW}.")
+        found += [words[0].lower()] if words else []
+    if lines and not found:
+        raise InputError(f"{path or VARIABLE}: has no key, so nobody could ask anything; {_HOW}.")
+    return tuple(found)
+
+
+def is_known(headers: Mapping[bytes, bytes], known: Sequence[str]) -> bool:
+    """Whether the key in Authorization (Bearer, or Basic with it as the password) or X-API-Key is one of these."""
+    given = hashlib.sha256(_key(headers)).hexdigest()
+    fits = [hmac.compare_digest(given, own) for own in known]
+    return any(fits)
+
+
+def _key(headers: Mapping[bytes, bytes]) -> bytes:
+    scheme, _, value = headers.get(b"authorization", b"").partition(b" ")
+    if scheme.lower() == b"bearer":
+        return value.strip()
+    if scheme.lower() == b"basic":  # what a browser sends, so that the page can be used
+        try:
+            return base64.b64decode(value, validate=True).partition(b":")[2]
+        except binascii.Error:
+            return b""
+    return headers.get(b"x-api-key", b"")

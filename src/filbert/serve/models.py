@@ -1,0 +1,147 @@
+"""Model folders by name in; for each the texts of many requests in, what it says of each out.
+
+What a model is asked goes through its own queue (serve.batcher); what it says is said by the engine of `predict`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+
+from filbert.core.errors import InputError, did_you_mean
+from filbert.core.records import Example, Floats, Prediction
+from filbert.decode.blanks import Blank
+from filbert.decode.pooling import unit_length
+from filbert.infer.model import Model
+from filbert.infer.predict import record
+from filbert.serve import limits
+from filbert.serve.batcher import Batcher
+from filbert.serve.limits import Limits, Refused
+
+PREDICT, EMBED, FILL = "predict", "embed", "fill"  # what is asked of a queue
+Said = tuple[Example, Prediction]
+NEEDS_TORCH = (
+    "this server runs the model without torch, which a look inside needs; serve the folder with --runtime torch."
+)
+
+
+class Served:
+    """One model under a name, behind a queue."""
+
+    def __init__(self, name: str, model: Model, task: str | None = None, allowed: Limits | None = None) -> None:
+        self.name, self.model, self.limits, self.asked_task = name, model, allowed or Limits(), task
+        self.task = task_of(model, task)
+        self.has_torch = hasattr(model.engine, "backbone")
+        budget = self.limits.batch_tokens or model.engine.budget
+        if budget < model.config.max_length:
+            raise InputError(
+                f"{name}: {budget:,} tokens read together are fewer than the {model.config.max_length:,} of one window; "
+                f"give --batch-tokens {model.config.max_length} or more."
+            )
+        # onnxruntime works on each go in one thread, torch in several
+        threads = 1 if self.has_torch else int(model.engine.threads)
+        self.batcher = Batcher(self._answers, self.limits.waiting, budget, threads)
+
+    def _answers(self, kind: Any, texts: Sequence[Any]) -> list[Any]:
+        """What a thread of the queue does with texts of several requests."""
+        if kind == PREDICT:
+            said = self.model.predict(texts, task=self.asked_task)
+            return list(zip(self.model.examples(texts, str(self.task)), said, strict=True))
+        if kind == EMBED:
+            return list(self.model.embed(texts, normalize=False))
+        return [self.model.fill(text, top=kind[1]) for text in texts]
+
+    def predicted(self, texts: list[Any]) -> Future[list[Said]]:
+        """What it says of each text, pair or whatever its task reads."""
+        if self.task is None:
+            raise Refused(422, f"{self.name} was fine-tuned for nothing, so it has no answers; it has vectors: /embed.")
+        asked = [tuple(text) if isinstance(text, list) else text for text in texts]
+        self.model.examples(asked, self.task)  # what is no question is refused before it waits
+        limits.check_tokens(asked, self.num_tokens, self.limits)
+        return self.batcher.ask(asked, PREDICT)
+
+    def vectors(self, texts: list[str]) -> Future[list[Floats]]:
+        """Each text's vector, as it is: `cut` makes it shorter and of length 1."""
+        limits.check_tokens(texts, self.num_tokens, self.limits)
+        return self.batcher.ask(texts, EMBED)
+
+    def fills(self, texts: list[str], top: int) -> Future[list[list[Blank]]]:
+        """What it would put into the blanks of each text."""
+        if not self.model.engine.fills:
+            raise Refused(422, f"{self.name} has no masked-language-model head, so it cannot fill in blanks.")
+        for index, text in enumerate(texts):
+            if "[MASK]" not in text:
+                raise Refused(422, f"text {index} has no [MASK]; write it where a word is missing.")
+        limits.check_tokens(texts, self.num_tokens, self.limits)
+        return self.batcher.ask(texts, (FILL, top))
+
+    def num_tokens(self, texts: list[str]) -> int:
+        """How many tokens the texts have, with their [CLS] and [SEP]."""
+        return sum(len(own.ids) for own in self.model.tokenizer.pieces(texts)) + 2 * len(texts)
+
+    def records(self, said: Sequence[Said]) -> list[dict[str, Any]]:
+        """Each as `filbert predict` writes it."""
+        return [record(str(self.task), example, found) for example, found in said]
+
+    def about(self) -> dict[str, Any]:
+        """What a client may want to know before it asks."""
+        model = self.model
+        return {
+            "name": self.name, "task": self.task, "labels": list(model.labels), "fills_blanks": bool(model.engine.fills),
+            "width": model.config.width, "widths": list(model.widths), "max_length": model.config.max_length,
+            "runtime": "torch" if self.has_torch else "onnx", "waiting": self.batcher.num_waiting,
+        }  # fmt: skip
+
+
+def task_of(model: Model, task: str | None) -> str | None:
+    """What it was fine-tuned for; a pretrained model has vectors and fills blanks, and is asked nothing else."""
+    try:
+        return model.task(task)
+    except InputError:
+        if task is not None:
+            raise
+        return None
+
+
+def cut(vectors: Sequence[Floats], width: int | None, normalize: bool) -> Floats:
+    """As `Model.embed` gives them: the first so many numbers, and then to length 1 where that is wanted."""
+    kept: Floats = np.stack(list(vectors))[:, :width]
+    return unit_length(kept) if normalize else kept
+
+
+class Shelf:
+    """All models of a server, by name; empty until they are loaded."""
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self.names = list(names)
+        self.loaded: dict[str, Served] = {}
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether every model is here, and alive."""
+        return len(self.loaded) == len(self.names) and all(one.batcher.is_alive for one in self.loaded.values())
+
+    @property
+    def is_full(self) -> bool:
+        """Whether no model can take another request."""
+        return bool(self.loaded) and all(one.batcher.is_full for one in self.loaded.values())
+
+    def chosen(self, name: str | None) -> Served:
+        """The model of that name; the only one where none is named."""
+        if name is None and len(self.names) > 1:
+            raise Refused(422, f'this server has several models; name one as "model": {", ".join(self.names)}.')
+        name = self.names[0] if name is None else name
+        if name not in self.names:
+            there = f"there is {', '.join(self.names)}.{did_you_mean(name, self.names)}"
+            raise Refused(404, f"there is no model of that name; {there}")
+        if name not in self.loaded:
+            raise Refused(503, "the model is being loaded; ask again in a moment.", Retry_After="1")
+        return self.loaded[name]
+
+    def close(self) -> None:
+        """Answers what was accepted, then ends."""
+        for one in self.loaded.values():
+            one.batcher.close()

@@ -1,0 +1,161 @@
+"""A plan and a listening socket in; one process that loads the models, answers until it is told to stop, and ends.
+
+It listens before the models are there, so that whoever watches over it can ask; until then it says 503.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import os
+import re
+import resource
+import signal
+import socket
+import sys
+import threading
+from dataclasses import dataclass
+from typing import Any
+
+from filbert.core.errors import FilbertError, InputError, needed
+from filbert.serve.app import announce, application
+from filbert.serve.limits import Limits
+from filbert.serve.logs import Log
+from filbert.serve.metrics import LOADING, Tally
+from filbert.serve.models import Served, Shelf
+
+KEEP_ALIVE_S = 30  # that a connection may idle between two requests
+GRACE_S = 5.0  # beyond the deadline, in which what was accepted is answered when the server stops
+SWITCH_S = 1e-3  # how long Python lets a busy thread keep others waiting: refusals must be quick
+_NAME = re.compile(r"[\w.-]{1,100}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is served, how, and to whom."""
+
+    models: tuple[tuple[str, str], ...]  # (name, folder)
+    task: str | None = None
+    device: str | None = None
+    runtime: str | None = None
+    dtype: str = "float32"
+    limits: Limits = dataclasses.field(default_factory=Limits)
+    keys: tuple[str, ...] = ()  # hashes
+    origins: tuple[str, ...] = ()
+    log: str = "errors"
+
+    def __post_init__(self) -> None:
+        names = [name for name, _ in self.models]
+        for name in names:
+            if not _NAME.fullmatch(name) or name in (".", ".."):
+                raise InputError(f"{name[:60]!r} cannot be a model's name: take letters, digits, '.', '_' and '-'.")
+        if len(set(names)) < len(names):
+            raise InputError(f"two models are called {max(names, key=names.count)!r}; name them: one=DIR two=DIR.")
+
+    def as_json(self) -> str:
+        """One line."""
+        return json.dumps(dataclasses.asdict(self))
+
+    @staticmethod
+    def from_json(line: str) -> Plan:
+        """What `as_json` wrote."""
+        given = json.loads(line)
+        models = tuple((name, path) for name, path in given.pop("models"))
+        lists = {name: tuple(given.pop(name)) for name in ("keys", "origins")}
+        return Plan(models=models, limits=Limits(**given.pop("limits")), **lists, **given)
+
+
+def run(plan: Plan, listening: socket.socket, tally: Tally, on_ready: Any = None) -> None:
+    """Answers until SIGTERM or SIGINT; then what was accepted is answered, and it ends."""
+    uvicorn = needed("uvicorn", "serve")
+    from filbert.serve.wire import Protocol
+
+    _allow_files()
+    sys.setswitchinterval(SWITCH_S)
+    shelf, log = Shelf([name for name, _ in plan.models]), Log(plan.log, tally.worker)
+    app = application(shelf, plan.limits, known=plan.keys, origins=plan.origins, tally=tally, log=log)
+    told = functools.partial(_told, tally, log)
+    config = uvicorn.Config(
+        app, http=functools.partial(Protocol, patience_s=plan.limits.patience_s, told=told), ws="none",
+        log_config=None, log_level="critical", access_log=False, lifespan="on", server_header=False,
+        timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=int(plan.limits.deadline_s + GRACE_S),
+        backlog=2_048, proxy_headers=False,
+    )  # fmt: skip
+    server = uvicorn.Server(config)
+    failed: list[BaseException] = []
+
+    def load() -> None:
+        try:
+            for name, path in plan.models:
+                shelf.loaded[name] = loaded(plan, name, path)
+            announce(tally)
+            log.event("ready", models=shelf.names)
+            if on_ready is not None:
+                on_ready(shelf)
+        except BaseException as error:
+            failed.append(error)
+            server.should_exit = True
+
+    tally.set_state(LOADING)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(
+            number, lambda *_: None
+        )  # uvicorn raises it again when it is done: the end is an end, not a death
+    threading.Thread(target=load, name="filbert-load", daemon=True).start()
+    server.run(sockets=[listening])
+    if failed:
+        raise failed[0]
+    log.event("stopped")
+
+
+def loaded(plan: Plan, name: str, path: str) -> Served:
+    """One model of the plan, warm: the first request does not pay for what is made on first use."""
+    from filbert.infer.model import load
+
+    model = load(path, device=plan.device, dtype=plan.dtype, runtime=plan.runtime)
+    served = Served(name, model, plan.task, plan.limits)
+    model.embed(["filbert 填空"])
+    return served
+
+
+def _told(tally: Tally, log: Log, status: int) -> None:
+    """An answer that no route gave."""
+    tally.answered("other", status, 0.0)
+    log.request("other", "other", status, 0.0)
+
+
+def _allow_files() -> None:
+    """As many open connections as the system allows this process."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
+    if soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def _watch(stream: Any) -> None:
+    """Ends this process when its parent has: its end of the pipe closes, however it died."""
+
+    def wait() -> None:
+        stream.read()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, name="filbert-parent", daemon=True).start()
+
+
+def main() -> None:
+    """A worker: its plan comes on standard input, which stays open as long as its parent lives."""
+    worker, workers, listening, memory = map(int, sys.argv[1:])
+    plan = Plan.from_json(sys.stdin.readline())
+    _watch(sys.stdin)
+    tally = Tally([name for name, _ in plan.models], workers, worker, memory)
+    try:
+        run(plan, socket.socket(fileno=listening), tally)
+    except FilbertError as error:
+        sys.stderr.write(f"filbert: {error}\n")
+        sys.stderr.flush()
+        os._exit(error.exit_code)
+
+
+if __name__ == "__main__":
+    main()

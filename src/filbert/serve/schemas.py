@@ -1,0 +1,139 @@
+"""Nothing in; what each route takes and gives, as JSON schemas with examples for the OpenAPI document, out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+Schema = dict[str, Any]
+TEXT: Schema = {"type": "string", "minLength": 1}
+STRING: Schema = {"type": "string"}
+NUMBER: Schema = {"type": "number"}
+WHOLE: Schema = {"type": "integer"}
+FLAG: Schema = {"type": ["boolean", "null"]}
+VECTOR: Schema = {"type": "array", "items": NUMBER}
+
+
+def listed(items: Schema, least: int = 0, most: int | None = None) -> Schema:
+    """A list of these."""
+    return {"type": "array", "items": items, "minItems": least, **({} if most is None else {"maxItems": most})}
+
+
+def thing(required: tuple[str, ...] = (), /, **properties: Schema) -> Schema:
+    """An object with these fields."""
+    return {"type": "object", "properties": properties, **({"required": list(required)} if required else {})}
+
+
+def either(*schemas: Schema) -> Schema:
+    """One of several."""
+    return {"anyOf": list(schemas)}
+
+
+MANY = listed(TEXT, 1, 1_000)
+NAME: Schema = {"type": ["string", "null"], "description": "Which model, where the server has several."}
+TEXT_OR_MORE = either(TEXT, listed({}, 1))
+LABELS = listed(thing(("label", "score"), label=STRING, score=NUMBER))
+CUTTING: dict[str, Schema] = {
+    "truncate": {**FLAG, "description": "Accepted; long texts are read whole in any case."},
+    "truncation_direction": {"enum": ["Right", "Left", "right", "left", None]},
+}
+INPUTS = either(TEXT, MANY)
+PREDICT_INPUTS = either(TEXT, listed(TEXT, 1, 2), listed(listed(TEXT, 1, 2), 1, 1_000))
+SIMILARITY = thing(("inputs",), inputs=thing(("source_sentence", "sentences"), source_sentence=TEXT, sentences=MANY))
+EMBED = thing(
+    ("inputs",), inputs=INPUTS, normalize=FLAG, model=NAME,
+    dimensions={"type": ["integer", "null"], "minimum": 1, "description": "One of the model's widths; see /models."},
+    encoding_format={"enum": ["float", None]}, **CUTTING,
+)  # fmt: skip
+PREDICTIONS = thing(("model", "predictions"), model=STRING, predictions=listed({"type": "object"}))
+OWN_PREDICT = either(
+    thing(("texts",), texts=listed(TEXT_OR_MORE, 1, 1_000), model=NAME), thing(("text",), text=TEXT_OR_MORE, model=NAME)
+)
+TEI_PREDICT = thing(("inputs",), inputs=PREDICT_INPUTS, raw_scores=FLAG, model=NAME, **CUTTING)
+HUB = thing(("inputs",), inputs=either(TEXT, MANY, {"type": "object"}), parameters={"type": ["object", "null"]})
+ERROR = thing(("error", "error_type"), error=STRING, error_type=STRING)
+OPENAI_ERROR = thing(
+    ("error",),
+    error=thing(("message", "type", "code"), message=STRING, type=STRING, code=WHOLE, param={"type": "null"}),
+)
+ABOUT = thing(
+    ("name", "task", "labels", "width", "widths", "max_length"), name=STRING, task={"type": ["string", "null"]},
+    labels=listed(STRING), width=WHOLE, widths=listed(WHOLE), max_length=WHOLE, fills_blanks={"type": "boolean"},
+    runtime=STRING, waiting=WHOLE,
+)  # fmt: skip
+OPENAI_EMBEDDINGS = thing(
+    ("object", "data", "model", "usage"), object={"const": "list"}, model=STRING,
+    data=listed(thing(("object", "index", "embedding"), object={"const": "embedding"}, index=WHOLE,
+                      embedding=either(VECTOR, STRING))),
+    usage=thing(("prompt_tokens", "total_tokens"), prompt_tokens=WHOLE, total_tokens=WHOLE),
+)  # fmt: skip
+OPENAI_MODELS = thing(
+    ("object", "data"), object={"const": "list"},
+    data=listed(thing(("id", "object", "created", "owned_by"), id=STRING, object={"const": "model"}, created=WHOLE,
+                      owned_by=STRING)),
+)  # fmt: skip
+
+# route: (what it takes, examples of it, what it gives)
+BODIES: dict[str, tuple[Schema, dict[str, Any], Schema]] = {
+    "/predict": (
+        either(OWN_PREDICT, TEI_PREDICT),
+        {"texts": {"texts": ["火车进站了", "the train leaves"]}, "pairs": {"texts": [["第一句", "第二句"]]},
+         "text-embeddings-inference": {"inputs": "火车进站了", "raw_scores": False}},
+        either(PREDICTIONS, LABELS, listed(LABELS)),
+    ),
+    "/embed": (EMBED, {"texts": {"inputs": ["火车进站了", "船在水上"], "normalize": True}}, listed(VECTOR)),
+    "/rerank": (
+        thing(("query", "texts"), query=TEXT, texts=MANY, raw_scores=FLAG, return_text=FLAG, model=NAME, **CUTTING),
+        {"texts": {"query": "火车几点开？", "texts": ["火车八点开", "船在水上"], "return_text": True}},
+        listed(thing(("index", "score"), index=WHOLE, score=NUMBER, text=STRING)),
+    ),
+    "/similarity": (
+        {**SIMILARITY, "properties": {**SIMILARITY["properties"], "model": NAME}},
+        {"sentences": {"inputs": {"source_sentence": "火车进站了", "sentences": ["火车来了", "船在水上"]}}}, VECTOR,
+    ),
+    "/v1/embeddings": (
+        thing(("input",), input=INPUTS, model=NAME, encoding_format={"enum": ["float", "base64", None]},
+              dimensions={"type": ["integer", "null"], "minimum": 1}, user={"type": ["string", "null"]}),
+        {"text": {"input": "火车进站了", "model": "news", "encoding_format": "float"}}, OPENAI_EMBEDDINGS,
+    ),
+    "/look": (
+        thing(("texts",), texts=listed(STRING, 1, 2), model=NAME, layers={"type": ["array", "null"], "items": WHOLE},
+              explain={"type": ["object", "null"]}),
+        {"text": {"texts": ["火车进站了"], "layers": [0], "explain": None}}, {"type": "object"},
+    ),
+    "/models/{name}": (HUB, {"text": {"inputs": "火车进站了", "parameters": {}}}, {}),
+}  # fmt: skip
+BODIES["/models/{name}/predict"] = BODIES["/predict"]
+BODIES["/models/{name}/pipeline/{pipeline}"] = BODIES["/models/{name}"]
+BODIES["/"] = BODIES["/models/{name}"]
+GIVEN: dict[str, Schema] = {
+    "/health": thing(("status", "models", "version"), status=STRING, models=listed({"type": "object"}), version=STRING),
+    "/live": thing(("status",), status=STRING), "/ready": thing(("status",), status=STRING),
+    "/models": thing(("models",), models=listed(ABOUT)), "/models/{name}": ABOUT, "/v1/models": OPENAI_MODELS,
+    "/info": thing(("model_id", "model_type", "max_input_length"), model_id=STRING, model_type={"type": "object"}),
+}  # fmt: skip
+WHY = {
+    400: "The body is not JSON, or the request's framing is not plain.", 401: "A key is needed.",
+    404: "There is no such model, or no such pipeline.", 408: "The request took too long to come.",
+    413: "The body has more bytes, or the list more texts, than are allowed.",
+    422: "The body is JSON, but not what this route or model reads.", 429: "Too much waits; see Retry-After.",
+    503: "The model is being loaded, or a process of the server has died.", 504: "No answer within the time allowed.",
+}  # fmt: skip
+
+
+def routed(path: str, method: str) -> dict[str, Any]:
+    """The keywords of a FastAPI route: what it takes and gives, and every status that it can answer with."""
+    error = OPENAI_ERROR if path.startswith("/v1/") else ERROR
+    takes, examples, gives = BODIES[path] if method == "POST" else ({}, {}, GIVEN.get(path, {}))
+    statuses = (400, 401, 404, 408, 413, 422, 429, 503, 504) if method == "POST" else (401, 404, 422, 503)
+    told: dict[int | str, dict[str, Any]] = {200: {"description": "The answer.", "content": _json(gives)}}
+    for status in statuses:
+        told[status] = {"description": WHY[status], "content": _json(error)}
+    if method != "POST":
+        return {"responses": told}
+    shown = {name.replace(" ", "_"): {"value": value} for name, value in examples.items()}
+    body = {"required": True, "content": {"application/json": {"schema": takes, "examples": shown}}}
+    return {"responses": told, "openapi_extra": {"requestBody": body}}
+
+
+def _json(schema: Schema) -> dict[str, Any]:
+    return {"application/json": {"schema": schema}}

@@ -1,0 +1,89 @@
+"""Bytes of a connection in, requests out; a client that takes too long to send one is cut off.
+
+uvicorn closes a connection that idles after an answer, but waits for ever for a first request, for the rest of a head,
+or for the rest of a body. A few hundred such connections are enough to shut everybody else out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+LINGER_S = 2.0  # in which the rest of a refused body is thrown away, so that its sender can read the answer
+FRESH_S = 0.5  # in which a connection that was just made when the server stops may still send its request
+LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+class Protocol(H11Protocol):
+    """One connection, with a time by which a request must have been sent."""
+
+    def __init__(self, *, patience_s: float, told: Callable[[int], None], **given: Any) -> None:
+        super().__init__(**given)
+        self._patience_s, self._told = patience_s, told
+        self._due: asyncio.TimerHandle | None = None
+        self._is_stopping = False
+
+    def connection_made(self, transport: Any) -> None:
+        """Its first request is due."""
+        super().connection_made(transport)
+        self._begin(self._patience_s)
+
+    def data_received(self, data: bytes) -> None:
+        """More of a request, whose time runs from its first byte, or the end of it."""
+        super().data_received(data)
+        if self._has_whole():
+            self._stop()
+        elif self._due is None:
+            self._begin(self._patience_s)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing is due any more."""
+        self._stop()
+        super().connection_lost(exc)
+
+    def on_response_complete(self) -> None:
+        """An answer went out; if its request was refused unread, the rest of it is thrown away for a moment only."""
+        super().on_response_complete()
+        if not self.transport.is_closing() and self.conn.their_state is h11.SEND_BODY:
+            self._begin(LINGER_S)
+        if self._is_stopping and not self.transport.is_closing() and self.conn.our_state is h11.IDLE:
+            self.transport.close()
+
+    def shutdown(self) -> None:
+        """The server stops: a request that is on its way is still read and answered."""
+        self._is_stopping = True
+        if self.cycle is None and not self.transport.is_closing():
+            self._begin(FRESH_S)
+        else:
+            super().shutdown()
+
+    def send_400_response(self, msg: str) -> None:
+        """What is no HTTP; it is counted like any other answer."""
+        self._told(400)
+        super().send_400_response(msg)
+
+    def _has_whole(self) -> bool:
+        return self.conn.their_state in (h11.DONE, h11.MUST_CLOSE, h11.CLOSED, h11.ERROR)
+
+    def _begin(self, seconds: float) -> None:
+        self._stop()
+        self._due = self.loop.call_later(seconds, self._late)
+
+    def _stop(self) -> None:
+        if self._due is not None:
+            self._due.cancel()
+            self._due = None
+
+    def _late(self) -> None:
+        self._due = None
+        if self.transport.is_closing():
+            return
+        is_answered = self.cycle is not None and self.cycle.response_started
+        if not is_answered and self.conn.their_state is not h11.IDLE:
+            self.scope["state"]["is_late"] = True  # so that it is counted as what the client was told
+            self.transport.write(LATE)
+        self.transport.close()

@@ -1,0 +1,109 @@
+"""A plan, a listening socket and a number in; so many processes that answer on it, kept alive until the end.
+
+Each is a process of its own (torch and forks do not go together) that inherits the socket; the kernel gives each
+connection to one that is free. One that dies is replaced; when the parent dies, however, all of them end.
+"""
+
+from __future__ import annotations
+
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from filbert.core.errors import FilbertError
+from filbert.serve.logs import Log
+from filbert.serve.metrics import DOWN, Tally
+from filbert.serve.process import GRACE_S, Plan
+
+TICK_S = 0.05
+YOUNG_S = 30.0  # a process that dies younger than this, so many times in a row, will not live
+MOST_DEATHS = 5
+
+
+class Failed(FilbertError):  # noqa: N818
+    """A process that ends itself with a message, which its own standard error has shown."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__("a worker could not begin; it said why above.")
+        self.exit_code = code
+
+
+class Supervisor:
+    """The parent of the processes that answer."""
+
+    def __init__(self, plan: Plan, listening: socket.socket, workers: int) -> None:
+        self.plan, self.listening, self.log = plan, listening, Log(plan.log)
+        self.tally = Tally([name for name, _ in plan.models], workers)
+        self.children: list[Any] = [None] * workers
+        self.begun = [0.0] * workers
+        self.deaths = 0
+        self.is_stopping = False
+
+    def run(self, on_ready: Callable[[], None]) -> None:
+        """Until SIGTERM or SIGINT; then every process answers what it accepted, and ends."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._asked_to_stop)
+        is_told = False
+        try:
+            for worker in range(len(self.children)):
+                self._start(worker)
+            while not self.is_stopping:
+                time.sleep(TICK_S)
+                self._replace()
+                if not is_told and self.tally.are_ready():
+                    is_told = True
+                    on_ready()
+        finally:
+            self._stop()
+
+    def _asked_to_stop(self, *_: Any) -> None:
+        self.is_stopping = True
+
+    def _start(self, worker: int) -> None:
+        fds = (self.listening.fileno(), int(self.tally.fileno or 0))
+        words = [sys.executable, "-m", "filbert.serve.process", str(worker), str(len(self.children)), *map(str, fds)]
+        self.tally.set_state(DOWN, worker)
+        # A group of its own: Ctrl-C reaches the parent, which passes it on once.
+        child = subprocess.Popen(words, stdin=subprocess.PIPE, pass_fds=fds, process_group=0)
+        self.children[worker], self.begun[worker] = child, time.monotonic()
+        try:
+            child.stdin.write((self.plan.as_json() + "\n").encode())  # type: ignore[union-attr]
+            child.stdin.flush()  # type: ignore[union-attr]
+        except BrokenPipeError:
+            pass  # it died at once; the next tick sees that
+
+    def _replace(self) -> None:
+        """Puts a new process in the place of each that has died."""
+        for worker, child in enumerate(self.children):
+            code = child.poll()
+            if code is None or self.is_stopping:
+                continue
+            self.tally.set_state(DOWN, worker)
+            child.stdin.close()
+            is_young = time.monotonic() - self.begun[worker] < YOUNG_S
+            self.deaths = self.deaths + 1 if is_young else 1
+            self.log.event("worker died", number=worker, code=code)
+            if code in (1, 2) or self.deaths > MOST_DEATHS:
+                raise Failed(code if code > 0 else 1)
+            self._start(worker)
+
+    def _stop(self) -> None:
+        """Tells all, waits as long as an answer may take, and ends whoever is left."""
+        self.listening.close()
+        alive = [child for child in self.children if child is not None and child.poll() is None]
+        for child in alive:
+            child.terminate()
+        until = time.monotonic() + self.plan.limits.deadline_s + 2 * GRACE_S
+        for child in alive:
+            try:
+                child.wait(max(0.1, until - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+        for child in self.children:
+            if child is not None and child.stdin is not None:
+                child.stdin.close()
