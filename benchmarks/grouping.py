@@ -20,8 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from filbert.core.records import Packed
-from filbert.core.records import runs
+from filbert.core.records import Packed, runs
 from filbert.nn.attention import attend
 
 HEADS, WIDTH = 12, 32

@@ -27,7 +27,7 @@ from filbert.core.records import Example, Span
 from filbert.core.registry import member, naming
 from filbert.data.markup import Answer, Relation
 from filbert.infer import slim
-from filbert.models import bert, transformer
+from filbert.models import transformer
 from filbert.nn import lessons
 from filbert.nn.crf import CRF
 from filbert.text.tokenizer import Tokenizer
@@ -244,7 +244,7 @@ def test_a_student_that_is_its_teacher_has_nothing_to_learn(name: str, tokenizer
     config = module.Config(max_length=48, **said)
     task = module.Task(labelled(case), case.labels, tokenizer, config)
     asked = module.Task([], case.labels, tokenizer, task.config)
-    attends = not case.parts[:1] == ("writer",)
+    attends = case.parts[:1] != ("writer",)
     lesson = distil.Config(gold=0.0, hidden=1.0 * attends, relations=1.0 * attends)
     distilled = distil.Distilled(task, (asked, teacher_model(case, tokenizer)), lesson)
     distilled.adapt(model)

@@ -78,7 +78,7 @@ def prune(
 def fewer_layers(
     path: Path | str, out: Path | str, layers: int | str | None = None, inner: int | None = None
 ) -> tuple[tuple[int, ...], tuple[int, int]]:
-    """Writes a folder with some of the layers, and narrower feed-forwards; which are left, and weights before and after.
+    """Writes a folder with some of the layers, or narrower feed-forwards; the layers left, weights before and after.
 
     layers: how many, evenly spread, or which, from 0 (infer.slim). Such a model must learn anew: `filbert distill`.
     """

@@ -89,7 +89,7 @@ def distill(
     own = [word for word in settings if word.startswith("model.")]
     started, is_new = _student(found, wish, own, more.get("seed") or 0)
     lesson = Lesson(found, (name, reading), fits=dev is not None)
-    rest = [word for word in settings if word not in own or (not is_new and word.startswith("model.dropout"))]
+    rest = [word for word in settings if not is_new or word not in own]
     more = {**more, "scratch": is_new, "lesson": lesson}
     return tuned(name, data, started, out, dev=dev, settings=rest, resume=resume, **more)
 

@@ -22,14 +22,13 @@ from filbert.serve.batcher import FullError
 from filbert.serve.guard import Guard
 from filbert.serve.limits import Limits, Refused, as_json, body, fields_of, overloaded, refusal, some_texts, word
 from filbert.serve.logs import Log
-from filbert.serve.metrics import READY, Tally
+from filbert.serve.metrics import READY, Tally, path_label
 from filbert.serve.models import NEEDS_TORCH, Served, Shelf, cut
 
 LOOK_LIMIT = 20_000  # characters that the page is shown
 FORM = '{"texts": ["…", "…"]}, or of pairs {"texts": [["first", "second"], …]}'
 # The page allows itself nothing but what it holds (filbert.page); only a header can say who may frame it.
-PAGE = {"Content-Security-Policy": "frame-ancestors 'none'", "Referrer-Policy": "no-referrer",
-        "Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}  # fmt: skip
+PAGE = {"Content-Security-Policy": "frame-ancestors 'none'", "Referrer-Policy": "no-referrer"}
 Handler = Callable[[Any], Awaitable[Any]]
 
 
@@ -199,7 +198,7 @@ def application(
 ) -> Any:
     """The ASGI application; `known` are hashes of keys, `origins` the other sites whose pages may ask."""
     fastapi, responses = needed("fastapi", "serve"), needed("fastapi.responses", "serve")
-    tally = tally or Tally(shelf.names)
+    tally, log = tally or Tally(shelf.names), log or Log("none")
     routes = Routes(shelf, limits, tally)
 
     @asynccontextmanager
@@ -211,7 +210,7 @@ def application(
     app = fastapi.FastAPI(title="filbert", version=VERSION, docs_url=None, redoc_url=None, lifespan=lifespan)
 
     def written(handler: Handler) -> Any:
-        return _written(handler, fastapi.Request, responses.Response)
+        return _written(handler, fastapi.Request, responses.Response, log)
 
     posts = {"/predict": routes.predict, "/models/{name}/predict": routes.predict, "/embed": routes.embed,
              "/rerank": routes.rerank, "/similarity": routes.similarity, "/v1/embeddings": routes.embeddings,
@@ -241,12 +240,10 @@ def application(
     if origins:
         cors = needed("starlette.middleware.cors", "serve").CORSMiddleware
         app.add_middleware(cors, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=["*"])
-    guarded = Guard(app, shelf, limits, known, tally, log or Log("none"))
-    guarded.routes = routes  # type: ignore[attr-defined]
-    return guarded
+    return Guard(app, shelf, limits, known, tally, log)
 
 
-def _written(handler: Handler, request_type: Any, response_type: Any) -> Any:
+def _written(handler: Handler, request_type: Any, response_type: Any, log: Log) -> Any:
     """A route's function: what a handler gives as JSON, what it refuses as a sentence."""
 
     async def answer(request: Any) -> Any:
@@ -258,8 +255,9 @@ def _written(handler: Handler, request_type: Any, response_type: Any) -> Any:
             refused = overloaded(str(error))
         except InputError as error:
             refused = Refused(422, str(error))
-        if refused.status == 499:
-            raise refused  # there is nobody to answer
+        except Exception as error:  # a mistake of ours: the client is told so, and nothing of ours
+            log.error(error, path_label(request.url.path))
+            refused = Refused(500, "the server made a mistake; its log has more.")
         content = refusal(request.url.path, refused)
         return response_type(content, refused.status, refused.headers, "application/json")
 

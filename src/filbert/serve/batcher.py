@@ -12,6 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
+from functools import partial
 from typing import Any, NamedTuple
 
 from filbert.core.errors import FilbertError
@@ -127,7 +128,7 @@ class Batcher:
                 self._told(parts, request.job)
             else:
                 texts = [text for own, start, end in parts for text in own.texts[start:end]]
-                self._told(parts, lambda kind=request.kind, texts=texts: self._answers(kind, texts))
+                self._told(parts, partial(self._answers, request.kind, texts))
 
     def _told(self, parts: list[_Part], work: Job) -> None:
         """Does some work and hands out what comes of it, to each its own."""
@@ -143,7 +144,7 @@ class Batcher:
             # One of several requests was at fault: each is asked by itself, so that only that one hears of it.
             for part in parts:
                 own = part.request.texts[part.start : part.end]
-                self._told([part], lambda kind=part.request.kind, own=own: self._answers(kind, own))
+                self._told([part], partial(self._answers, part.request.kind, own))
             return
         if parts[0].request.job is not None:
             _settle(parts[0].request.promised, found)
@@ -167,12 +168,11 @@ class Batcher:
                 while not self._waiting and not self._closed:
                     self._turn.wait()
                 parts = self._together()
-                if parts or not self._waiting:
-                    if parts or self._closed:
-                        self._idle -= 1
-                        self.num_goes += bool(parts)
-                        self.num_texts += sum(part.end - part.start for part in parts)
-                        return parts
+                if parts or (self._closed and not self._waiting):
+                    self._idle -= 1
+                    self.num_goes += bool(parts)
+                    self.num_texts += sum(part.end - part.start for part in parts)
+                    return parts
 
     def _together(self) -> list[_Part]:
         """Texts at the head of the queue that one go can answer: all of one kind, without those nobody waits for."""

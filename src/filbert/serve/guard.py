@@ -18,7 +18,7 @@ from filbert.serve.models import Shelf
 
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Any, Receive, Send], Awaitable[None]]
-SAFE = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]
+SAFE = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]  # of every answer
 
 
 class Guard:
@@ -40,6 +40,7 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
+                message["headers"] = [*message.get("headers", ()), *SAFE]
             await send(message)
 
         try:
@@ -78,6 +79,6 @@ async def _answer(send: Send, path: str, error: Refused) -> None:
     body = refusal(path, error)
     told = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
     length = (b"content-length", str(len(body)).encode())
-    head = [(b"content-type", b"application/json"), length, *SAFE, *told]
+    head = [(b"content-type", b"application/json"), length, *told]
     await send({"type": "http.response.start", "status": error.status, "headers": head})
     await send({"type": "http.response.body", "body": body})

@@ -35,10 +35,11 @@ class Served:
         self.name, self.model, self.limits, self.asked_task = name, model, allowed or Limits(), task
         self.task = task_of(model, task)
         self.has_torch = hasattr(model.engine, "backbone")
+        self.has_vectors = _has_vectors(model)
         budget = self.limits.batch_tokens or model.engine.budget
         if budget < model.config.max_length:
             raise InputError(
-                f"{name}: {budget:,} tokens read together are fewer than the {model.config.max_length:,} of one window; "
+                f"{name}: {budget:,} tokens read together are fewer than one window's {model.config.max_length:,}; "
                 f"give --batch-tokens {model.config.max_length} or more."
             )
         # onnxruntime works on each go in one thread, torch in several
@@ -65,6 +66,8 @@ class Served:
 
     def vectors(self, texts: list[str]) -> Future[list[Floats]]:
         """Each text's vector, as it is: `cut` makes it shorter and of length 1."""
+        if not self.has_vectors:
+            raise Refused(422, f"{self.name} has no vectors; it was made for {self.task}.")
         limits.check_tokens(texts, self.num_tokens, self.limits)
         return self.batcher.ask(texts, EMBED)
 
@@ -90,7 +93,8 @@ class Served:
         """What a client may want to know before it asks."""
         model = self.model
         return {
-            "name": self.name, "task": self.task, "labels": list(model.labels), "fills_blanks": bool(model.engine.fills),
+            "name": self.name, "task": self.task, "labels": list(model.labels),
+            "fills_blanks": bool(model.engine.fills),
             "width": model.config.width, "widths": list(model.widths), "max_length": model.config.max_length,
             "runtime": "torch" if self.has_torch else "onnx", "waiting": self.batcher.num_waiting,
         }  # fmt: skip
@@ -104,6 +108,14 @@ def task_of(model: Model, task: str | None) -> str | None:
         if task is not None:
             raise
         return None
+
+
+def _has_vectors(model: Model) -> bool:
+    """Whether it gives texts vectors. Asking warms it up: the first request does not pay for what first use makes."""
+    try:
+        return len(model.embed(["filbert 填空"])) == 1
+    except (InputError, AttributeError, TypeError):  # a model that writes
+        return False
 
 
 def cut(vectors: Sequence[Floats], width: int | None, normalize: bool) -> Floats:

@@ -60,10 +60,10 @@ class Plan:
     @staticmethod
     def from_json(line: str) -> Plan:
         """What `as_json` wrote."""
-        given = json.loads(line)
-        models = tuple((name, path) for name, path in given.pop("models"))
-        lists = {name: tuple(given.pop(name)) for name in ("keys", "origins")}
-        return Plan(models=models, limits=Limits(**given.pop("limits")), **lists, **given)
+        given: dict[str, Any] = json.loads(line)
+        given["models"] = tuple((name, path) for name, path in given["models"])
+        given |= {name: tuple(given[name]) for name in ("keys", "origins")}
+        return Plan(**{**given, "limits": Limits(**given["limits"])})
 
 
 def run(plan: Plan, listening: socket.socket, tally: Tally, on_ready: Any = None) -> None:
@@ -90,9 +90,10 @@ def run(plan: Plan, listening: socket.socket, tally: Tally, on_ready: Any = None
             for name, path in plan.models:
                 shelf.loaded[name] = loaded(plan, name, path)
             announce(tally)
-            log.event("ready", models=shelf.names)
             if on_ready is not None:
                 on_ready(shelf)
+            else:
+                log.event("ready", models=shelf.names)
         except BaseException as error:
             failed.append(error)
             server.should_exit = True
@@ -110,13 +111,11 @@ def run(plan: Plan, listening: socket.socket, tally: Tally, on_ready: Any = None
 
 
 def loaded(plan: Plan, name: str, path: str) -> Served:
-    """One model of the plan, warm: the first request does not pay for what is made on first use."""
+    """One model of the plan."""
     from filbert.infer.model import load
 
     model = load(path, device=plan.device, dtype=plan.dtype, runtime=plan.runtime)
-    served = Served(name, model, plan.task, plan.limits)
-    model.embed(["filbert 填空"])
-    return served
+    return Served(name, model, plan.task, plan.limits)
 
 
 def _told(tally: Tally, log: Log, status: int) -> None:

@@ -133,7 +133,7 @@ def rerank_asked(given: Any, limits: Limits) -> Rerank:
 
 
 def pair_scores(served: Served, said: Sequence[Said], raw: bool) -> list[float]:
-    """How well each pair fits: a number as it is or squeezed between 0 and 1, or the share of the second label of two."""
+    """How well each pair fits: a number, raw or squeezed between 0 and 1, or the share of the second label of two."""
     labels = list(served.model.labels)
     out = []
     for _, own in said:

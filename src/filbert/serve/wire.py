@@ -50,13 +50,16 @@ class Protocol(H11Protocol):
         super().on_response_complete()
         if not self.transport.is_closing() and self.conn.their_state is h11.SEND_BODY:
             self._begin(LINGER_S)
+        elif self.conn.trailing_data[0] and self._due is None:  # of a next request, whose time has begun
+            self._begin(self._patience_s)
         if self._is_stopping and not self.transport.is_closing() and self.conn.our_state is h11.IDLE:
             self.transport.close()
 
     def shutdown(self) -> None:
         """The server stops: a request that is on its way is still read and answered."""
         self._is_stopping = True
-        if self.cycle is None and not self.transport.is_closing():
+        cycle: Any = self.cycle  # None before its first request, whatever uvicorn's types say
+        if cycle is None and not self.transport.is_closing():
             self._begin(FRESH_S)
         else:
             super().shutdown()

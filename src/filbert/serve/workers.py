@@ -24,7 +24,7 @@ YOUNG_S = 30.0  # a process that dies younger than this, so many times in a row,
 MOST_DEATHS = 5
 
 
-class Failed(FilbertError):  # noqa: N818
+class FailedError(FilbertError):
     """A process that ends itself with a message, which its own standard error has shown."""
 
     def __init__(self, code: int) -> None:
@@ -88,7 +88,7 @@ class Supervisor:
             self.deaths = self.deaths + 1 if is_young else 1
             self.log.event("worker died", number=worker, code=code)
             if code in (1, 2) or self.deaths > MOST_DEATHS:
-                raise Failed(code if code > 0 else 1)
+                raise FailedError(code if code > 0 else 1)
             self._start(worker)
 
     def _stop(self) -> None:
