@@ -2,13 +2,14 @@
 
     python benchmarks/distil_gpu.py --sets thucnews,chnsenticorp --budget 1200 --out FILE.json     on a GPU
     python benchmarks/distil_gpu.py --rows 200 --teacher-steps 20 --steps 20 --out FILE.json       a trial, on a CPU
-    python benchmarks/distil_gpu.py --speed --out FILE.json                                        only how fast they are
+    python benchmarks/distil_gpu.py --speed --out FILE.json                                        only the speeds
 
 The teacher is one `filbert finetune` of the built-in model (8 layers × 384) with its defaults. Each student is made of
 its layers (`filbert prune`'s ways) and learns from it by one `filbert distill`. Dev data choose the state, test data
-are asked once; of a set that has no test data the dev data are these, and some of its training data choose. The target: a 4-layer student keeps 97 % of the teacher's score at three times its speed on a CPU, in
-seconds of CPU for the same texts read in turn, from strings to answers. FILE.json is written anew after every run;
-what does not fit into --budget (seconds) is left out and named.
+are asked once; of a set without test data the dev data are these, and some of its training data choose. The target: a
+4-layer student keeps 97 % of the teacher's score at three times its speed on a CPU, in seconds of CPU for the same
+texts read in turn, from strings to answers. FILE.json is written anew after every run; what does not fit into --budget
+(seconds) is left out and named.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ GOLDEN = Path(__file__).with_name("knobs.txt")
 def knobs() -> list[str]:
     lines = []
     places = [f"{room}.{name}" for room in ROOMS for name in members(room)]
-    places += ["train.loop", "train.tune", "train.machine"]
+    places += ["train.loop", "train.tune", "train.machine", "train.distil"]
     for place in places:
         config = importlib.import_module(f"filbert.{place}").Config
         lines += [f"{place}.{f.name} = {f.default!r}" for f in dataclasses.fields(config)]

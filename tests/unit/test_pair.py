@@ -146,7 +146,7 @@ def test_the_commands(tiny_folder: Path, tmp_path: Path, filbert: Callable[..., 
     code, _, err = filbert("predict", out, "--pair", "a", "b", "--task", "classify")
     assert code == 2
     assert "was fine-tuned for pair, not for classify" in err
-    code, _, err = filbert("evaluate", out, "--data", data, "--task", "chat")
+    code, _, err = filbert("evaluate", out, "--data", data, "--task", "sing")
     assert code == 2
     assert "must be one of: answer" in err
 

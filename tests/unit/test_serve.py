@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import http.client
-import json
-import re
 import signal
 import subprocess
 import sys
@@ -16,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from serving import Server, serving, until
 
 import filbert as fb
 from filbert import run
 from filbert.core.records import Example
 from filbert.infer.predict import record
-from filbert.serve.batcher import MOST_TEXTS, Batcher, FullError
+from filbert.serve.batcher import Batcher, FullError
 
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
@@ -37,68 +34,37 @@ def folder(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-class Server:
-    """`filbert serve` as its own process."""
-
-    def __init__(self, folder: Path) -> None:
-        words = [sys.executable, "-m", "filbert", "serve", str(folder), "--port", "0"]
-        self.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
-        assert self.process.stderr is not None
-        self.said = self.process.stderr.readline()
-        found = re.search(r":(\d+)/predict", self.said)
-        assert found, self.said
-        self.port = int(found.group(1))
-
-    def asked(self, path: str, body: bytes | None = None) -> tuple[int, Any]:
-        """The status and the JSON of one request."""
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as link:
-            link.request("GET" if body is None else "POST", path, body)
-            answer = link.getresponse()
-            return answer.status, json.loads(answer.read())
-
-    def ended(self) -> int:
-        """How it ended, by a signal that it got."""
-        with self.process as process:
-            return process.wait(30)
-
-    def predicted(self, given: Any) -> tuple[int, Any]:
-        """POST /predict."""
-        return self.asked("/predict", json.dumps(given).encode())
-
-
 @pytest.fixture(scope="module")
 def server(folder: Path) -> Iterator[Server]:
-    found = Server(folder)
-    yield found
-    found.process.terminate()
-    assert found.ended() in (0, -signal.SIGTERM)
+    with serving(folder, torch=True) as found:
+        yield found
 
 
 def test_what_it_says_is_what_predict_says(server: Server, folder: Path) -> None:
-    texts = [text for text, _ in ROWS] + ["", "火车" * 300, "🚂 emoji"]
+    texts = [text for text, _ in ROWS] + ["火车" * 300, "🚂 emoji", " "]
     model = fb.load(folder)
     said = zip(texts, model.predict(texts), strict=True)
     wanted = [record("classify", Example((text,)), each) for text, each in said]
-    status, found = server.predicted({"texts": texts})
-    assert (status, found["model"]) == (200, "news")
-    assert [p["label"] for p in found["predictions"]] == [w["label"] for w in wanted]
-    for served, own in zip(found["predictions"], wanted, strict=True):
+    found = server.asked("/predict", {"texts": texts})
+    assert (found.status, found.json["model"]) == (200, "news")
+    assert [p["label"] for p in found.json["predictions"]] == [w["label"] for w in wanted]
+    for served, own in zip(found.json["predictions"], wanted, strict=True):
         assert served["score"] == pytest.approx(own["score"], abs=2e-5)
         assert (served["text"], served["coverage"]) == (own["text"], 1.0)
-    assert server.predicted({"text": texts[0]})[1]["predictions"][0]["label"] == wanted[0]["label"]
+    one = server.asked("/models/news/predict", {"text": texts[0]}).json["predictions"]
+    assert one[0]["label"] == wanted[0]["label"]
 
 
 def test_health_names_the_model(server: Server) -> None:
-    status, found = server.asked("/health")
-    assert status == 200
+    found = server.asked("/health").json
     assert (found["status"], found["model"], found["task"]) == ("ok", "news", "classify")
 
 
 def test_many_at_once_each_get_their_own(server: Server) -> None:
     def one(number: int) -> bool:
         texts = [f"{number} {text}" for text, _ in ROWS][: 1 + number % 4]
-        status, found = server.predicted({"texts": texts})
-        return status == 200 and [p["text"] for p in found["predictions"]] == texts
+        found = server.asked("/predict", {"texts": texts})
+        return found.status == 200 and [p["text"] for p in found.json["predictions"]] == texts
 
     with ThreadPoolExecutor(16) as pool:
         assert all(pool.map(one, range(64)))
@@ -107,98 +73,157 @@ def test_many_at_once_each_get_their_own(server: Server) -> None:
 @pytest.mark.parametrize(
     ("body", "status", "told"),
     [
-        (b"no json", 422, "not JSON"),
-        (b"[" * 100_000, 422, "not JSON"),
-        (b"[]", 422, "an object with texts"),
-        (b"{}", 422, "an object with texts"),
-        (b'{"texts": []}', 422, "one text or more"),
-        (b'{"texts": "one"}', 422, "must be a list"),
-        (b'{"texts": ["a", 3]}', 422, "text 1 is of type int"),
-        (b'{"texts": [["a", "b"]]}', 422, "must be a string"),
-        (b'{"texts": ["' + b"x" * 2**21 + b'"]}', 413, "2,097,152 bytes"),
-        (json.dumps({"texts": ["a"] * 1_001}).encode(), 413, "1,001 texts are more than 1,000"),
+        (b"no json", 400, "not JSON"),
+        ([], 422, "must be an object"),
+        ({}, 422, "an object with texts"),
+        ({"texts": ["a"], "text": "a"}, 422, "an object with texts"),
+        ({"texts": ["a"], "inputs": "a"}, 422, "send one of them"),
+        ({"texts": []}, 422, "one text or more"),
+        ({"texts": "one"}, 422, "must be a list"),
+        ({"texts": ["a", ""]}, 422, "text 1 is empty"),
+        ({"texts": ["a", 3]}, 422, "text 1 is of type int"),
+        ({"texts": [["a", "b"]]}, 422, "must be a string"),
+        ({"texts": ["a"], "model": "old"}, 404, "there is no model of that name; there is news"),
+        ({"texts": ["a"] * 1_001}, 413, "1,001 texts are more than 1,000"),
     ],
 )
-def test_what_is_wrong_is_told_in_a_sentence(server: Server, body: bytes, status: int, told: str) -> None:
-    found, said = server.asked("/predict", body)
-    assert found == status
-    assert told in said["error"]
-    assert server.asked("/health")[0] == 200
+def test_what_is_wrong_is_told_in_a_sentence(server: Server, body: Any, status: int, told: str) -> None:
+    found = server.asked("/predict", body)
+    assert found.status == status
+    assert told in found.json["error"]
+
+
+def test_a_look_inside_is_what_the_page_asks_for(server: Server) -> None:
+    asked = {"texts": ["火车<b>进站"], "layers": [1], "explain": {"method": "gradient-x-input", "target": "铁路"}}
+    found = server.asked("/look", asked)
+    assert found.status == 200, found.raw
+    assert found.json["windows"][0]["attention"][0]["layers"] == [1]
+    assert [own["method"] for own in found.json["explanations"]] == ["gradient-x-input"]
+    for wrong in ({"texts": []}, {"texts": ["a"], "layers": ["0"]}, {"texts": ["a"], "explain": {"method": 3}}):
+        assert server.asked("/look", wrong).status == 422
 
 
 def test_a_port_in_use_and_a_folder_without_a_head_are_refused(server: Server, folder: Path, tiny_folder: Path) -> None:
     for words, told in (
         ([str(folder), "--port", str(server.port)], "cannot listen there"),
-        ([str(tiny_folder), "--port", "0"], "has no head for a task"),
+        ([str(tiny_folder), "--port", "0", "--task", "pair"], "has no head for pair"),
+        ([str(folder / "none"), "--port", "0"], "none"),
     ):
         command = [sys.executable, "-m", "filbert", "serve", *words]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
         assert done.returncode == 2
         assert told in done.stderr
         assert "Traceback" not in done.stderr
 
 
 def test_sigterm_answers_what_was_accepted(folder: Path) -> None:
-    server = Server(folder)
+    server = Server(folder, torch=True)
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(server.predicted, {"texts": ["火车" * 200] * 200})
-        while not waiting.done() and server.asked("/health")[1]["waiting"]:
-            pass
+        waiting = pool.submit(server.asked, "/predict", {"texts": ["火车" * 200] * 200})
+        until(lambda: server.metric("filbert_goes_total") > 0)
         server.process.send_signal(signal.SIGTERM)
-        try:
-            status, found = waiting.result()
-            assert (status, len(found["predictions"])) == (200, 200)
-        except (ConnectionError, http.client.HTTPException):
-            pass  # the signal was faster than the request's first byte
-    assert server.ended() in (0, -signal.SIGTERM)
+        found = waiting.result()
+    assert (found.status, len(found.json["predictions"])) == (200, 200)
+    assert server.ended(None) == 0
 
 
 # The queue by itself --------------------------------------------------------------------------------------------------
 
 
+class Slow:
+    """Answers that wait until they may."""
+
+    def __init__(self) -> None:
+        self.begun, self.go, self.asked = threading.Event(), threading.Event(), list[list[Any]]()
+
+    def __call__(self, kind: Any, texts: Sequence[Any]) -> list[Any]:
+        self.begun.set()
+        self.go.wait(10)
+        self.asked.append(list(texts))
+        if "bad" in texts:
+            raise ValueError("bad")
+        return [f"<{kind} {text}>" for text in texts]
+
+
 def test_what_waits_together_is_read_together() -> None:
-    begun, go, sizes = threading.Event(), threading.Event(), []
-
-    def answers(texts: Sequence[Any]) -> list[Any]:
-        begun.set()
-        go.wait(10)
-        sizes.append(len(texts))
-        return [f"<{text}>" for text in texts]
-
-    batcher = Batcher(answers, most_waiting=400)
+    slow = Slow()
+    batcher = Batcher(slow, most_waiting=400, budget=600)  # a text of one character counts as two tokens
     first = batcher.ask(["0"])
-    begun.wait(10)
-    others = [batcher.ask([str(number)]) for number in range(1, 301)]
+    slow.begun.wait(10)
+    others = [batcher.ask([str(number % 10)]) for number in range(1, 311)]
     others[4].cancel()
-    go.set()
+    slow.go.set()
     batcher.close()
-    assert first.result() == ["<0>"]
-    assert all(own.result() == [f"<{number}>"] for number, own in enumerate(others, 1) if number != 5)
-    assert sizes[0] == 1
-    assert max(sizes) == MOST_TEXTS
-    assert sum(sizes) == 300
+    assert first.result() == ["<predict 0>"]
+    assert all(own.result() == [f"<predict {at % 10}>"] for at, own in enumerate(others, 1) if at != 5)
+    assert [len(texts) for texts in slow.asked] == [1, 300, 9]
+    assert (batcher.num_dropped, batcher.num_texts, batcher.num_goes) == (1, 310, 3)
+
+
+def test_a_long_request_lets_others_through_and_comes_whole() -> None:
+    slow = Slow()
+    batcher = Batcher(slow, budget=100)
+    long = batcher.ask([f"{number:09}" for number in range(60)])  # of five tokens each
+    slow.begun.wait(10)
+    short = batcher.ask(["x"])
+    other = batcher.ask(["y"], "embed")
+    slow.go.set()
+    assert long.result(10) == [f"<predict {number:09}>" for number in range(60)]
+    assert (short.result(10), other.result(10)) == (["<predict x>"], ["<embed y>"])
+    batcher.close()
+    lengths = [len(texts) for texts in slow.asked]
+    assert max(lengths) <= 21
+    assert ["y"] in slow.asked  # one kind at a time
+    at = next(index for index, texts in enumerate(slow.asked) if "x" in texts)
+    assert at < len(slow.asked) - 1
+
+
+def test_a_request_is_given_up_between_its_goes() -> None:
+    slow = Slow()
+    batcher = Batcher(slow, budget=100)
+    long = batcher.ask(["123456789"] * 60)
+    slow.begun.wait(10)
+    assert long.cancel()
+    slow.go.set()
+    batcher.close()
+    assert [len(texts) for texts in slow.asked] == [20]
+    assert batcher.num_dropped == 1
 
 
 def test_one_bad_request_spoils_no_other_and_a_full_queue_refuses() -> None:
-    begun, go = threading.Event(), threading.Event()
-
-    def answers(texts: Sequence[Any]) -> list[Any]:
-        begun.set()
-        go.wait(10)
-        if "bad" in texts:
-            raise ValueError("bad")
-        return list(texts)
-
-    batcher = Batcher(answers, most_waiting=3)
+    slow = Slow()
+    batcher = Batcher(slow, most_waiting=3)
     first = batcher.ask(["a"])
-    begun.wait(10)
+    slow.begun.wait(10)
     rest = [batcher.ask([word]) for word in ("b", "bad", "c")]
+    assert batcher.is_full
     with pytest.raises(FullError, match="3 requests wait already"):
         batcher.ask(["d"])
-    go.set()
+    rest[2].cancel()
+    last = batcher.ask(["e"])  # in the place of one that nobody waits for
+    slow.go.set()
     batcher.close()
-    assert [own.result() for own in (first, rest[0], rest[2])] == [["a"], ["b"], ["c"]]
+    assert [own.result() for own in (first, rest[0], last)] == [["<predict a>"], ["<predict b>"], ["<predict e>"]]
     with pytest.raises(ValueError, match="bad"):
         rest[1].result()
     with pytest.raises(FullError, match="about to stop"):
-        batcher.ask(["e"])
+        batcher.ask(["f"])
+
+
+def test_several_threads_share_what_waits_and_a_job_is_alone() -> None:
+    both = threading.Barrier(2, timeout=10)
+
+    def answers(kind: Any, texts: Sequence[Any]) -> list[Any]:
+        both.wait()  # neither goes on before the other has something
+        return list(texts)
+
+    batcher = Batcher(answers, threads=2)
+    text = "x" * 900
+    found = [batcher.ask([text]) for _ in range(2)]
+    assert [own.result(10) for own in found] == [[text], [text]]
+    assert batcher.alone(lambda: "looked").result(10) == "looked"
+    with pytest.raises(ZeroDivisionError):
+        batcher.alone(lambda: 1 / 0).result(10)
+    assert batcher.is_alive
+    batcher.close()
+    assert not batcher.is_alive

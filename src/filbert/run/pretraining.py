@@ -149,13 +149,8 @@ def _pretrained(
     more: Mapping[str, Any],
 ) -> Finished:
     resume, force, ranks = how
-    module = member("tasks", recipe.task_name)
-    task = module.Task(shards.train.shards, tokenizer, recipe.task)
     clock: budget.Clock | None = more.get("clock")
-    kept_back = shards.held.shards if clock is None else budget.sample(shards.held.shards, clock.choice.held_tokens)
-    held = module.Task(kept_back, tokenizer, recipe.task) if _has_held(shards, recipe.task) else None
-    if recipe.teacher:
-        task, held = (more["lesson"].wrapped(each) if each is not None else None for each in (task, held))
+    task, held = _tasks(shards, tokenizer, recipe, more)
     torch.manual_seed(recipe.train.seed)
     model = _grown(start, recipe, task) if start is not None else _fresh(recipe, task, tokenizer)
     store = Store(out / CHECKPOINTS, recipe.machine.keep)
@@ -163,8 +158,8 @@ def _pretrained(
         store = budget.TimedStore(out / CHECKPOINTS, recipe.machine.keep, clock.acts)
     identity = _identity(recipe, tokenizer, shards)
     if recipe.teacher:
-        for each in (task, held):
-            each.adapt(model) if each is not None else None
+        for each in filter(None, (task, held)):
+            each.adapt(model)
         identity |= task.identity()
     ranks.agree("the corpus, the vocabulary or the recipe", json.dumps(identity))
     resumed = resumed_at(store, out, resume, {} if force else identity) if ranks.is_first else 0
@@ -201,6 +196,20 @@ def _pretrained(
                 out, f"{out.name}: pretraining", dataclasses.asdict(recipe), log, facts, shards.report.remarks()
             )
     return Finished(out, model, tokenizer, outcome)
+
+
+def _tasks(
+    shards: sharding.Shards, tokenizer: Tokenizer, recipe: Recipe, more: Mapping[str, Any]
+) -> tuple[Any, Any | None]:
+    """What is learnt from, and what is only asked, if anything was kept back; with a teacher where there is one."""
+    module, clock = member("tasks", recipe.task_name), more.get("clock")
+    task = module.Task(shards.train.shards, tokenizer, recipe.task)
+    kept_back = shards.held.shards if clock is None else budget.sample(shards.held.shards, clock.choice.held_tokens)
+    held = module.Task(kept_back, tokenizer, recipe.task) if _has_held(shards, recipe.task) else None
+    if recipe.teacher:
+        task = more["lesson"].wrapped(task)
+        held = more["lesson"].wrapped(held) if held is not None else None
+    return task, held
 
 
 def _fresh(recipe: Recipe, task: Any, tokenizer: Tokenizer) -> Any:

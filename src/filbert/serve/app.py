@@ -47,7 +47,8 @@ class Routes:
 
     def model(self, request: Any, given: dict[str, Any]) -> Served:
         """The model that the path names, or the body, or the only one."""
-        return self.shelf.chosen(request.path_params.get("name") or word(given, "model"))
+        told = word(given, "model")
+        return self.shelf.chosen(request.path_params.get("name", told))
 
     async def kept(self, request: Any, promised: Future[Any]) -> Any:
         """What a queue promised; given up when the deadline passes or the client leaves, so that its place is free."""
@@ -224,18 +225,24 @@ def application(
             app.add_api_route(path, written(handler), methods=[method], response_model=None, **about)
 
     def page() -> Any:
+        """The page to type into."""
         return responses.HTMLResponse(routes.page(), headers=PAGE)
 
     def metrics() -> Any:
+        """What Prometheus reads."""
         return responses.PlainTextResponse(routes.counts(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def missing(request: Any, error: Any) -> Any:
-        told = Refused(error.status_code, "there is no such path here; /openapi.json lists them.")
-        content = refusal(request.url.path, told)
-        return responses.Response(content, error.status_code, error.headers, "application/json")
+        path, is_method = request.url.path, error.status_code == 405
+        known = [route.methods for route in app.routes if route.path_regex.match(path)]
+        allow = {"Allow": ", ".join(sorted(set().union(*known)))} if is_method else {}
+        what = "this path is asked otherwise" if is_method else "there is no such path here"
+        content = refusal(path, Refused(error.status_code, f"{what}; /openapi.json lists them all."))
+        return responses.Response(content, error.status_code, allow, "application/json")
 
-    app.get("/", include_in_schema=False)(page)
-    app.get("/metrics", include_in_schema=False)(metrics)
+    app.get("/", response_class=responses.HTMLResponse, responses=schemas.refusals("/", 401))(page)
+    plain = responses.PlainTextResponse
+    app.get("/metrics", response_class=plain, responses=schemas.refusals("/metrics", 401))(metrics)
     app.add_exception_handler(needed("starlette.exceptions", "serve").HTTPException, missing)
     if origins:
         cors = needed("starlette.middleware.cors", "serve").CORSMiddleware

@@ -101,6 +101,8 @@ PIPELINES: Mapping[str, Callable[[Served, dict[str, Any], Wait], Awaitable[Any]]
 async def answer(served: Served, pipeline: str | None, given: Any, wait: Wait) -> Any:
     """What a pipeline says; without one, that which the model was made for."""
     body = fields_of(given, FORM)
+    if not isinstance(body.get("parameters"), dict | None):
+        raise Refused(422, f"parameters must be an object: {FORM}.")
     if pipeline is not None and pipeline not in PIPELINES:
         raise Refused(404, str(one_of("the pipeline", pipeline[:40], PIPELINES)))
     return await PIPELINES[pipeline or usual(served, body)](served, body, wait)
@@ -122,10 +124,7 @@ def usual(served: Served, body: Mapping[str, Any]) -> str:
 
 
 def _parameters(body: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
-    given = body.get("parameters")
-    given = {} if given is None else fields_of(given, FORM) if isinstance(given, dict) else None
-    if given is None:
-        raise Refused(422, f"parameters must be an object: {FORM}.")
+    given: dict[str, Any] = body.get("parameters") or {}
     if strange := sorted(set(given) - known):
         raise Refused(422, f"parameters: {strange[0][:40]!r} is not known; there are: {', '.join(sorted(known))}.")
     return given

@@ -28,7 +28,7 @@ def either(*schemas: Schema) -> Schema:
     return {"anyOf": list(schemas)}
 
 
-MANY = listed(TEXT, 1, 1_000)
+MANY = {**listed(TEXT, 1), "description": "As many as the server allows; 413 says how many."}
 NAME: Schema = {"type": ["string", "null"], "description": "Which model, where the server has several."}
 TEXT_OR_MORE = either(TEXT, listed({}, 1))
 LABELS = listed(thing(("label", "score"), label=STRING, score=NUMBER))
@@ -37,7 +37,7 @@ CUTTING: dict[str, Schema] = {
     "truncation_direction": {"enum": ["Right", "Left", "right", "left", None]},
 }
 INPUTS = either(TEXT, MANY)
-PREDICT_INPUTS = either(TEXT, listed(TEXT, 1, 2), listed(listed(TEXT, 1, 2), 1, 1_000))
+PREDICT_INPUTS = either(TEXT, listed(TEXT, 1, 2), listed(listed(TEXT, 1, 2), 1))
 SIMILARITY = thing(("inputs",), inputs=thing(("source_sentence", "sentences"), source_sentence=TEXT, sentences=MANY))
 EMBED = thing(
     ("inputs",), inputs=INPUTS, normalize=FLAG, model=NAME,
@@ -46,7 +46,7 @@ EMBED = thing(
 )  # fmt: skip
 PREDICTIONS = thing(("model", "predictions"), model=STRING, predictions=listed({"type": "object"}))
 OWN_PREDICT = either(
-    thing(("texts",), texts=listed(TEXT_OR_MORE, 1, 1_000), model=NAME), thing(("text",), text=TEXT_OR_MORE, model=NAME)
+    thing(("texts",), texts=listed(TEXT_OR_MORE, 1), model=NAME), thing(("text",), text=TEXT_OR_MORE, model=NAME)
 )
 TEI_PREDICT = thing(("inputs",), inputs=PREDICT_INPUTS, raw_scores=FLAG, model=NAME, **CUTTING)
 HUB = thing(("inputs",), inputs=either(TEXT, MANY, {"type": "object"}), parameters={"type": ["object", "null"]})
@@ -111,6 +111,10 @@ GIVEN: dict[str, Schema] = {
     "/models": thing(("models",), models=listed(ABOUT)), "/models/{name}": ABOUT, "/v1/models": OPENAI_MODELS,
     "/info": thing(("model_id", "model_type", "max_input_length"), model_id=STRING, model_type={"type": "object"}),
 }  # fmt: skip
+PARTS: dict[str, Schema] = {
+    "name": {**TEXT, "description": "A model, as /models lists them."},
+    "pipeline": {**TEXT, "description": "feature-extraction, text-classification and others; see docs/serving.md."},
+}
 WHY = {
     400: "The body is not JSON, or the request's framing is not plain.", 401: "A key is needed.",
     404: "There is no such model, or no such pipeline.", 408: "The request took too long to come.",
@@ -122,17 +126,26 @@ WHY = {
 
 def routed(path: str, method: str) -> dict[str, Any]:
     """The keywords of a FastAPI route: what it takes and gives, and every status that it can answer with."""
-    error = OPENAI_ERROR if path.startswith("/v1/") else ERROR
     takes, examples, gives = BODIES[path] if method == "POST" else ({}, {}, GIVEN.get(path, {}))
     statuses = (400, 401, 404, 408, 413, 422, 429, 503, 504) if method == "POST" else (401, 404, 422, 503)
-    told: dict[int | str, dict[str, Any]] = {200: {"description": "The answer.", "content": _json(gives)}}
-    for status in statuses:
-        told[status] = {"description": WHY[status], "content": _json(error)}
+    told = {200: {"description": "The answer.", "content": _json(gives)}} | refusals(path, *statuses)
+    parts = [
+        {"name": name, "in": "path", "required": True, "schema": schema}
+        for name, schema in PARTS.items()
+        if f"{{{name}}}" in path
+    ]
+    more: dict[str, Any] = {"parameters": parts} if parts else {}
     if method != "POST":
-        return {"responses": told}
+        return {"responses": told, "openapi_extra": more}
     shown = {name.replace(" ", "_"): {"value": value} for name, value in examples.items()}
     body = {"required": True, "content": {"application/json": {"schema": takes, "examples": shown}}}
-    return {"responses": told, "openapi_extra": {"requestBody": body}}
+    return {"responses": told, "openapi_extra": {**more, "requestBody": body}}
+
+
+def refusals(path: str, *statuses: int) -> dict[int | str, dict[str, Any]]:
+    """What each of these statuses says at that path."""
+    error = OPENAI_ERROR if path.startswith("/v1/") else ERROR
+    return {status: {"description": WHY[status], "content": _json(error)} for status in statuses}
 
 
 def _json(schema: Schema) -> dict[str, Any]:
