@@ -177,7 +177,8 @@ def load(given: argparse.Namespace, texts: list[str]) -> dict[str, Any]:
     print(f"load, {name}, {given.seconds:g} s: {found['rate']:.1f} requests/s, p99 {found['p99'] * 1e3:.0f} ms, "
           f"{found['statuses']}")  # fmt: skip
     print(
-        f"memory {before / 1e6:.0f} MB, then {after / 1e6:.0f} MB: {growth:+.1%} ({verdict(growth, 0.05, at_most=True)})"
+        f"memory {before / 1e6:.0f} MB, then {after / 1e6:.0f} MB: {growth:+.1%} "
+        f"({verdict(growth, 0.05, at_most=True)})"
     )
     return {**found, "before_bytes": before, "after_bytes": after}
 

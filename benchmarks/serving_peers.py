@@ -1,7 +1,7 @@
 """A model folder and a port in; the same classifier behind FastAPI and a `transformers` pipeline, or LitServe, out.
 
-What a careful user writes in twenty lines, and nothing against it: fused kernels, no gradients, texts cut at the model's
-length (filbert reads them whole). LitServe batches what arrives, as its documentation shows. Run by serving.py.
+What a careful user writes in twenty lines, and nothing against it: fused kernels, no gradients, texts cut at the
+model's length (filbert reads them whole). LitServe batches what arrives, as its documentation shows. Run by serving.py.
 """
 
 from __future__ import annotations

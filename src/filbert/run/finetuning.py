@@ -43,6 +43,10 @@ BARE_RATE, BARE_HEAD, BARE_MASKS = 1e-4, 50.0, 0.15
 # It learns more from Muon, at five times the rate (experiments/2026-11-16-defaults.md). Muon's products cost the same
 # whatever a step reads: on a CPU as much as reading 1,600 tokens, so a step must have some more.
 MUON_TIMES, MUON_HEAD, MUON_TOKENS = 5.0, 40.0, 4_096
+# A student that was made of such a model has its teacher's head, and more to mend: larger steps for all, and smaller
+# ones for the head. 4 of 8 layers with a third of each feed-forward, 1,500 headlines: 99 % of the teacher's accuracy
+# instead of 97 % after 120 steps.
+STUDENT_TIMES, STUDENT_HEAD = 5.0, 5.0
 PER_EPOCH, FINE_TOKENS = 50, (512, 8_192)  # steps that an epoch has where they are within these tokens
 EPOCHS, FEWEST, MOST_EPOCHS = 3, 240, 20  # passes over the data; more of them where there would be fewer steps …
 SEEN, MOST_SEEN = 30_000, 10  # … or fewer examples to see, up to that many passes
@@ -343,6 +347,8 @@ def _fine_recipe(
     size = int(np.clip(items.lengths(0).sum() // PER_EPOCH, least, most))
     size = given["train"].get("batch_tokens", size)
     pace = _bare_pace(rate, size, given["train"], tuning) if bare else tune.paced(tuning.method, rate, 1.0, bare)
+    if bare and lesson and tuning.method == "full" and given["train"].get("optimiser", "adamw") == "adamw":
+        pace = {"learning_rate": STUDENT_TIMES * min(rate, BARE_RATE), "head_rate": STUDENT_HEAD}
     train = {**pace, "batch_tokens": size, **given["train"], "seed": seed}
     first = loop.Config(**train)
     per_epoch = len(batches(np.asarray(plan(items, 0).lengths), first.seed, 0, first.batch_tokens))
