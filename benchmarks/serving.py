@@ -62,7 +62,8 @@ def free_port() -> int:
 def command(name: str, port: int, folders: tuple[Path, Path], queue: int) -> list[str]:
     """How a contender is started."""
     if name in ("plain", "litserve"):
-        return [sys.executable, str(HERE / "serving_peers.py"), name, str(folders[0]), str(port)]
+        script = {"plain": "serving_peers.py", "litserve": "serving_litserve.py"}[name]
+        return [sys.executable, str(HERE / script), str(folders[0]), str(port)]
     more = {"filbert": ["--runtime", "torch"], "filbert-onnx": ["--runtime", "onnx"],
             "filbert-int8": ["--runtime", "onnx", "--dtype", "int8"]}[name]  # fmt: skip
     words = ["serve", str(folders[1]), "--name", "bench", "--port", str(port), "--queue", str(queue)]
@@ -101,15 +102,27 @@ def is_up(port: int, process: subprocess.Popen[bytes], limit_s: float = 180) -> 
     return False
 
 
-def asked(port: int, clients: int, texts: list[str], seconds: float, **more: float) -> dict[str, Any]:
-    """What so many clients saw in so many seconds, after a warm-up."""
+def cpu_seconds(process: int) -> float:
+    """What a process and its children have used."""
+    ticks = os.sysconf("SC_CLK_TCK")
+    words = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return sum(map(int, words[11:13])) / ticks + sum(cpu_seconds(int(child)) for child in children)
+
+
+def asked(server: tuple[int, int], clients: int, texts: list[str], seconds: float, **more: float) -> dict[str, Any]:
+    """What so many clients saw in so many seconds, after a warm-up; and what it cost the server."""
+    port, process = server
     plan = {"port": port, "clients": clients, "texts": texts, "seconds": seconds, "warm_s": 1.0, "bad_share": 0} | more
     words = [sys.executable, str(HERE / "serving_clients.py")]
+    before = cpu_seconds(process)
     done = subprocess.run(words, input=json.dumps(plan), capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
+    used = cpu_seconds(process) - before
     taken = np.array(found["seconds"] or [np.nan])
     return {
-        "rate": len(found["seconds"]) / seconds, "p50": float(np.quantile(taken, 0.5)),
+        "rate": len(found["seconds"]) / seconds, "per_cpu_s": found["total"] / used,
+        "p50": float(np.quantile(taken, 0.5)),
         "p99": float(np.quantile(taken, 0.99)), "statuses": found["statuses"],
         "refused_p99": float(np.quantile(found["refusals"], 0.99)) if found["refusals"] else None,
     }  # fmt: skip
@@ -127,15 +140,21 @@ def race(given: argparse.Namespace, texts: list[str]) -> dict[str, Any]:
         for turn in range(given.rounds):
             for clients in given.clients:
                 for name in rotated(list(up), turn):
-                    found[name, clients].append(asked(up[name][0], clients, texts, given.seconds))
+                    found[name, clients].append(asked(up[name], clients, texts, given.seconds))
     rows, told = [], {}
     for (name, clients), samples in sorted(found.items(), key=lambda each: (each[0][1], each[0][0])):
-        one = {key: median(sample[key] for sample in samples) for key in ("rate", "p50", "p99")}
+        one = {key: median(sample[key] for sample in samples) for key in ("rate", "per_cpu_s", "p50", "p99")}
         told[f"{name} {clients}"] = one
         failed = sum(n for s in samples for status, n in s["statuses"].items() if status not in ("200", "429"))
-        shown = [f"{one['rate']:.1f}", f"{one['p50'] * 1e3:.0f}", f"{one['p99'] * 1e3:.0f}", str(failed)]
+        shown = [
+            f"{one['rate']:.1f}",
+            f"{one['per_cpu_s']:.1f}",
+            f"{one['p50'] * 1e3:.0f}",
+            f"{one['p99'] * 1e3:.0f}",
+            str(failed),
+        ]
         rows.append([str(clients), name, *shown])
-    print(table(["clients", "server", "requests/s", "p50 ms", "p99 ms", "failed"], rows))
+    print(table(["clients", "server", "requests/s", "per CPU s", "p50 ms", "p99 ms", "failed"], rows))
     for peer in ("plain", "litserve"):
         for ours in [name for name in given.contenders if name.startswith("filbert")]:
             judged(told, ours, peer)
@@ -148,6 +167,8 @@ def judged(told: dict[str, Any], ours: str, peer: str) -> None:
         both = told.get(f"{ours} {clients}"), told.get(f"{peer} {clients}")
         if all(both):
             ratio = both[0][key] / both[1][key]  # type: ignore[index]
+            cpu = both[0]["per_cpu_s"] / both[1]["per_cpu_s"]  # type: ignore[index]
+            print(f"{ours} / {peer}, requests per CPU-second at {clients} clients: {cpu:.2f}")
             print(f"{ours} / {peer}, {what}: {ratio:.2f} ({verdict(ratio, target, at_most=at_most)}, target {target})")
 
 
@@ -155,7 +176,7 @@ def overload(given: argparse.Namespace, texts: list[str]) -> dict[str, Any]:
     """Four times as many clients as may wait: only 200 and 429, and quick again afterwards."""
     name = given.contenders[0]
     with served([name], model_folders(), queue=64) as up:
-        port = up[name][0]
+        port = up[name]
         before = asked(port, 8, texts, given.seconds)
         during = asked(port, 256, texts, given.seconds)
         after = asked(port, 8, texts, given.seconds)
@@ -168,7 +189,7 @@ def load(given: argparse.Namespace, texts: list[str]) -> dict[str, Any]:
     """Mixed lengths, 5 % malformed, from another process: statuses, memory, lateness."""
     name = given.contenders[0]
     with served([name], model_folders()) as up:
-        port, process = up[name]
+        port, (_, process) = up[name], up[name]
         asked(port, 16, texts, max(10.0, given.seconds / 4), bad_share=0.05)
         before = resident_bytes(process)
         found = asked(port, 16, texts, given.seconds, bad_share=0.05)

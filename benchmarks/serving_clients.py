@@ -50,6 +50,7 @@ async def client(number: int, plan: dict[str, Any], found: dict[str, Any]) -> No
         except (OSError, asyncio.IncompleteReadError, TimeoutError) as error:
             status, writer = f"lost {type(error).__name__}", None  # type: ignore[assignment]
         taken = time.monotonic() - begun
+        found["total"] += status == 200
         if begun > plan["from"]:
             found["statuses"][str(status)] += 1
             if status == 200:
@@ -66,7 +67,7 @@ async def all_clients(plan: dict[str, Any]) -> dict[str, Any]:
     """What all of them saw."""
     plan["from"] = time.monotonic() + plan["warm_s"]
     plan["until"] = plan["from"] + plan["seconds"]
-    found: dict[str, Any] = {"statuses": Counter(), "seconds": [], "refusals": []}
+    found: dict[str, Any] = {"statuses": Counter(), "seconds": [], "refusals": [], "total": 0}
     await asyncio.gather(*(client(number, plan, found) for number in range(plan["clients"])))
     return found
 

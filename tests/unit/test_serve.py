@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from served import Server, serving, until
 
 import filbert as fb
 from filbert import run
 from filbert.core.records import Example
 from filbert.infer.predict import record
 from filbert.serve.batcher import Batcher, FullError
-from serving import Server, serving, until
 
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")

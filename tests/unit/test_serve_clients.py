@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from serving import Server, serving
+from served import Server, serving
 from small_models import small_bert
 
 import filbert as fb

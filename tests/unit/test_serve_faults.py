@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from serving import NO_TORCH, SLOW, Server, is_alive, received, request_bytes, serving, until
+from served import NO_TORCH, SLOW, Server, is_alive, received, request_bytes, serving, until
 
 from filbert import run
 from filbert.artefact import onnx

@@ -209,7 +209,10 @@ def _beside(measured: honest.Measured, task: Any, raw: Sequence[Any]) -> dict[st
     own, theirs = (float(table[measure_]) for table in tables)
     kept = own / theirs if theirs > 0 else float(own >= theirs)
     sentence = f"{measure_} {own:.4f}, {kept:.1%} of its teacher's {theirs:.4f}"
-    sentence += f"; {apart.sentence('its teacher')}" if apart is not None else ""
+    if apart is not None:
+        edges = f"{apart.value * 100:+.1f} points, 95 %: {apart.low * 100:+.1f} to {apart.high * 100:+.1f}"
+        told = apart.sentence("its teacher")
+        sentence += f"; {told}" if apart.is_certain else f"; these data do not tell the two apart ({edges})"
     difference = {"difference": apart.told()} if apart is not None else {}
     return {"measure": measure_, "student": own, "teacher": theirs, "kept": kept, **difference, "sentence": sentence}
 

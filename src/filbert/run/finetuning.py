@@ -44,8 +44,8 @@ BARE_RATE, BARE_HEAD, BARE_MASKS = 1e-4, 50.0, 0.15
 # whatever a step reads: on a CPU as much as reading 1,600 tokens, so a step must have some more.
 MUON_TIMES, MUON_HEAD, MUON_TOKENS = 5.0, 40.0, 4_096
 # A student that was made of such a model has its teacher's head, and more to mend: larger steps for all, and smaller
-# ones for the head. 4 of 8 layers with a third of each feed-forward, 1,500 headlines: 99 % of the teacher's accuracy
-# instead of 97 % after 120 steps.
+# ones for the head (4 of 8 layers with a third of each feed-forward, 1,500 headlines, 120 steps, one seed: 76.7 % of
+# 1,000 others right instead of 75.3 %; the teacher 77.2 %).
 STUDENT_TIMES, STUDENT_HEAD = 5.0, 5.0
 PER_EPOCH, FINE_TOKENS = 50, (512, 8_192)  # steps that an epoch has where they are within these tokens
 EPOCHS, FEWEST, MOST_EPOCHS = 3, 240, 20  # passes over the data; more of them where there would be fewer steps …

@@ -5,7 +5,7 @@ What a model is asked goes through its own queue (serve.batcher); what it says i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -42,9 +42,8 @@ class Served:
                 f"{name}: {budget:,} tokens read together are fewer than one window's {model.config.max_length:,}; "
                 f"give --batch-tokens {model.config.max_length} or more."
             )
-        # onnxruntime works on each go in one thread, torch in several
-        threads = 1 if self.has_torch else int(model.engine.threads)
-        self.batcher = Batcher(self._answers, self.limits.waiting, budget, threads)
+        threads, begin = _threads(model)
+        self.batcher = Batcher(self._answers, self.limits.waiting, budget, threads, begin)
 
     def _answers(self, kind: Any, texts: Sequence[Any]) -> list[Any]:
         """What a thread of the queue does with texts of several requests."""
@@ -108,6 +107,21 @@ def task_of(model: Model, task: str | None) -> str | None:
         if task is not None:
             raise
         return None
+
+
+def _threads(model: Model) -> tuple[int, Callable[[], object]]:
+    """How many threads own the model, and what each does first.
+
+    On a CPU one for each core, working alone: several that share each product wait for each other, the longer the
+    busier the machine (experiments/2026-11-16-serving.md). onnxruntime is set up so from the start.
+    """
+    if not hasattr(model.engine, "backbone"):
+        return int(model.engine.threads), lambda: None
+    if model.engine.device != "cpu":
+        return 1, lambda: None
+    import torch
+
+    return torch.get_num_threads(), lambda: torch.set_num_threads(1)
 
 
 def _has_vectors(model: Model) -> bool:
