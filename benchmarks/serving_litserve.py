@@ -1,4 +1,4 @@
-"""A model folder and a port in; the same classifier behind LitServe, which batches what arrives, out. Run by serving.py."""
+"""A model folder and a port in; the same classifier behind LitServe, which batches what arrives, out."""
 
 from __future__ import annotations
 
