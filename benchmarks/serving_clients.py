@@ -39,14 +39,14 @@ async def client(number: int, plan: dict[str, Any], found: dict[str, Any]) -> No
     texts, at = plan["texts"], number * 17
     while time.monotonic() < plan["until"]:
         at += 1
-        is_bad = plan["bad_share"] and at % round(1 / plan["bad_share"]) == 0
-        body = BAD[at % len(BAD)] if is_bad else json.dumps({"texts": [texts[at % len(texts)]]}).encode()
+        turn, rest = divmod(at, round(1 / plan["bad_share"])) if plan["bad_share"] else (0, 1)
+        body = BAD[turn % len(BAD)] if rest == 0 else json.dumps({"texts": [texts[at % len(texts)]]}).encode()
         begun = time.monotonic()
         try:
             if writer is None:
                 reader, writer = await asyncio.open_connection("127.0.0.1", plan["port"])
             writer.write(request("/predict", body))
-            status = await asyncio.wait_for(answered(reader), 120)  # type: ignore[arg-type]
+            status = await asyncio.wait_for(answered(reader), 60)  # type: ignore[arg-type]
         except (OSError, asyncio.IncompleteReadError, TimeoutError) as error:
             status, writer = f"lost {type(error).__name__}", None  # type: ignore[assignment]
         taken = time.monotonic() - begun

@@ -41,7 +41,7 @@ class Limits:
                 raise InputError(f"{field.name} is {value!r}, but must be a number of {least:g} or more.")
 
 
-class Refused(FilbertError):  # noqa: N818: it is an answer, not a mishap
+class Refused(FilbertError):  # an answer, not a mishap
     """A request that is answered with a status other than 200, and why."""
 
     def __init__(self, status: int, message: str, **headers: str) -> None:
