@@ -208,11 +208,9 @@ def load(given: argparse.Namespace, texts: list[str]) -> dict[str, Any]:
     growth = after / before - 1
     print(f"load, {name}, {given.seconds:g} s: {found['rate']:.1f} requests/s, p99 {found['p99'] * 1e3:.0f} ms, "
           f"{dict(found['statuses'])}")  # fmt: skip
-    print(
-        f"memory {before / 1e6:.0f} MB, then {after / 1e6:.0f} MB: {growth:+.1%} "
-        f"({verdict(growth, 0.05, at_most=True)})"
-    )
-    return {**found, "before_bytes": before, "after_bytes": after}
+    shown, judgement = ", ".join(f"{own / 1e6:.0f}" for own in held), verdict(growth, 0.05, at_most=True)
+    print(f"memory in MB, after {given.warm:g} s of warm-up, then {PARTS} times: {shown}: {growth:+.1%} ({judgement})")
+    return {**found, "resident_bytes": held}
 
 
 def main() -> None:
