@@ -178,7 +178,7 @@ def scores(given: argparse.Namespace) -> dict[str, Any]:
                 else:
                     recipe = recipe_of(data, seed, given)
                 entry["recipe"] = recipe
-                if "peer" in given.who and data.about.task in CLASSES and data.about.measure != "spearman":
+                if "peer" in given.who and data.about.task in CLASSES:
                     trio = tasks(data, recipe, labels_of(data, recipe), Tokenizer.load(start))
                     entry.setdefault("peer", []).append(
                         {"seed": seed, **trained(as_recipe(recipe), trio, start, data.about.measure)}

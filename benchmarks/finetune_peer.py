@@ -25,6 +25,7 @@ from filbert.train.optim import BETAS, EPS, REST, Mixed
 CLASSES = {
     "classify": "BertForSequenceClassification",
     "pair": "BertForSequenceClassification",
+    "relation": "BertForSequenceClassification",  # of [CLS], over the same marked text: it has no head for marks
     "tag": "BertForTokenClassification",
     "answer": "BertForQuestionAnswering",
     "choose": "BertForMultipleChoice",
@@ -43,6 +44,8 @@ def rows(task: Any, kind: str) -> list[Row]:
         ends = edges[np.searchsorted(edges, batch.starts, side="right")]
         parts = [(ids[a:b], batch.packed.segments[a:b]) for a, b in zip(batch.starts, ends, strict=True)]
         found += _rows(kind, parts, batch, index)
+    if getattr(task.config, "answer", "") == "number":  # in units of their spread, as ours learns them
+        found = [{**row, "labels": (row["labels"] - task.config.center) / task.config.scale} for row in found]
     return found
 
 
@@ -51,7 +54,7 @@ def _rows(kind: str, parts: list[Any], batch: Any, index: int) -> list[Row]:
         return {"ids": [part[0]], "segments": [part[1]], "labels": labels, "owner": index}
 
     targets = batch.targets
-    if kind in ("classify", "pair"):
+    if kind in ("classify", "pair", "relation"):
         return [row(parts[0], targets["label"][0])]
     if kind == "tag":
         start = int(batch.starts[0])
@@ -68,8 +71,9 @@ def _rows(kind: str, parts: list[Any], batch: Any, index: int) -> list[Row]:
 class Collator:
     """Rows to padded tensors; while learning, a share of the words is hidden, as in ours."""
 
-    def __init__(self, kind: str, tokenizer: Any, mask_prob: float) -> None:
-        self.kind, self.tokenizer, self.mask_prob = kind, tokenizer, mask_prob
+    def __init__(self, kind: str, task: Any, mask_prob: float) -> None:
+        self.kind, self.tokenizer, self.mask_prob = kind, task.tokenizer, mask_prob
+        self.never = [self.tokenizer.cls_id, self.tokenizer.sep_id, *getattr(task, "mark_ids", ())]  # hidden
 
     def __call__(self, given: Sequence[Row], learning: bool = True) -> dict[str, Tensor]:
         """What the model takes."""
@@ -83,8 +87,10 @@ class Collator:
                 ids[at, option, : len(own)] = own
                 segments[at, option, : len(own)] = side
                 mask[at, option, : len(own)] = 1
+            empty = len(row["ids"])  # options that others have more: a kernel that may look at nothing gives no number
+            ids[at, empty:, 0], mask[at, empty:, 0] = self.tokenizer.cls_id, 1
         if learning and self.mask_prob:
-            plain = (mask == 1) & (ids != self.tokenizer.cls_id) & (ids != self.tokenizer.sep_id)
+            plain = (mask == 1) & ~np.isin(ids, self.never)
             ids[plain & (torch.rand(shape).numpy() < self.mask_prob)] = self.tokenizer.mask_id
         arrays = {"input_ids": ids, "attention_mask": mask, "token_type_ids": segments}
         if self.kind != "choose":
@@ -140,7 +146,7 @@ def answers(model: Any, held: Any, kind: str, collate: Collator) -> list[Any]:
 
 
 def _in_our_form(held: Any, kind: str, given: list[Row], said: list[Any]) -> list[Any]:
-    if kind in ("classify", "pair"):
+    if kind in ("classify", "pair", "relation"):
         return said
     if kind == "choose":
         return [own[: len(row["ids"])] for row, own in zip(given, said, strict=True)]
@@ -196,11 +202,9 @@ def trained(recipe: FineRecipe, tasks: tuple[Any, Any, Any], start: Path, measur
 
     kind, (task, held, test) = recipe.task_name, tasks
     torch.manual_seed(recipe.train.seed)
-    numbers = {"num_labels": len(task.labels)} if kind in ("classify", "pair", "tag") else {}
-    if getattr(recipe.task, "answer", "") == "number":
-        raise ValueError("numbers are not compared")
+    numbers = {"num_labels": len(task.labels)} if kind in ("classify", "pair", "relation", "tag") else {}
     model = getattr(transformers, CLASSES[kind]).from_pretrained(str(start), **numbers).float()
-    collate = Collator(kind, task.tokenizer, recipe.task.mask_prob)
+    collate = Collator(kind, task, recipe.task.mask_prob)
     given = [row for row in rows(task, kind) if kind != "answer" or row["labels"][0] >= 0]
     per_epoch = max(1, round(recipe.train.steps / recipe.epochs))
     size = max(1, round(len(given) / per_epoch))

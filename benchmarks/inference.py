@@ -1,6 +1,7 @@
 """CPU batch encoding against the peers: comes in a model shape, goes out a table of seconds, ratios and verdicts.
 
 .venv/bin/python benchmarks/inference.py                         MiniLM, one thread, five rounds
+.venv/bin/python benchmarks/inference.py --start 5               and five rounds from process start to first answer
 .venv/bin/python benchmarks/inference.py --threads 2             both cores: the ratios are of wall seconds
 .venv/bin/python benchmarks/inference.py --shape base --json out.json
 .venv/bin/python benchmarks/inference.py --skip filbert --rounds 1 --scale 0.1      a smoke run of the peers
@@ -12,25 +13,38 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import startup
 import timing
 import workloads as loads
-from peers import CONTENDERS, Setup, base_folder, minilm_folder
+from peers import CONTENDERS, Setup, base_folder, export_filbert, minilm_folder
 from worker import REFERENCE, Broken, Worker, prepared, set_environment
 
-OURS = "filbert"
+OURS = ("filbert", "filbert-onnx", "filbert-int8")  # with torch; without it; without it and in eight bits
 TOLERANCE = 1e-3
+LOWEST_COSINE = 0.9  # an eight-bit answer below it is wrong, not rounded
 # ../shared/ANCHORS.md, "CPU targets": at least so many times less CPU than the peer in the same run.
+_PEERS = [name for name in CONTENDERS if name not in OURS]
+_ROUNDED = [name for name in _PEERS if CONTENDERS[name].rounded]
 TARGETS: dict[str, dict[str, float]] = {
-    "mixed": {"pipeline-32": 5.0, "sdpa": 1.3, "onnxruntime": 1.2, "onnxruntime-fused": 1.2, "ctranslate2": 1.15},
-    "arrival": dict.fromkeys(set(CONTENDERS) - {OURS, "pipeline-1"}, 4.5),
+    "mixed": {"pipeline-32": 5.0, "sdpa": 1.3, "onnxruntime": 1.2, "onnxruntime-fused": 1.2, "ctranslate2": 1.15}
+    | dict.fromkeys(_ROUNDED, 1.15),
+    "arrival": dict.fromkeys(set(_PEERS) - {"pipeline-1"}, 4.5),
     "one": {"onnxruntime": 1 / 1.1, "onnxruntime-fused": 1 / 1.1},
 }
+QUALITY = {"cosine": 0.995, "neighbour": 0.95}
+
+
+def judge(workload: str, peer: str) -> str:
+    """Which of ours a target holds for: eight bits against eight bits, one text by the runtime without torch."""
+    if CONTENDERS[peer].rounded:
+        return "filbert-int8"
+    return "filbert-onnx" if workload == "one" else "filbert"
 
 
 class Race:
@@ -46,6 +60,7 @@ class Race:
         self.wrong: set[str] = set()
         self.batches: dict[tuple[str, str], int] = {}
         self.differences: dict[str, dict[str, float]] = {}
+        self.quality: dict[str, dict[str, dict[str, float]]] = {}
         self.samples: dict[str, dict[str, list[timing.Sample]]] = {name: {} for name in self.workloads}
         for name in args.contenders:
             self._start(name, setup)
@@ -91,7 +106,11 @@ class Race:
                 raise Broken(f"{name}: {workload.name}: shape {found.shape}, not {truth.shape}")
             off = float(np.abs(found - truth).max())
             self.differences.setdefault(name, {})[workload.name] = off
-            if not off <= TOLERANCE:  # NaN is wrong too
+            if CONTENDERS[name].rounded:
+                near = likeness(found, truth)["cosine"]
+                if not near >= LOWEST_COSINE:
+                    raise Broken(f"{name}: {workload.name}: median cosine {near:.3f}, allowed {LOWEST_COSINE}")
+            elif not off <= TOLERANCE:  # NaN is wrong too
                 worst = int(np.abs(found - truth).max(1).argmax())
                 raise Broken(f"{name}: {workload.name}: differs by {off:.2g} on text {worst}, allowed {TOLERANCE}")
         except Broken as error:
@@ -99,6 +118,23 @@ class Race:
             self.wrong.add(name)
             self.workers.pop(name).close()
             _say(f"  WRONG, left out: {error}")
+
+    def judge_rounded(self, setup: Setup) -> None:
+        """Mean vectors of short texts in eight bits beside those of `transformers`: their cosine and neighbours."""
+        names = [name for name in self.workers if CONTENDERS[name].rounded]
+        if not names:
+            return
+        _say("comparing what eight bits give")
+        mean = replace(setup, pool="mean")
+        sets = loads.neighbour_texts(self.workloads)
+        for name in (REFERENCE, *names):
+            worker = Worker(name, mean)
+            found = {each: worker.vectors(load, loads.ARRIVAL_BATCH) for each, load in sets.items()}
+            worker.close()
+            if name == REFERENCE:
+                truth = found
+            else:
+                self.quality[name] = {each: likeness(found[each], truth[each]) for each in sets}
 
     def sweep(self) -> None:
         """Finds each contender's best batch size for each workload: the least CPU (one thread) or wall (more)."""
@@ -142,13 +178,16 @@ class Race:
             "max_difference": self.differences.get(name, {}).get(workload),
             "samples": timing.samples_as_json(samples),
         }
-        ours = self.samples[workload].get(OURS)
-        if ours and name != OURS:
-            threads = self.args.threads
-            ratio = timing.ratios([_cost(s, threads) for s in ours], [_cost(s, threads) for s in samples])
-            target = self._target(workload, name)
-            verdict = timing.verdict(ratio.median, target)
-            line |= {"ratio": asdict(ratio), "target": target, "verdict": verdict}
+        line["ratios"] = {}
+        for mine in OURS:
+            own, threads = self.samples[workload].get(mine), self.args.threads
+            if own and name != mine:
+                found = timing.ratios([_cost(s, threads) for s in own], [_cost(s, threads) for s in samples])
+                line["ratios"][mine] = asdict(found)
+        by = judge(workload, name)
+        if name not in OURS and by in line["ratios"] and (target := self._target(workload, name)):
+            verdict = timing.verdict(line["ratios"][by]["median"], target)
+            line |= {"target": target, "by": by, "verdict": verdict}
         return line
 
     def _target(self, workload: str, name: str) -> float | None:
@@ -167,6 +206,7 @@ class Race:
             "clock": "cpu_s" if self.args.threads == 1 else "wall_s",
             "lengths": {name: loads.histogram(load.texts, self.folder) for name, load in self.workloads.items()},
             "left_out": self.broken,
+            "quality": self.quality,
             "workloads": {
                 workload: {name: self.comparison(workload, name) for name in CONTENDERS if name in found}
                 for workload, found in self.samples.items()
@@ -174,19 +214,37 @@ class Race:
         }
 
 
+def likeness(found_XD: np.ndarray, truth_XD: np.ndarray) -> dict[str, float]:
+    """The median cosine of vectors with the true ones, and the share whose nearest neighbour is the same text."""
+    both = [each / np.linalg.norm(each, axis=1, keepdims=True) for each in (found_XD, truth_XD)]
+    nearest = []
+    for unit_XD in both:
+        near_XX = unit_XD @ unit_XD.T
+        np.fill_diagonal(near_XX, -np.inf)
+        nearest.append(near_XX.argmax(axis=1))
+    cosine = float(np.median((both[0] * both[1]).sum(axis=1)))
+    return {"cosine": cosine, "neighbour": float((nearest[0] == nearest[1]).mean())}
+
+
 def tables(results: dict[str, Any], made: dict[str, loads.Workload]) -> str:
     """The results as text."""
     settings, facts = results["settings"], results["machine"]
     parts = [
-        f"{settings['shape']}, fp32, pool {settings['pool']}, threads {settings['threads']}, "
+        f"{settings['shape']}, pool {settings['pool']}, threads {settings['threads']}, "
         f"{settings['rounds']} rounds; {facts['cpu']}, {facts['cores']} cores, {' '.join(facts['instructions'])}, "
         f"load {facts['load_average']:.2f}",
-        f"times = peer / {OURS} in {results['clock']}, median of the rounds' own ratios; (lowest-highest)",
+        f"times = peer / ours in {results['clock']}, median of the rounds' own ratios; (lowest-highest)",
     ]
     if settings["batch"] or (settings["shape"] == "minilm" and settings["scale"] < 1):
         parts.append("SMOKE RUN (--batch or --scale): no targets are judged; do not quote these ratios")
     for name, lines in results["workloads"].items():
         parts += ["", _title(made[name], results["lengths"][name]), _table(made[name], lines)]
+    if results["quality"]:
+        parts += [
+            "",
+            "EIGHT BITS: mean vectors of short texts against transformers in fp32",
+            _quality(results["quality"]),
+        ]
     parts += ["", *(f"left out: {reason}" for reason in results["left_out"].values())]
     return "\n".join(parts).rstrip()
 
@@ -205,13 +263,28 @@ def _table(workload: loads.Workload, lines: dict[str, Any]) -> str:
     def cell(values: dict[str, float]) -> str:
         return timing.Spread(**{key: value * factor for key, value in values.items()}).text(digits)
 
+    ours = [name for name in OURS if name in lines]
     rows = []
     for name, line in lines.items():
-        ratio = timing.Spread(**line["ratio"]).text() if "ratio" in line else "-"
-        target = f">= {line['target']:.2f}" if line.get("target") else "-"
+        ratios = [timing.Spread(**line["ratios"][by]).text() if by in line["ratios"] else "-" for by in ours]
+        target = f"{line['by']} >= {line['target']:.2f}" if line.get("target") else "-"
         batch = str(line["batch"] or "-")
-        rows.append([name, batch, cell(line["cpu_s"]), cell(line["wall_s"]), ratio, target, line.get("verdict", "")])
-    return timing.table(["contender", "batch", f"CPU {unit}", f"wall {unit}", "times", "target", ""], rows)
+        rows.append([name, batch, cell(line["cpu_s"]), cell(line["wall_s"]), *ratios, target, line.get("verdict", "")])
+    times = [f"times {by}" for by in ours]
+    return timing.table(["contender", "batch", f"CPU {unit}", f"wall {unit}", *times, "target", ""], rows)
+
+
+def _quality(found: dict[str, dict[str, dict[str, float]]]) -> str:
+    rows = [
+        [name, each, f"{like['cosine']:.4f}", f"{like['neighbour']:.1%}", _verdicts(like) if name in OURS else ""]
+        for name, sets in found.items()
+        for each, like in sets.items()
+    ]
+    return timing.table(["contender", "texts", "median cosine", "same neighbour", ""], rows)
+
+
+def _verdicts(like: dict[str, float]) -> str:
+    return " ".join(timing.verdict(like[name], least) for name, least in QUALITY.items())
 
 
 def _cost(sample: timing.Sample, threads: int) -> float:
@@ -242,7 +315,8 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--scale", type=float, help="share of the texts; 1 for minilm, 0.27 (32 mixed texts) for base")
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--median", type=int, default=90, help="median length of the mixed texts in tokens")
-    parser.add_argument("--ours", type=Path, help="a folder that filbert alone loads, such as its ONNX export")
+    parser.add_argument("--start", type=int, default=0, help="rounds from process start to first answer")
+    parser.add_argument("--ours", type=Path, help="a folder that filbert exported, instead of one made here")
     parser.add_argument("--cache", type=Path, default=Path(__file__).resolve().parent / ".cache")
     parser.add_argument("--json", type=Path, help="write everything, every sample included")
     args = parser.parse_args(argv)
@@ -269,14 +343,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         race.sweep()
         race.check(setup)
+        race.judge_rounded(setup)
         race.run()
     finally:
         race.close()
     results = race.results()
-    print(tables(results, race.workloads))
+    print(tables(results, race.workloads), flush=True)
+    if args.start:
+        prepared("filbert-onnx", setup)
+        results["start"] = startup.race(setup, args.start, args.ours or export_filbert(setup) / "model")
+        print(f"\nPROCESS START TO FIRST ANSWER\n{startup.tables(results['start'])}")
     if args.json:
         args.json.write_text(json.dumps(results, indent=1) + "\n")
-    return 1 if race.wrong or OURS in race.broken else 0
+    return 1 if race.wrong or set(OURS) & set(race.broken) else 0
 
 
 if __name__ == "__main__":

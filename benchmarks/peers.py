@@ -2,7 +2,8 @@
 
 Every contender pays for its own tokenisation and returns the last layer's [CLS] vector or the mean of its real
 tokens. Each peer is given its best: fused kernels, no gradient bookkeeping, batches sorted by length, no padding mask
-where nothing is padded, tensors instead of lists. Legend: B texts in a batch, T tokens, D width.
+where nothing is padded, tensors instead of lists. What ends in `-int8` computes in eight bits, and is judged by its
+vectors as well as by its speed. Legend: B texts in a batch, T tokens, D width.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import numpy as np
 from workloads import MAX_TOKENS, bare_tokenizer
 
 SWEEP = (1, 4, 8, 16, 32)
+INT8 = "-int8"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +53,11 @@ class Contender:
     batches: tuple[int, ...] = ()  # empty: it batches by itself
     prepare: Callable[[Setup], object] | None = None  # slow and cached: exports
     skips: tuple[str, ...] = ()  # workloads that mean nothing for it
+
+    @property
+    def rounded(self) -> bool:
+        """Whether it computes in eight bits, so that its vectors are near the others' and no more."""
+        return self.name.endswith(INT8)
 
 
 # --- batches -----------------------------------------------------------------------------------------------------
@@ -231,7 +238,24 @@ def _write_onnx(setup: Setup, target: Path) -> None:
     fused.save_model_to_file(str(target / "fused.onnx"))
 
 
-def onnxruntime(setup: Setup, graph: str) -> Encode:
+def export_onnx_int8(setup: Setup) -> Path:
+    """Both graphs by `quantize_dynamic`, a scale for each output of a map, and both inputs as they are; cached."""
+    return _cached(setup, "onnx-int8", ("torch", "transformers", "onnxruntime", "onnx"), _write_onnx_int8)
+
+
+def _write_onnx_int8(setup: Setup, target: Path) -> None:
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    for name in ("plain", "fused"):
+        model = onnx.load(str(export_onnx(setup) / f"{name}.onnx"))
+        del model.graph.value_info[:]  # the exporter's shapes mislead the quantiser
+        told = {"weight_type": QuantType.QInt8, "per_channel": True}
+        told["extra_options"] = {"DefaultTensorType": onnx.TensorProto.FLOAT}  # of values whose shapes are gone
+        quantize_dynamic(model, str(target / f"{name}.onnx"), **told)
+
+
+def onnxruntime(setup: Setup, graph: str, export: Callable[[Setup], Path] = export_onnx) -> Encode:
     """An ONNX Runtime session, all its own load-time optimisations on, on length-sorted batches."""
     import onnxruntime as ort
 
@@ -239,13 +263,32 @@ def onnxruntime(setup: Setup, graph: str) -> Encode:
     options.intra_op_num_threads, options.inter_op_num_threads = setup.threads, 1
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL
     options.log_severity_level = 3
-    path = export_onnx(setup) / f"{graph}.onnx"
+    path = export(setup) / f"{graph}.onnx"
     session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
 
     def forward(rows: list[list[int]]) -> np.ndarray:
         ids_BT, mask_BT = padded(rows)
         (hidden_BTD,) = session.run(None, {"input_ids": ids_BT, "attention_mask": mask_BT})
         return pooled(hidden_BTD, mask_BT, setup.pool)
+
+    return in_sorted_batches(setup, forward)
+
+
+# --- OpenVINO ----------------------------------------------------------------------------------------------------
+
+
+def openvino(setup: Setup, export: Callable[[Setup], Path] = export_onnx) -> Encode:
+    """OpenVINO's CPU plugin on the graph as exported, in one stream, on length-sorted batches."""
+    import openvino as ov
+
+    told = {"INFERENCE_NUM_THREADS": setup.threads, "NUM_STREAMS": 1, "PERFORMANCE_HINT": "LATENCY"}
+    told |= {"INFERENCE_PRECISION_HINT": "f32", "ENABLE_CPU_PINNING": False}
+    request = ov.Core().compile_model(str(export(setup) / "plain.onnx"), "CPU", told).create_infer_request()
+
+    def forward(rows: list[list[int]]) -> np.ndarray:
+        ids_BT, mask_BT = padded(rows)
+        found = request.infer({"input_ids": ids_BT, "attention_mask": mask_BT}, share_inputs=True, share_outputs=True)
+        return pooled(found[0], mask_BT, setup.pool)
 
     return in_sorted_batches(setup, forward)
 
@@ -264,12 +307,12 @@ def _write_ctranslate2(setup: Setup, target: Path) -> None:
     TransformersConverter(str(setup.folder)).convert(str(target), force=True)
 
 
-def ctranslate2(setup: Setup) -> Encode:
-    """`Encoder.forward_batch` in fp32 on length-sorted lists of ids; how it pads is its own affair."""
+def ctranslate2(setup: Setup, kind: str = "float32") -> Encode:
+    """`Encoder.forward_batch` on length-sorted lists of ids; how it pads is its own affair."""
     import ctranslate2 as ct2
 
     folder = str(convert_ctranslate2(setup))
-    encoder = ct2.Encoder(folder, compute_type="float32", inter_threads=1, intra_threads=setup.threads)
+    encoder = ct2.Encoder(folder, compute_type=kind, inter_threads=1, intra_threads=setup.threads)
 
     def forward(rows: list[list[int]]) -> np.ndarray:
         hidden_BTD = np.array(encoder.forward_batch(rows).last_hidden_state)
@@ -283,12 +326,37 @@ def ctranslate2(setup: Setup) -> Encode:
 
 
 def filbert(setup: Setup) -> Encode:
-    """Ours, through the front door."""
+    """Ours, through the front door, with torch."""
     import filbert as fb
 
-    model = fb.load(str(setup.ours or setup.folder))
-    if "torch" in sys.modules:  # the runtime without torch reads OMP_NUM_THREADS, which the worker has set
-        _torch(setup)
+    model = fb.load(str(setup.folder), runtime="torch", device="cpu")
+    _torch(setup)
+    return lambda texts, batch: np.asarray(model.embed(texts, pool=setup.pool))
+
+
+def export_filbert(setup: Setup) -> Path:
+    """Our export of the same weights, cached until the files that write it change; --ours DIR is taken as it is."""
+    if setup.ours:
+        return setup.ours
+    import filbert.artefact
+
+    files = sorted(Path(filbert.artefact.__path__[0]).glob("*.py"))
+    return _cached(setup, "filbert", ("onnx",), _write_filbert, [file.read_bytes() for file in files])
+
+
+def _write_filbert(setup: Setup, target: Path) -> None:
+    from filbert.artefact import onnx
+
+    onnx.export(setup.folder, target / "model", int8=True)
+
+
+def filbert_runtime(setup: Setup, dtype: str) -> Encode:
+    """Ours, without torch: onnxruntime and NumPy on the exported folder."""
+    import filbert as fb
+
+    folder = setup.ours or export_filbert(setup) / "model"
+    model = fb.load(str(folder), runtime="onnx", dtype=dtype)
+    assert "torch" not in sys.modules, "the runtime without torch imported it"
     return lambda texts, batch: np.asarray(model.embed(texts, pool=setup.pool))
 
 
@@ -321,11 +389,14 @@ def base_folder(cache: Path) -> Path:
     return target
 
 
-def _cached(setup: Setup, kind: str, packages: tuple[str, ...], write: Callable[[Setup, Path], None]) -> Path:
+def _cached(
+    setup: Setup, kind: str, packages: tuple[str, ...], write: Callable[[Setup, Path], None], also: object = None
+) -> Path:
     """A folder made once per model and package versions; written beside and renamed, so half of one is never used."""
     stat = (setup.folder / "model.safetensors").stat()
     versions = [metadata.version(name) for name in packages]
-    key = hashlib.sha256(repr((str(setup.folder), stat.st_size, stat.st_mtime_ns, versions)).encode()).hexdigest()[:10]
+    told = (str(setup.folder), stat.st_size, stat.st_mtime_ns, versions) + (() if also is None else (also,))
+    key = hashlib.sha256(repr(told).encode()).hexdigest()[:10]
     target = setup.cache / f"{kind}-{key}"
     if not target.exists():
         beside = target.with_suffix(".part")
@@ -339,7 +410,19 @@ def _cached(setup: Setup, kind: str, packages: tuple[str, ...], write: Callable[
 CONTENDERS = {
     contender.name: contender
     for contender in (
-        Contender(name="filbert", about="fb.load(folder).embed(texts)", build=filbert),
+        Contender(name="filbert", about="fb.load(folder).embed(texts), with torch", build=filbert),
+        Contender(
+            name="filbert-onnx",
+            about='fb.load(exported, runtime="onnx").embed(texts), without torch',
+            build=lambda setup: filbert_runtime(setup, "float32"),
+            prepare=export_filbert,
+        ),
+        Contender(
+            name="filbert-int8",
+            about='the same with dtype="int8"',
+            build=lambda setup: filbert_runtime(setup, "int8"),
+            prepare=export_filbert,
+        ),
         Contender(
             name="pipeline-1",
             about='transformers pipeline("feature-extraction"), one text at a time',
@@ -382,6 +465,41 @@ CONTENDERS = {
             name="ctranslate2",
             about="CTranslate2 Encoder.forward_batch, sorted batches",
             build=ctranslate2,
+            batches=SWEEP,
+            prepare=convert_ctranslate2,
+        ),
+        Contender(
+            name="openvino",
+            about="OpenVINO on the graph as exported, sorted batches",
+            build=openvino,
+            batches=SWEEP,
+            prepare=export_onnx,
+        ),
+        Contender(
+            name="onnxruntime-int8",
+            about="ONNX Runtime after quantize_dynamic, sorted batches",
+            build=lambda setup: onnxruntime(setup, "plain", export_onnx_int8),
+            batches=SWEEP,
+            prepare=export_onnx_int8,
+        ),
+        Contender(
+            name="onnxruntime-fused-int8",
+            about="the fused graph after quantize_dynamic, sorted batches",
+            build=lambda setup: onnxruntime(setup, "fused", export_onnx_int8),
+            batches=SWEEP,
+            prepare=export_onnx_int8,
+        ),
+        Contender(
+            name="openvino-int8",
+            about="OpenVINO on the graph of quantize_dynamic, sorted batches",
+            build=lambda setup: openvino(setup, export_onnx_int8),
+            batches=SWEEP,
+            prepare=export_onnx_int8,
+        ),
+        Contender(
+            name="ctranslate2-int8",
+            about="CTranslate2 with compute_type int8, a scale for each token, sorted batches",
+            build=lambda setup: ctranslate2(setup, "int8"),
             batches=SWEEP,
             prepare=convert_ctranslate2,
         ),

@@ -11,10 +11,10 @@ from serving_peers import classifier
 
 
 class API(ls.LitAPI):
-    """One text a request, up to 32 of them read together, as its documentation shows."""
+    """One text a request, up to 32 of them (or as many as told) read together, as its documentation shows."""
 
-    def __init__(self, folder: str) -> None:
-        super().__init__(max_batch_size=32, batch_timeout=0.005)
+    def __init__(self, folder: str, most: int = 32) -> None:
+        super().__init__(max_batch_size=most, batch_timeout=0.005)
         self.folder = folder
 
     def setup(self, device: str) -> None:
@@ -36,6 +36,10 @@ class API(ls.LitAPI):
 
 if __name__ == "__main__":
     server = ls.LitServer(
-        API(sys.argv[1]), accelerator="cpu", workers_per_device=1, timeout=120, healthcheck_path="/ready"
+        API(sys.argv[1], *map(int, sys.argv[3:])),
+        accelerator="cpu",
+        workers_per_device=1,
+        timeout=120,
+        healthcheck_path="/ready",
     )
     server.run(host="127.0.0.1", port=int(sys.argv[2]), log_level="warning", generate_client_file=False)

@@ -47,5 +47,10 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder")
     parser.add_argument("port", type=int)
+    parser.add_argument("--threads", type=int, help="of each product; else as many as there are cores")
     given = parser.parse_args()
+    if given.threads:
+        import torch
+
+        torch.set_num_threads(given.threads)
     plain(given.folder, given.port)

@@ -110,7 +110,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 def machine() -> dict[str, object]:
     """What a reader needs to know about where the numbers came from."""
-    names = ("torch", "transformers", "tokenizers", "onnxruntime", "ctranslate2", "sentence-transformers", "filbert")
+    names = ("torch", "transformers", "tokenizers", "onnxruntime", "openvino", "ctranslate2", "sentence-transformers")
     cpu = next((row.split(":")[1].strip() for row in _cpuinfo() if row.startswith("model name")), platform.processor())
     flags = next((row for row in _cpuinfo() if row.startswith("flags")), "").split()
     return {
@@ -119,7 +119,7 @@ def machine() -> dict[str, object]:
         "instructions": [name for name in ("avx2", "avx512f", "avx512_vnni", "amx_tile") if name in flags],
         "load_average": os.getloadavg()[0],
         "python": platform.python_version(),
-        "versions": {name: version for name in names if (version := _version(name))},
+        "versions": {name: version for name in (*names, "filbert") if (version := _version(name))},
     }
 
 

@@ -5,6 +5,7 @@ English text from the shared Wikipedia file where it is present, else words of t
 
 from __future__ import annotations
 
+import gzip
 import lzma
 import math
 import random
@@ -55,6 +56,23 @@ def workloads(folder: Path, *, seed: int = 7, scale: float = 1.0, median: int = 
         Workload(name="one", texts=short, calls=[[text] for text in short], per_call=True, note="about 20 tokens"),
     ]
     return {workload.name: workload for workload in made if workload.texts}
+
+
+def neighbour_texts(made: dict[str, Workload], num: int = 300, seed: int = 7) -> dict[str, Workload]:
+    """Short real texts among which nearest neighbours mean something: messages and captions, else what is timed."""
+    messages, captions = SHARED / "en_sms_spam" / "SMSSpamCollection.xz", SHARED / "mt_multi30k" / "val.en.gz"
+    found: dict[str, list[str]] = {}
+    if messages.exists():
+        with lzma.open(messages, "rt", encoding="utf-8") as lines:
+            found["sms"] = [line.rstrip("\n").partition("\t")[2] for line in lines]
+    if captions.exists():
+        with gzip.open(captions, "rt", encoding="utf-8") as lines:
+            found["captions"] = [line.strip() for line in lines]
+    if not found:
+        found = {name: made[name].texts for name in ("headlines", "mixed") if name in made}
+    picked = {name: sorted(set(texts)) for name, texts in found.items()}
+    picked = {name: random.Random(seed).sample(texts, min(num, len(texts))) for name, texts in picked.items()}
+    return {name: Workload(name=name, texts=texts, calls=[texts]) for name, texts in picked.items()}
 
 
 def bare_tokenizer(folder: Path) -> Tokenizer:

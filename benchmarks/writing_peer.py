@@ -64,14 +64,14 @@ class Peer(nn.Module):
         filled_BS = grid.rows_BS == len(packed.ids)
         ids_BS = grid.laid(packed.ids[:, None]).squeeze(-1)
         x_BSD = self.net.encoder(self._embedded(ids_BS), src_key_padding_mask=filled_BS)
-        return x_BSD.flatten(0, 1)[grid.back_T]  # type: ignore[no-any-return]
+        return grid.taken(x_BSD)
 
     def decoded(self, target: Packed, memory_TD: Tensor, source: Packed, owners_B: Any) -> Tensor:
         """[U, D] teacher forcing: what comes after each token of the targets."""
         state, grid = self.started(memory_TD, source), Grid.of(target, memory_TD.device)
         state = state.select(torch.as_tensor(owners_B).to(memory_TD.device))
         x_BQD = self._written(grid.laid(target.ids[:, None]).squeeze(-1), state)
-        return x_BQD.flatten(0, 1)[grid.back_T]
+        return grid.taken(x_BQD)
 
     def _written(self, ids_BQ: Tensor, state: State) -> Tensor:
         size = ids_BQ.shape[1]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import page_scenes as scenes
 import pytest
+from watching import drawn
 
 from filbert.page import book
 from filbert.page.book import packed
@@ -31,7 +32,7 @@ def one_head(texts: list[str], words: list[list[str]], weights: np.ndarray) -> d
 
 def tint(page: Any, selector: str) -> list[float]:
     """The weight that each unit is coloured by; its colour is one of 20 levels of the square root."""
-    page.wait_for_timeout(60)  # two frames
+    drawn(page)
     read = "nodes => nodes.map(node => [node.weight, Number(node.className.match(/w(\\d+)/)?.[1] ?? 0)])"
     found = page.locator(selector).evaluate_all(read)
     assert [level for _, level in found] == [round(20 * weight**0.5) for weight, _ in found]
@@ -55,6 +56,7 @@ def test_pointing_at_a_word_shows_where_it_looks_and_who_looks_at_it(opened: Ope
     assert tint(page, ".asks .unit") == pytest.approx([0, 0.75, 0.5, 0.04], abs=0.004)
     page.get_by_text("who looks at it").click()
     page.locator(".running .unit").nth(2).hover()
+    drawn(page)
     assert page.locator(".note").inner_text() == "Colour: who looks at “气”."
     page.mouse.move(2, 2)
     assert tint(page, ".running .unit") == pytest.approx(weights[0, 0].mean(0).tolist(), abs=0.004)
@@ -113,12 +115,13 @@ def test_everything_is_reached_by_keyboard(opened: Opened) -> None:
     page.keyboard.press("t")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
+    drawn(page)
     assert page.locator(".note").inner_text() == "Colour: where “上海” looks."
     page.keyboard.press("g")  # the word stays kept
     assert page.evaluate("document.activeElement.className") == "head"
     assert page.locator(".running .lit").inner_text() == "上海"
     page.keyboard.press("Escape")
-    page.wait_for_timeout(60)
+    drawn(page)
     assert page.locator(".running .lit").count() == 0
     page.keyboard.press("?")
     assert page.get_by_role("dialog").is_visible()
@@ -157,10 +160,10 @@ def test_the_drawing_shows_the_weights(opened: Opened) -> None:
         pen.drawImage(canvas, 0, 0);
         const at = (x, y) => [...pen.getImageData(x, y, 1, 1).data].slice(0, 3);
         return [at(w - 12, h - 12), at(w - 42, h - 12)]; }"""
-    page.wait_for_timeout(60)
+    drawn(page)
     assert page.locator(".matrix canvas").evaluate(read) == [[0, 52, 92], [255, 255, 255]]
     page.get_by_text("Dark").click()
-    page.wait_for_timeout(60)
+    drawn(page)
     assert page.locator(".matrix canvas").evaluate(read) == [[214, 240, 255], [24, 28, 34]]
 
 
@@ -190,7 +193,7 @@ def test_two_views_are_linked(opened: Opened) -> None:
     ]
     first, second = page.locator(".seen").nth(0), page.locator(".seen").nth(1)
     first.locator(".running .unit").nth(2).hover()  # 博物馆
-    page.wait_for_timeout(60)
+    drawn(page)
     assert first.locator(".running .lit").inner_text() == "博物馆"
     assert second.locator(".running .lit").inner_text() in "博物馆"
     page.get_by_role("gridcell", name=re.compile("^Layer 5, head 6")).click()
@@ -208,7 +211,7 @@ def test_two_texts_are_linked_word_by_word(opened: Opened) -> None:
     second = page.locator(".seen").nth(1)
     for place, counterpart in {1: "昨天", 2: "天气", 3: "很", 4: "坏", 5: "[SEP]"}.items():
         page.locator(".seen").nth(0).locator(".running .unit").nth(place).hover()
-        page.wait_for_timeout(60)
+        drawn(page)
         assert second.locator(".running .lit").inner_text() == counterpart
 
 
@@ -385,10 +388,10 @@ def test_a_narrow_screen_has_no_sideways_scroll(opened: Opened) -> None:
     for made in (scenes.explained(), scenes.view([scenes.CHINESE], [scenes.CHINESE_WORDS], layers=12, heads=12)):
         page = opened(scenes.scene(made, made))
         page.set_viewport_size({"width": 390, "height": 844})
-        page.wait_for_timeout(100)
+        drawn(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         page.keyboard.press("m")
-        page.wait_for_timeout(100)
+        drawn(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 

@@ -36,3 +36,8 @@ def until(page: Any, expression: str) -> None:
             return
         page.wait_for_timeout(25)
     raise AssertionError(f"never: {expression}")
+
+
+def drawn(page: Any) -> None:
+    """Waits until what was asked for is drawn, however busy the machine: the page draws with the next frame."""
+    page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")

@@ -116,13 +116,17 @@ def test_every_layout_gives_the_same_vectors(layout: str, vocabulary: Tokenizer,
     folder = onnx.export(tmp_path / "torch", tmp_path / "onnx")
     with_it, without = both(folder)
     length = model.config.max_length
-    windows = [w for text in TEXTS for w in encode_windows(vocabulary, text, max_length=length, overlap=16)]
+    read = [*TEXTS, TEXTS[4]]  # one twice, so that a run has several sequences in every layout
+    windows = [w for text in read for w in encode_windows(vocabulary, text, max_length=length, overlap=16)]
     packed, _ = pack(windows)
     with torch.inference_mode():
         wanted = with_it.backbone(tensors(packed)).numpy()
     assert np.abs(without.engine(packed) - wanted).max() < 1e-5
     some = np.array([3, 0, 7])
     assert np.abs(without.engine(packed, some) - wanted[some]).max() < 1e-5
+    firsts = np.asarray(packed.boundaries)[:-1]
+    for asked in ("first", firsts):  # folded into one question for each sequence, and not
+        assert np.abs(without.engine(packed, asked) - wanted[firsts]).max() < 1e-5
     for pool in ("mean", "cls", "pooled"):
         assert np.abs(with_it.embed(TEXTS, pool=pool) - without.embed(TEXTS, pool=pool)).max() < 1e-5
     filled = [found.fill("今天[MASK]气很[MASK]") for found in (with_it, without)]
@@ -158,6 +162,19 @@ def test_torch_is_not_imported(vocabulary: Tokenizer, tmp_path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "1.0 (1, 32)\n"), done.stderr
+
+
+def test_with_torch_its_compiler_is_not_loaded(vocabulary: Tokenizer, tmp_path: Path) -> None:
+    """It is half of the time to a first answer, and inference compiles nothing."""
+    save(tmp_path / "torch", small_bert(vocabulary, ("mlm",)), vocabulary)
+    code = (
+        "import sys\n"
+        "import filbert as fb\n"
+        f"shape = fb.load({str(tmp_path / 'torch')!r}, runtime='torch', device='cpu').embed(['好']).shape\n"
+        "print(shape, 'torch' in sys.modules, 'torch._dynamo' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "(1, 32) True False\n"), done.stderr
 
 
 def test_what_needs_torch_says_so(vocabulary: Tokenizer, tmp_path: Path) -> None:

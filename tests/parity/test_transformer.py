@@ -122,6 +122,13 @@ def test_equal_to_torchs_layers(norm: str, feedforward: str) -> None:
         torch.testing.assert_close(model.word_scores(vectors), vectors @ table.T)
 
 
+@pytest.fixture(params=[False, True], ids=["growing", "steady"])
+def steady(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Whether places are fixed and steps are played back, as on a GPU."""
+    monkeypatch.setattr(transformer, "STEADY", request.param)
+    return bool(request.param)
+
+
 def stepped(model: transformer.Transformer, targets: list[list[int]], state: Any) -> Tensor:
     """[B, L, V] the scores after each token, read one by one."""
     found = []
@@ -131,6 +138,7 @@ def stepped(model: transformer.Transformer, targets: list[list[int]], state: Any
     return torch.stack(found, 1)
 
 
+@pytest.mark.usefixtures("steady")
 @pytest.mark.parametrize(("norm", "embedding"), list(itertools.product(("pre", "post"), ("scaled", "normed"))))
 @pytest.mark.parametrize("sizes", [(5, 5, 5), (1, 8, 3), (0, 4, 2)])
 def test_token_by_token_is_as_all_at_once(norm: str, embedding: str, sizes: tuple[int, ...]) -> None:
@@ -145,6 +153,7 @@ def test_token_by_token_is_as_all_at_once(norm: str, embedding: str, sizes: tupl
     torch.testing.assert_close(got.flatten(0, 1), want, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.usefixtures("steady")
 @pytest.mark.parametrize("grouped", [False, True])
 @pytest.mark.parametrize("before", [0, 2])
 def test_rows_trade_places_with_their_past(grouped: bool, before: int) -> None:
@@ -173,6 +182,7 @@ def test_rows_trade_places_with_their_past(grouped: bool, before: int) -> None:
             owners, state = owners[chosen], state.select(torch.from_numpy(chosen))
 
 
+@pytest.mark.usefixtures("steady")
 @pytest.mark.parametrize("width", [1, 4])
 def test_searches_write_alike_alone_and_together(width: int) -> None:
     model = model_of()

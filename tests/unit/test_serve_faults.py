@@ -24,6 +24,7 @@ from served import NO_TORCH, SLOW, Server, is_alive, received, request_bytes, se
 from filbert import run
 from filbert.artefact import onnx
 from filbert.core.records import Example
+from filbert.serve import process
 
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
@@ -58,6 +59,15 @@ def occupied(server: Server, pool: ThreadPoolExecutor, number: int) -> list[Any]
     """Requests that keep the model busy for a while."""
     found = [pool.submit(server.asked, "/predict", SLOW) for _ in range(number)]
     until(lambda: server.asked("/health").json["waiting"] >= number - 1)
+    return found
+
+
+def num_sockets(pid: int) -> int:
+    """How many a process holds; one that it closes while they are counted is none."""
+    found = 0
+    for own in list(Path(f"/proc/{pid}/fd").iterdir()):
+        with contextlib.suppress(FileNotFoundError):
+            found += os.readlink(own).startswith("socket:")
     return found
 
 
@@ -239,26 +249,8 @@ def test_s14_what_is_late_is_told_so_and_frees_its_place(strict: Server) -> None
 
 def test_s15_s16_s17_processes_come_and_go(folder: Path) -> None:
     """One of two is killed and replaced; SIGTERM under load loses nothing; a killed parent leaves no orphan."""
-    server = Server(folder, "--workers", "2", "--runtime", "onnx")
-    first = server.children()
-    assert len(first) == 2
-    os.kill(first[0], signal.SIGKILL)
-    until(lambda: server.tried("/ready") == 503)
-    assert server.tried("/live") == 200  # the other answers meanwhile
-    server.until_ready()
-    assert len(set(server.children()) - set(first)) == 1
-    with ThreadPoolExecutor(8) as pool:
-        asked = [pool.submit(server.asked, "/predict", SLOW) for _ in range(6)]
-        time.sleep(0.4)
-        children = server.children()
-        server.process.send_signal(signal.SIGTERM)
-        found = [own.result() for own in asked]
-    assert [(own.status, len(own.json["predictions"])) for own in found] == [(200, 900)] * 6
-    assert server.ended(None) == 0
-    with pytest.raises(ConnectionRefusedError):
-        server.connected()
-    socket.create_server(("127.0.0.1", server.port)).close()
-    assert not any(map(is_alive, children))
+    with serving(folder, "--workers", "2", "--runtime", "onnx") as server:
+        come_and_go(server)
 
     server = Server(folder, "--workers", "2", "--runtime", "onnx")
     children = server.children()
@@ -266,6 +258,38 @@ def test_s15_s16_s17_processes_come_and_go(folder: Path) -> None:
     until(lambda: not any(map(is_alive, children)))
     with pytest.raises(ConnectionRefusedError):
         server.connected()
+
+
+def come_and_go(server: Server) -> None:
+    """A worker that is killed, clients that are shared out, and a stop in the middle of six long requests."""
+    first = server.children()
+    assert len(first) == 2
+    os.kill(first[0], signal.SIGKILL)
+    until(lambda: server.tried("/ready") == 503)
+    assert server.tried("/live") == 200  # the other answers meanwhile
+    server.until_ready()
+    assert len(set(server.children()) - set(first)) == 1
+    before = [num_sockets(pid) for pid in server.children()]
+    with contextlib.ExitStack() as stack:  # clients that come together and stay are shared out
+        for link in [server.connected(b"GET /live HTTP/1.1\r\nHost: a\r\n\r\n") for _ in range(24)]:
+            assert stack.enter_context(link).recv(12) == b"HTTP/1.1 200"
+        assert all(num_sockets(pid) > had for pid, had in zip(server.children(), before, strict=True))
+    children = server.children()
+    until(lambda: all(num_sockets(pid) <= had for pid, had in zip(children, before, strict=True)))
+    idle = sum(map(num_sockets, children))
+    with ThreadPoolExecutor(8) as pool:
+        asked = [pool.submit(server.asked, "/predict", SLOW) for _ in range(6)]
+        until(lambda: sum(map(num_sockets, children)) >= idle + 6 or any(own.done() for own in asked))
+        server.process.send_signal(signal.SIGTERM)
+        found = [own.result() for own in asked]
+    assert [(own.status, len(own.json["predictions"])) for own in found] == [(200, 900)] * 6
+    # So that nobody sends another after it; one that was answered before the signal came is not told so.
+    assert "close" in [own.headers.get("connection") for own in found]
+    assert server.ended(None) == 0
+    with pytest.raises(ConnectionRefusedError):
+        server.connected()
+    socket.create_server(("127.0.0.1", server.port)).close()
+    assert not any(map(is_alive, children))
 
 
 def test_s18_before_the_model_is_there(folder: Path) -> None:
@@ -372,6 +396,18 @@ def test_s23_nothing_that_is_sent_becomes_markup(server: Server) -> None:
         assert found.headers["content-type"] == "application/json"
         assert found.headers["x-content-type-options"] == "nosniff"
     assert "without torch" in server.asked("/look", {"texts": [attack]}).json["error"]
+
+
+def test_s24_where_the_system_cannot_take_memory_back_nothing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: None) -> Any:
+        raise TypeError(name)  # as on Windows
+
+    for library in (missing, lambda name: object()):  # or a C library without it, as on macOS
+        monkeypatch.setattr(process.ctypes, "CDLL", library)
+        thread = threading.Thread(target=process._trim, daemon=True)
+        thread.start()
+        thread.join(5)
+        assert not thread.is_alive()
 
 
 @pytest.mark.slow

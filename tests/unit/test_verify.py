@@ -115,3 +115,19 @@ def test_export_adds_cases_where_there_are_none(tiny_folder: Path, tmp_path: Pat
     assert {"model.onnx", "runtime.json", "golden.jsonl"} <= set(json.loads(ran.out)["files"])
     assert filbert("verify", tmp_path / "out").code == 0
     assert filbert("export", tmp_path / "nothing", "--out", tmp_path / "x").code == 2
+
+
+def test_eight_bits_without_a_stated_cost_only_have_to_run(
+    folder: Path, tmp_path: Path, filbert: Callable[..., Any]
+) -> None:
+    out = onnx.export(folder, tmp_path / "small", int8=True)
+    (found,) = [each for each in verify.verified(out) if each.runtime == "int8"]
+    assert found.most is None
+    assert found.holds
+    assert "does not state what int8 costs" in filbert("verify", out).err
+    seal(out, int8={"golden": {"changed": "some"}})
+    with pytest.raises(InputError, match=r"stated\.int8\.golden"):
+        verify.verified(out)
+    seal(out, int8=[1])
+    with pytest.raises(InputError, match=r"stated\.int8 must be an object"):
+        verify.verified(out)

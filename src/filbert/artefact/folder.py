@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from filbert.artefact import card as cards
 from filbert.artefact import config as configs
 from filbert.artefact import foreign, gpt2, hollow, weights
 from filbert.artefact.manifest import CARD, FORMAT, MANIFEST, POOLING, check_manifest, model_folder, pooling, seal
@@ -220,34 +221,12 @@ def _write(
 ) -> None:
     weights.write(part / weights.WEIGHTS, tensors)
     write_text(part / configs.NAME, json_text(fields))
-    write_text(part / CARD, _card(fields, card))
+    write_text(part / CARD, cards.made(fields, card, answers="task.json" in files))
     for name, text in files.items():
         if not weights.plain_name(name) or (part / name).exists():
             raise InputError(f"{part.name}: {name!r} cannot be the name of a further file in a model folder.")
         write_text(part / name, text)
     seal(part)
-
-
-def _card(fields: Mapping[str, Any], card: str) -> str:
-    """A short model card: what it is, how to use it, and what its maker says of it."""
-    if card.startswith(("---", "# ")):
-        return card
-    labels = list(fields.get("id2label", {}).values())
-    shown = ", ".join(labels[:20]) + (f" and {len(labels) - 20} more" if len(labels) > 20 else "")
-    what = fields.get("architectures", [fields["model_type"]])[0]
-    lines = [
-        "---",
-        "library_name: filbert",
-        "---",
-        "",
-        "# A model made with filbert",
-        "",
-        card or "No description.",
-        "",
-    ]
-    lines += [f"- what: `{what}`, {fields['dtype']}"] + ([f"- labels: {shown}"] if labels else [])
-    lines += ['- use: `filbert embed FOLDER --text …`, or `filbert.load("FOLDER")` in Python', ""]
-    return "\n".join(lines)
 
 
 @contextlib.contextmanager

@@ -3,8 +3,10 @@
 Legend: T tokens in the pack, D width in, N width out.
 
 Weights have one scale for each output, activations one for each token, found as it is read: a scale for a whole pack
-would leave a quiet token few levels (0.992 instead of 0.997 of the cosine, experiments/2026-11-16-int8.md). What
-follows GELU is never below -0.17, so there all 255 levels lie above it. Norms, softmax and sums stay float32.
+would leave a quiet token few levels (0.992 instead of 0.997 of the cosine, experiments/2026-11-16-onnx.md), and would
+make a text's answer depend on its neighbours. What follows GELU is never below -0.17, so there most levels lie above 0.
+Norms, softmax and sums stay float32. A map leaves its bias to what comes next, which adds it in passing (BiasGelu,
+MultiHeadAttention): a pass over the row for itself is dear beside such products (experiments/2026-11-16-inference.md).
 
 Two graphs share the numbers. A CPU that multiplies bytes in one step (VNNI) takes signed weights; on others that
 product saturates silently, and they take the same weights as unsigned ones, with the same results.
@@ -12,20 +14,21 @@ product saturates silently, and they take the same weights as unsigned ones, wit
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from filbert.artefact import foreign, weights
-from filbert.artefact.onnx import OURS, Encoder, saved
+from filbert.artefact.onnx import OURS, Encoder, Mapped, saved
 from filbert.artefact.portable import SAFE_ENCODER, SMALL_ENCODER, SMALL_WEIGHTS
 from filbert.artefact.weights import Stored, Tensors
 
 LEVELS = 127  # of a weight, to each side
 MIDDLE = 128  # what stands for 0 where bytes have no sign
 FLOOR = {"gelu": 0.1701, "gelu-tanh": 0.1701, "relu": 0.0}  # how far below 0 what follows an activation may lie
+BELOW = 32  # of the 256 levels after an activation, those that lie below 0
 SCALE = ".scale"
 
 
@@ -43,12 +46,11 @@ def _quantised(source: foreign.Source) -> Any:
     for name, pieces in source.tensors.items():
         if not name.startswith("layers.") or len(pieces[0].shape) != 2:
             continue
-        for piece in pieces:
-            wide = piece.array().astype(np.float32)
-            scale = np.maximum(np.abs(wide).max(axis=1, initial=0), 1e-12) / LEVELS
-            rounded = np.ascontiguousarray(np.rint(wide / scale[:, None]).astype(np.int8).T)
-            yield piece.name, ("I8", rounded.shape, rounded.view(np.uint8).reshape(-1))
-            yield piece.name + SCALE, ("F32", scale.shape, scale.astype(np.float32).view(np.uint8))
+        wide = np.concatenate([piece.array().astype(np.float32) for piece in pieces])
+        scale = np.maximum(np.abs(wide).max(axis=1, initial=0), 1e-12) / LEVELS
+        rounded = np.ascontiguousarray(np.rint(wide / scale[:, None]).astype(np.int8).T)
+        yield name, ("I8", rounded.shape, rounded.view(np.uint8).reshape(-1))
+        yield name + SCALE, ("F32", scale.shape, scale.astype(np.float32).view(np.uint8))
 
 
 class SmallEncoder(Encoder):
@@ -57,65 +59,55 @@ class SmallEncoder(Encoder):
     def __init__(self, source: foreign.Source, small: Tensors, signed: bool) -> None:
         super().__init__(source)
         self.small, self.signed = small, signed
-        self.rounded: dict[tuple[str, float | None], tuple[str, str]] = {}
 
-    def _linear(self, x: str, name: str) -> str:
-        weight, bias = self.source.tensors.get(f"{name}.weight"), self.source.tensors.get(f"{name}.bias")
+    def _map(self, x: str, name: str) -> Mapped:
+        biases = self.source.tensors.get(f"{name}.bias")
+        if f"{name}.weight" not in self.small:  # all heads were pruned
+            return super()._map(x, name)
         floor = FLOOR.get(self.config.feedforward) if name.endswith("feed.down") else None
-        if weight is None or floor is None:
-            return super()._linear(x, name)
-        return self._product(x, weight[0], bias[0] if bias else None, floor)
+        rows, scale, middle = self._rows(x, floor)
+        return self._product(rows, scale, middle, name), self._bias(biases) if biases else None
 
-    def _mapped(self, x: str, weight: Stored, bias: Stored | None) -> str:
-        return self._product(x, weight, bias, None)
+    def _projected(self, x: str, name: str) -> tuple[Sequence[str], str | None]:
+        mapped, bias = self._map(x, name)
+        assert mapped is not None
+        return [mapped], bias
 
-    def _product(self, x: str, weight: Stored, bias: Stored | None, floor: float | None) -> str:
-        main = self.main
-        rows, scale = self._rows(x, floor)
-        numbers, own = main.stored(self.small[weight.name]), main.stored(self.small[weight.name + SCALE])
-        zero = main.constant(0, np.int8)
+    def _bias(self, pieces: Sequence[Stored]) -> str:
+        wide = [self._wide(piece) for piece in pieces]
+        return wide[0] if len(wide) == 1 else self.root.op("Concat", *wide, axis=0)
+
+    def _product(self, rows: str, scale: str, middle: int, name: str) -> str:
+        main, root = self.main, self.root
+        numbers, own = (root.stored(self.small[f"{name}.weight{end}"]) for end in ("", SCALE))
+        zero = root.constant(0, np.int8)
         if not self.signed:
-            integers = main.onnx.TensorProto
-            wide = main.op("Cast", numbers, to=integers.INT32)
-            numbers = main.op("Cast", main.op("Add", wide, main.constant(MIDDLE, np.int32)), to=integers.UINT8)
-            zero = main.constant(MIDDLE, np.uint8)
-        middle = main.constant(0 if floor is not None else MIDDLE, np.uint8)
-        one = main.constant(1.0, np.float32)
-        raw = main.op("MatMulIntegerToFloat", rows, numbers, one, own, middle, zero, domain=OURS)
-        found = main.op("Mul", raw, scale)
-        added = self._added(weight, bias, floor)
-        return found if added is None else main.op("Add", found, added)
+            kinds = root.onnx.TensorProto
+            wide = root.op("Add", root.op("Cast", numbers, to=kinds.INT32), root.constant(MIDDLE, np.int32))
+            numbers, zero = root.op("Cast", wide, to=kinds.UINT8), root.constant(MIDDLE, np.uint8)
+        one = root.constant(1.0, np.float32)
+        none = root.constant(middle, np.uint8)
+        raw = main.op("MatMulIntegerToFloat", rows, numbers, one, own, none, zero, domain=OURS)
+        return main.op("Mul", raw, scale)
 
-    def _added(self, weight: Stored, bias: Stored | None, floor: float | None) -> str | None:
-        """The bias; where the input was raised by `floor`, less what that brings."""
-        if not floor:
-            return None if bias is None else self._wide(bias)
-        scale = self.small[weight.name + SCALE].array()
-        raised = self.small[weight.name].array().astype(np.float32).sum(axis=0) * scale * np.float32(floor)
-        own = (0.0 if bias is None else bias.array().astype(np.float32)) - raised
-        return self._kept(f"{weight.name}.bias", np.asarray(own, dtype=np.float32))
-
-    def _kept(self, name: str, value: npt.NDArray[Any]) -> str:
-        self.main.initializers[name] = self.main.onnx.numpy_helper.from_array(value, name)
-        return name
-
-    def _rows(self, x: str, floor: float | None) -> tuple[str, str]:
-        """x as bytes [T, D] and the scale of each row [T, 1]; what several maps read is rounded once."""
-        if (x, floor) in self.rounded:
-            return self.rounded[x, floor]
-        main, axis = self.main, self.main.constant([-1])
+    def _rows(self, x: str, floor: float | None) -> tuple[str, str, int]:
+        """x as bytes [T, D], the scale of each row [T, 1], and what stands for 0."""
+        main, axis = self.main, self.root.constant([-1])
+        most = main.op("ReduceMax", x, axis, keepdims=1)
         if floor is None:
             low = main.op("Neg", main.op("ReduceMin", x, axis, keepdims=1))
-            most, levels, zero = main.op("Max", main.op("ReduceMax", x, axis, keepdims=1), low), LEVELS, MIDDLE
+            middle, levels, least = MIDDLE, LEVELS, 1e-12
+            most = main.op("Max", most, low)
         else:
-            x_raised = main.op("Add", x, main.constant(floor, np.float32)) if floor else x
-            most, levels, zero = main.op("ReduceMax", x_raised, axis, keepdims=1), 255, 0
-        most = main.op("Max", most, main.constant(1e-12, np.float32))
-        times = main.op("Div", main.constant(levels, np.float32), most)
-        spread = main.op("Mul", x if floor is None else x_raised, times)
-        rows = main.op("QuantizeLinear", spread, main.constant(1.0, np.float32), main.constant(zero, np.uint8))
-        self.rounded[x, floor] = rows, main.op("Div", most, main.constant(levels, np.float32))
-        return self.rounded[x, floor]
+            middle = BELOW if floor else 0
+            levels = 255 - middle
+            least = max(1e-12, floor * levels / middle) if middle else 1e-12
+        most = main.op("Max", most, self.root.constant(least, np.float32))
+        scale = main.op("Div", most, self.root.constant(levels, np.float32))
+        flat = main.op("Reshape", scale, self.root.constant([-1]))
+        zeros = main.op("Expand", self.root.constant(middle, np.uint8), main.op("Shape", flat))
+        rows = main.op("QuantizeLinear", x, flat, zeros, axis=0)
+        return rows, scale, middle
 
 
 def path_of(folder: Path, signed: bool) -> Path:

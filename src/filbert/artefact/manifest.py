@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from filbert.artefact import weights
 from filbert.builtin import model as builtin
@@ -49,13 +50,34 @@ def check_manifest(folder: Path, *, hashes: bool) -> None:
             )
 
 
-def seal(folder: Path | str) -> None:
-    """Writes manifest.json over all files that the folder holds now; call it after adding one."""
+def seal(folder: Path | str, **stated: Any) -> None:
+    """Writes manifest.json over all files that the folder holds now; call it after adding one.
+
+    stated: what the maker promises of the folder (`int8`: what eight bits cost); what was stated before stays.
+    """
     folder = Path(folder)
     paths = sorted(path for path in folder.iterdir() if path.is_file() and path.name != MANIFEST)
     files = {path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in paths}
-    manifest = {"format": FORMAT, "filbert": VERSION, "files": files}
+    promised = {**_stated(folder), **stated}
+    manifest = {"format": FORMAT, "filbert": VERSION, **({"stated": promised} if promised else {}), "files": files}
     write_text(folder / MANIFEST, json_text(manifest))
+
+
+def stated(folder: Path, name: str) -> dict[str, Any]:
+    """What the folder's maker promises under that name; empty where nothing is."""
+    found = _stated(folder).get(name, {})
+    if not isinstance(found, dict):
+        raise InputError(f"{folder / MANIFEST}: stated.{name} must be an object; fetch the folder again.")
+    return found
+
+
+def _stated(folder: Path) -> dict[str, Any]:
+    if not (folder / MANIFEST).exists():
+        return {}
+    found = weights.small_json(weights.inside(folder, MANIFEST)).get("stated", {})
+    if not isinstance(found, dict):
+        raise InputError(f"{folder / MANIFEST}: stated must be an object; fetch the folder again.")
+    return found
 
 
 def pooling(folder: Path) -> str | None:

@@ -1,11 +1,13 @@
 """A model folder in; its encoder as an ONNX graph over packs out, whose numbers stay where they lie: in the folder.
 
-Legend: T tokens in the pack, G runs, R rows asked for, D width, H heads, K head width, N sequences of one length L.
+Legend: T tokens in the pack, G runs, R rows asked for, D width, H heads, K head width, N sequences of one length L, B
+sequences.
 
 The graph reads what `Packed` holds: ids, positions and segments of one row of tokens. Maps, norms and activations work
-on the whole row. Attention walks over runs of neighbours of one length (nn.attention.runs), as the torch path does: a
+on the whole row. Attention walks over runs of neighbours of one length (core.records.runs), as the torch path does: a
 Loop whose turns view their stretch of the row as [N, L, D]. So nothing is padded, lengths are free, and a pack gives
-what its texts give one by one. The last layer maps the asked rows alone.
+what its texts give one by one. The last layer maps the asked rows alone; where these are the sequences' first tokens
+(`first`), it folds its maps into their questions, as nn.attention.attend_first_folded does.
 
 Weights are external data that point into model.safetensors: the .onnx file is some kilobytes, and a folder holds every
 number once. Of bert's layouts all are known; heads are not in the graph, since they are small and NumPy does them
@@ -15,7 +17,7 @@ number once. Of bert's layouts all are known; heads are not in the graph, since 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +34,13 @@ from filbert.models import bert
 EXTRA = "export"
 OPSET, IR = 20, 10  # LayerNormalization is of 17, Gelu of 20; onnxruntime 1.20 reads both numbers
 OURS = "com.microsoft"  # onnxruntime's own operators
-INPUTS = {"ids": "T", "positions": "T", "segments": "T", "starts": "G", "counts": "G", "lengths": "G", "rows": "R"}
+# A run's first token, the one after its last, its [N, L, -1], and its first and one after last sequence.
+RUN: dict[str, list[str | int]] = {"begins": ["G", 1], "ends": ["G", 1], "shapes": ["G", 3], "places": ["G", 2]}
+INPUTS: dict[str, list[str | int]] = {"ids": ["T"], "positions": ["T"], "segments": ["T"], **RUN, "rows": ["R"]}
+FIRST = "first"  # true where `rows` are the sequences' first tokens
 OUTPUT = "vectors"
+Stretch = Callable[[str, int, int], str]  # a row of tokens and some of its columns in, this run's [N, L, D] out
+Mapped = tuple[str | None, str | None]  # a product and what is still to be added to it
 # Files of a folder that an exported one has no use for, or has its own of.
 LEFT = (MANIFEST, "log.jsonl", "loss.svg", portable.SMALL_WEIGHTS, portable.SMALL_ENCODER, portable.SAFE_ENCODER)
 
@@ -86,10 +93,10 @@ def saved(encoder: Encoder, path: Path) -> Path:
 class Graph:
     """Nodes in order and the numbers that they need; every value has a name."""
 
-    def __init__(self, prefix: str = "") -> None:
+    def __init__(self, prefix: str = "", numbers: dict[str, Any] | None = None) -> None:
         self.onnx: Any = needed("onnx", EXTRA)
         self.nodes: list[Any] = []
-        self.initializers: dict[str, Any] = {}
+        self.initializers: dict[str, Any] = {} if numbers is None else numbers
         self.prefix = prefix
 
     def op(self, kind: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
@@ -134,20 +141,21 @@ class Encoder:
 
     def __init__(self, source: foreign.Source) -> None:
         self.source, self.config = source, source.described.config
-        self.main = Graph()
+        self.root = self.main = Graph()  # main: where nodes go now, which is a branch of the root at times
         self.float = self.main.onnx.TensorProto.FLOAT
+        self.widened: dict[str, str] = {}
 
     def graph(self) -> Any:
         """The whole, from tokens to the vectors of the asked rows."""
         config, helper = self.config, self.main.onnx.helper
         angles = self._angles()
-        x = self._embedded()
+        x = normed = self._embedded()
         for index in range(config.layers):
-            x = self._layer(x, index, angles)
-        x = self._norm(x, "final_norm") if config.norm == "pre" else x
-        self.main.nodes.append(helper.make_node("Identity", [x], [OUTPUT]))
-        integers = self.main.onnx.TensorProto.INT64
-        inputs = [helper.make_tensor_value_info(name, integers, [size]) for name, size in INPUTS.items()]
+            x, normed = self._layer(x, normed, index, angles)
+        self.main.nodes.append(helper.make_node("Identity", [normed], [OUTPUT]))
+        proto = self.main.onnx.TensorProto
+        inputs = [helper.make_tensor_value_info(name, proto.INT64, shape) for name, shape in INPUTS.items()]
+        inputs.append(helper.make_tensor_value_info(FIRST, proto.BOOL, []))
         output = helper.make_tensor_value_info(OUTPUT, self.float, ["R", config.width])
         return helper.make_graph(self.main.nodes, "filbert", inputs, [output], list(self.main.initializers.values()))
 
@@ -168,23 +176,34 @@ class Encoder:
             x = main.op("Add", x, main.op("Gather", "sines", "positions"))
         return self._norm(x, "embeddings.norm")
 
-    def _layer(self, x: str, index: int, angles: Sequence[tuple[str, str]]) -> str:
-        name, main, post = f"layers.{index}", self.main, self.config.norm == "post"
-        last = index == self.config.layers - 1
-        normed = x if post or index == 0 else self._norm(x, f"{name}.attention_norm")
+    def _layer(self, x: str, normed: str, index: int, angles: Sequence[tuple[str, str]]) -> tuple[str, str]:
+        """x and its norm after a layer; where norms come last the two are one."""
+        name, post = f"layers.{index}", self.config.norm == "post"
+        after = f"layers.{index + 1}.attention_norm" if index + 1 < self.config.layers else "final_norm"
+        norms = ("attention_norm", "feed_norm") if post else ("feed_norm", "")
         mixed = self._attention(normed, index, angles)
-        if last:
-            mixed, x = main.op("Gather", mixed, "rows"), main.op("Gather", x, "rows")
-        x = main.op("Add", x, self._linear(mixed, f"{name}.attention.out"))
-        x = self._norm(x, f"{name}.attention_norm") if post else x
-        inside = self._inside(x if post else self._norm(x, f"{name}.feed_norm"), f"{name}.feed.up")
-        x = main.op("Add", x, self._linear(inside, f"{name}.feed.down"))
-        return self._norm(x, f"{name}.feed_norm") if post else x
+        if index + 1 == self.config.layers:
+            x = self.main.op("Gather", x, "rows")
+        x, normed = self._joined(x, self._map(mixed, f"{name}.attention.out"), f"{name}.{norms[0]}")
+        inside = self._inside(normed, f"{name}.feed.up")
+        return self._joined(x, self._map(inside, f"{name}.feed.down"), f"{name}.{norms[1]}" if post else after)
+
+    def _joined(self, x: str, mapped: Mapped, norm: str) -> tuple[str, str]:
+        """x with what a map made of it, and the norm of that; where norms come last the two are one."""
+        main = self.main
+        for part in mapped:
+            x = main.op("Add", x, part) if part else x
+        normed = self._norm(x, norm)
+        return normed if self.config.norm == "post" else x, normed
 
     def _inside(self, x: str, name: str) -> str:
         """What the feed-forward has between its two maps."""
         main, kind = self.main, self.config.feedforward
-        up = self._linear(x, name)
+        up, bias = self._map(x, name)
+        assert up is not None
+        if bias and kind in ("gelu", "gelu-tanh"):
+            return main.op("BiasGelu" if kind == "gelu" else "FastGelu", up, bias, domain=OURS)
+        up = main.op("Add", up, bias) if bias else up
         if kind == "relu":
             return main.op("Relu", up)
         if kind == "geglu":
@@ -193,37 +212,110 @@ class Encoder:
         return main.op("Gelu", up, approximate="tanh" if kind == "gelu-tanh" else "none")
 
     def _attention(self, x: str, index: int, angles: Sequence[tuple[str, str]]) -> str:
+        """What every token read, [T, H·K]; in the last layer what the asked rows did, [R, H·K]."""
+        config, reach = self.config, bert.reach(self.config, index)
+        last, turn = index + 1 == config.layers, angles[1 if reach else 0] if angles else None
+        if not last:
+            return self._read(x, index, turn)
+        if turn or reach or not config.heads_in(index):  # what cannot be folded
+            return self._rows_read(x, index, turn)
+        ways = {}
+        for way in ("then", "else"):
+            self.main = Graph(f"{way}_", self.root.initializers)
+            found = self._read_first(x, index) if way == "then" else self._rows_read(x, index, None)
+            shown = self.main.onnx.helper.make_tensor_value_info(found, self.float, None)
+            ways[f"{way}_branch"] = self.main.onnx.helper.make_graph(self.main.nodes, way, [], [shown])
+        self.main = self.root
+        return self.main.op("If", FIRST, **ways)
+
+    def _rows_read(self, x: str, index: int, angles: tuple[str, str] | None) -> str:
+        return self.main.op("Gather", self._read(x, index, angles), "rows")
+
+    def _read(self, x: str, index: int, angles: tuple[str, str] | None) -> str:
         """What every token read, [T, H·K]."""
         config, main = self.config, self.main
         heads, reach = config.heads_in(index), bert.reach(config, index)
         if not heads:
             return main.op("Slice", x, *(main.constant([n]) for n in (0, 0, 1)))
-        queries, keys, values = self._projected(x, f"layers.{index}.attention.qkv")
+        made, bias = self._projected(x, f"layers.{index}.attention.qkv")
+        inner = heads * config.head_width
         if angles:
-            turn = angles[1 if reach else 0]
-            queries, keys = (self._turned(part, heads, turn) for part in (queries, keys))
-        turns = self._turns(f"layer_{index}_", (queries, keys, values), heads, reach)
-        empty = main.op("SequenceEmpty", dtype=self.float)
-        parts = main.op("Loop", main.op("Size", "starts"), main.constant(True, np.bool_), empty, body=turns)
-        return main.op("ConcatFromSequence", parts, axis=0)
+            made = [main.op("Add", made[0], bias)] if bias else made
+            made = made if len(made) == 3 else main.ops(3, "Split", made[0], axis=-1, num_outputs=3)
+            made, bias = [*(self._turned(part, heads, angles) for part in made[:2]), made[2]], None
+        columns = [(made[0], n * inner, (n + 1) * inner) for n in range(3)]
+        parts = [(part, 0, inner) for part in made] if len(made) == 3 else columns
 
-    def _turns(self, prefix: str, read: tuple[str, str, str], heads: int, reach: int) -> Any:
-        """The body of the loop: one run of sequences of one length, attended and put behind those before it."""
-        body, main, helper, inner = Graph(prefix), self.main, self.main.onnx.helper, heads * self.config.head_width
-        turn, going, before = (prefix + name for name in ("turn", "going", "before"))
-        axis = main.constant([0])
-        start, count, length = (body.op("Unsqueeze", body.op("Gather", name, turn), axis) for name in _RUN)
-        end = body.op("Add", start, body.op("Mul", count, length))
-        shape = body.op("Concat", count, length, main.constant([inner]), axis=0)
-        q, k, v = (body.op("Reshape", body.op("Slice", part, start, end, axis), shape) for part in read)
-        near = [self._near(body, length, reach)] if reach else []
-        optional = ["", "", *near] if near else []  # a bias of the projections, a mask of padding, and what is added
-        mixed = body.op("MultiHeadAttention", q, k, v, *optional, domain=OURS, num_heads=heads)
-        after = body.op("SequenceInsert", before, body.op("Reshape", mixed, main.constant([-1, inner])))
+        def turn(body: Graph, stretch: Stretch) -> str:
+            q, k, v = (stretch(*part) for part in parts)
+            near = self._near(body, q, reach) if reach else ""
+            given = [q, k, v, bias or "", "", near]  # between them a mask of padding
+            while not given[-1]:
+                del given[-1]
+            mixed = body.op("MultiHeadAttention", *given, domain=OURS, num_heads=heads)
+            return body.op("Reshape", mixed, main.constant([-1, heads * config.head_width]))
+
+        return self._walked(f"layer_{index}_", turn)
+
+    def _read_first(self, x: str, index: int) -> str:
+        """What each sequence's first token read, [B, H·K], with no other token's key or value made.
+
+        The key matrix goes into the question and the value matrix onto the answer; the keys' bias moves all scores of
+        a question alike, and softmax ignores it.
+        """
+        config, main, name = self.config, self.main, f"layers.{index}.attention.qkv"
+        heads, width = config.heads_in(index), config.head_width
+        (query, key, value), (query_bias, _, value_bias) = self._thirds(f"{name}.weight"), self._thirds(f"{name}.bias")
+        q = main.op("Gemm", main.op("Gather", x, "rows"), query, *([query_bias] if query_bias else []), transB=1)
+        q = main.op("Mul", q, main.constant(width**-0.5, np.float32))
+        q_HBK = main.op("Transpose", main.op("Reshape", q, main.constant([-1, heads, width])), perm=[1, 0, 2])
+        by_head = main.constant([heads, width, config.width])
+        q_HBD = main.op("MatMul", q_HBK, main.op("Reshape", key, by_head))
+        q_BHD = main.op("Transpose", q_HBD, perm=[1, 0, 2])
+        zero, one, axis = main.constant([0]), main.constant([1]), main.constant([0])
+
+        def turn(body: Graph, stretch: Stretch) -> str:
+            x_NLD = stretch(x, 0, config.width)
+            place = body.op("Gather", "places", body.prefix + "turn")
+            edges = (body.op("Gather", place, zero), body.op("Gather", place, one))
+            q_NHD = body.op("Slice", q_BHD, *edges, axis)
+            scores = body.op("FusedMatMul", q_NHD, x_NLD, transB=1, domain=OURS)
+            return body.op("MatMul", body.op("Softmax", scores, axis=-1), x_NLD)
+
+        read_HBD = main.op("Transpose", self._walked(f"first_{index}_", turn), perm=[1, 0, 2])
+        mixed_HBK = main.op("FusedMatMul", read_HBD, main.op("Reshape", value, by_head), transB=1, domain=OURS)
+        mixed = main.op("Transpose", mixed_HBK, perm=[1, 0, 2])
+        mixed = main.op("Reshape", mixed, main.constant([-1, heads * width]))
+        return main.op("Add", mixed, value_bias) if value_bias else mixed
+
+    def _thirds(self, name: str) -> Sequence[str]:
+        """What queries, keys and values have of a weight or bias; empty names where there is none."""
+        pieces = self.source.tensors.get(name)
+        if pieces is None:
+            return "", "", ""
+        if len(pieces) == 3:
+            return [self._wide(piece) for piece in pieces]
+        return self.root.ops(3, "Split", self._wide(pieces[0]), axis=0, num_outputs=3)
+
+    def _walked(self, prefix: str, turn: Callable[[Graph, Stretch], str]) -> str:
+        """What a turn makes of each run of sequences of one length, one behind another.
+
+        turn: takes the graph of the turns and what gives a row's stretch of this run as [N, L, D].
+        """
+        main, helper, proto = self.main, self.main.onnx.helper, self.main.onnx.TensorProto
+        body = Graph(prefix, self.root.initializers)
+        at, going, before = (prefix + name for name in ("turn", "going", "before"))
+        begin, end, shape = (body.op("Gather", name, at) for name in ("begins", "ends", "shapes"))
+
+        def stretch(part: str, left: int, right: int) -> str:
+            edges = [body.op("Concat", edge, main.constant([n]), axis=0) for edge, n in ((begin, left), (end, right))]
+            return body.op("Reshape", body.op("Slice", part, *edges), shape)
+
+        made = turn(body, stretch)
+        after = body.op("SequenceInsert", before, made)
         goes = body.op("Identity", going)
-        proto = main.onnx.TensorProto
         given = [
-            helper.make_tensor_value_info(turn, proto.INT64, []),
+            helper.make_tensor_value_info(at, proto.INT64, []),
             helper.make_tensor_value_info(going, proto.BOOL, []),
             helper.make_tensor_sequence_value_info(before, self.float, None),
         ]
@@ -231,13 +323,16 @@ class Encoder:
             helper.make_tensor_value_info(goes, proto.BOOL, []),
             helper.make_tensor_sequence_value_info(after, self.float, None),
         ]
-        return helper.make_graph(body.nodes, f"{prefix}turns", given, found)
+        turns = helper.make_graph(body.nodes, f"{prefix}turns", given, found)
+        empty, num = main.op("SequenceEmpty", dtype=self.float), main.op("Size", "begins")
+        parts = main.op("Loop", num, main.constant(True, np.bool_), empty, body=turns)
+        return main.op("ConcatFromSequence", parts, axis=0)
 
-    def _near(self, body: Graph, length: str, reach: int) -> str:
-        """[1, 1, L, L] 0 for tokens at most `reach` apart, far below for others."""
+    def _near(self, body: Graph, q: str, reach: int) -> str:
+        """[1, 1, L, L] 0 for tokens of q [N, L, D] that are at most `reach` apart, far below for others."""
         main = self.main
         zero, one = main.constant(0), main.constant(1)
-        places = body.op("Range", zero, body.op("Squeeze", length), one)
+        places = body.op("Range", zero, body.op("Gather", body.op("Shape", q), one), one)
         apart = body.op("Sub", body.op("Unsqueeze", places, main.constant([1])), places)
         seen = body.op("LessOrEqual", body.op("Abs", apart), main.constant(reach))
         added = body.op("Where", seen, main.constant(0.0, np.float32), main.constant(-1e30, np.float32))
@@ -275,8 +370,10 @@ class Encoder:
 
     def _wide(self, piece: Stored) -> str:
         """A stored tensor as float32; onnxruntime converts it once, when the graph is loaded."""
-        name = self.main.stored(piece)
-        return name if piece.dtype == "F32" else self.main.op("Cast", name, to=self.float)
+        name = self.root.stored(piece)
+        if piece.dtype != "F32" and name not in self.widened:
+            self.widened[name] = self.root.op("Cast", name, to=self.float)
+        return self.widened.get(name, name)
 
     def _looked_up(self, name: str, index: str) -> str:
         """Rows of a table; only they are made wide."""
@@ -284,33 +381,26 @@ class Encoder:
         rows = self.main.op("Gather", self.main.stored(piece), index)
         return rows if piece.dtype == "F32" else self.main.op("Cast", rows, to=self.float)
 
-    def _linear(self, x: str, name: str) -> str:
-        """x·Wᵀ + b, with what the folder has of them."""
+    def _map(self, x: str, name: str) -> Mapped:
+        """x·Wᵀ + b as a product and what is still to be added to it; with all heads pruned there is no product."""
         weight, bias = self.source.tensors.get(f"{name}.weight"), self.source.tensors.get(f"{name}.bias")
-        if weight is None:  # all heads were pruned: what is left is the bias
+        if weight is None:
             assert bias is not None
-            return self._wide(bias[0])
-        return self._mapped(x, weight[0], bias[0] if bias else None)
+            return None, self._wide(bias[0])
+        also = [self._wide(bias[0])] if bias else []
+        return self.main.op("Gemm", x, self._wide(weight[0]), *also, transB=1), None
 
-    def _mapped(self, x: str, weight: Stored, bias: Stored | None) -> str:
-        also = [self._wide(bias)] if bias is not None else []
-        return self.main.op("Gemm", x, self._wide(weight), *also, transB=1)
+    def _projected(self, x: str, name: str) -> tuple[Sequence[str], str | None]:
+        """Queries, keys and values, and what is still to be added to them, [3·H·K].
 
-    def _projected(self, x: str, name: str) -> tuple[str, str, str]:
-        """Queries, keys and values: three maps where the folder keeps three, else one that is cut."""
+        Three maps where the folder keeps three, else one that is cut.
+        """
         weights, biases = self._pieces(f"{name}.weight"), self.source.tensors.get(f"{name}.bias")
-        if len(weights) == 3:
-            own = biases or (None, None, None)
-            q, k, v = (self._mapped(x, weight, bias) for weight, bias in zip(weights, own, strict=True))
-        else:
-            joined = self._mapped(x, weights[0], biases[0] if biases else None)
-            q, k, v = self.main.ops(3, "Split", joined, axis=-1, num_outputs=3)
-        return q, k, v
+        own = [[self._wide(bias)] for bias in biases] if biases else [[] for _ in weights]
+        maps = [self.main.op("Gemm", x, self._wide(w), *also, transB=1) for w, also in zip(weights, own, strict=True)]
+        return maps, None
 
     def _norm(self, x: str, name: str) -> str:
         weight, bias = self._pieces(f"{name}.weight")[0], self.source.tensors.get(f"{name}.bias")
         also = [self._wide(bias[0])] if bias else []
         return self.main.op("LayerNormalization", x, self._wide(weight), *also, epsilon=float(self.config.eps), axis=-1)
-
-
-_RUN = ("starts", "counts", "lengths")

@@ -93,7 +93,7 @@ def load(path: Path | str, *, verify: bool = False) -> Portable:
     if not (folder / RUNTIME).exists():
         raise InputError(
             f"{folder}: has no {RUNTIME}, so it cannot run without torch; export it once where torch is: "
-            f"filbert export {folder.name} --out DIR, or install torch here: pip install 'filbert[train]'."
+            f"filbert export {path} --out DIR, or install torch here: pip install 'filbert[train]'."
         )
     check_manifest(folder, hashes=verify)
     path = weights.inside(folder, RUNTIME)

@@ -1,35 +1,67 @@
-"""filbert export: a model folder in; one that also runs without torch, by onnxruntime, out."""
+"""filbert export: a model folder in; one that runs without torch, by onnxruntime, or one for transformers, out."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
-from filbert.cli.shared import json_option, result, say
+from filbert.cli.shared import encoding_option, json_option, result, roles, say
 
 
 @click.command("export")
 @click.argument("model")
 @click.option("--out", "-o", required=True, help="Folder to write.")
-@click.option("--format", "form", type=click.Choice(["onnx"]), default="onnx", show_default=True, help="What to add.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["onnx", "transformers"]),
+    default="onnx",
+    show_default=True,
+    help="What it is for: onnxruntime (and torch), or transformers.",
+)
 @click.option("--int8", is_flag=True, help="In eight bits as well: faster, a quarter of the size, nearly as good.")
+@click.option("--dev", multiple=True, help="Data on which the cost of --int8 is measured: labelled, or texts in lines.")
+@click.option("--columns", metavar="ROLE=NAME,…", help="Of --dev: which column is what, e.g. text=review,label=2.")
+@encoding_option
 @json_option
-def command(model: str, out: str, form: str, int8: bool, as_json: bool) -> None:
-    """Write a model folder again with its encoder as ONNX; MODEL is a model folder, a run or `builtin`.
+def command(model: str, out: str, form: str, int8: bool, as_json: bool, **options: Any) -> None:
+    """Write a model folder again, ready to ship; MODEL is a model folder, a run or `builtin`.
 
-    The new folder runs with torch or without it, and gives the same answers: `filbert verify` compares them.
+    As onnx it runs with torch or without it, and gives the same answers: `filbert verify` compares them. What --int8
+    costs is measured and written into the card.
     """
-    from filbert.artefact import onnx
-    from filbert.infer import verify
+    dev = options["dev"] if len(options["dev"]) > 1 else next(iter(options["dev"]), None)
+    if dev is not None and not int8:
+        raise click.UsageError("--dev measures what --int8 costs: give both, or neither.")
+    if form == "transformers":
+        if int8:
+            raise click.UsageError("--int8 is of onnx; transformers reads the folder in float32.")
+        _published(model, out, as_json)
+        return
+    from filbert.infer import cost, shipping
 
-    folder = onnx.export(model, out, int8)
-    if not (folder / verify.GOLDEN).exists():
-        verify.write(folder)
+    how = {"columns": roles(options["columns"]), "encoding": options["encoding"]}
+    folder, found = shipping.export(model, out, int8=int8, dev=dev, how=how)
     sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
     if as_json:
-        result({"out": str(folder), "format": form, "files": sizes})
+        result({"out": str(folder), "format": form, **({"int8": found} if found else {}), "files": sizes})
         return
     graph, weights = sizes["model.onnx"] / 1024, sizes["model.safetensors"] / 2**20
     say(f"{folder}: a graph of {graph:.0f} KB over {weights:.1f} MB of weights.")
+    for sentence in cost.sentences(found) if found else ():
+        say(f"int8: {sentence}")
     say(f"Compare its runtimes: filbert verify {Path(out)}")
+
+
+def _published(model: str, out: str, as_json: bool) -> None:
+    from filbert.artefact import published
+
+    folder, loads, remarks = published.export(model, out)
+    if as_json:
+        result({"out": str(folder), "format": "transformers", "class": loads, "remarks": remarks})
+        return
+    say(f"{folder}: transformers.{loads}.from_pretrained loads it.")
+    for remark in remarks:
+        say(f"note: {remark}")

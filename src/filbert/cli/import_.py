@@ -1,4 +1,4 @@
-"""filbert import: a transformers BERT folder in, a filbert model folder out."""
+"""filbert import: a transformers BERT or GPT-2 folder in, a filbert model folder out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from filbert.cli.shared import json_option, result, say
 @click.option("--out", "-o", required=True, help="Folder to write.")
 @json_option
 def command(source: str, out: str, as_json: bool) -> None:
-    """Check a transformers BERT folder and write it as a filbert model folder, bit for bit."""
+    """Check a transformers BERT or GPT-2 folder and write it as a filbert model folder, bit for bit."""
     from filbert.artefact.folder import import_folder
 
     found = import_folder(source, out)

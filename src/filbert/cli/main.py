@@ -68,6 +68,11 @@ def main() -> None:
         click.echo(f"filbert: {error}", err=True)
         code = error.exit_code
         _leave(code)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        click.echo("filbert: this command needs torch, which is not installed: pip install 'filbert[train]'", err=True)
+        code = 2
     except click.ClickException as error:
         error.show()
         code = 2

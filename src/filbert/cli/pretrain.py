@@ -74,7 +74,7 @@ def command(sources: tuple[str, ...], out: str, as_json: bool, **options: Any) -
     recipe, clock, facts = _recipe(tokenizer, shards, start, options, (plan, begun, imported))
     finished = run.pretrain(
         shards, tokenizer, recipe, out, start=start, resume=options["resume"], force=options["force"],
-        clock=clock, facts=facts, quiet=False,
+        clock=clock, facts=facts, quiet=False, base=options["start"],
     )  # fmt: skip
     if run.is_first():
         _told(finished, clock, as_json, begun)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
 @click.option("--runtime", type=click.Choice(["torch", "onnx"]), help="onnx: an exported folder, without torch.")
 @click.option("--dtype", default="float32", show_default=True, help="int8 with onnx; float16, bfloat16 with torch.")
-@click.option("--batch-tokens", type=click.IntRange(1), help="Tokens read together; else as many as the engine packs.")
+@click.option("--batch-tokens", type=click.IntRange(1), help="Tokens read together; else what is fastest.")
 @click.option("--max-body", type=click.IntRange(1), default=2_097_152, show_default=True, help="Bytes of a request.")
 @click.option("--max-texts", type=click.IntRange(1), default=1000, show_default=True, help="Texts of a request.")
 @click.option("--max-tokens", type=click.IntRange(1), default=200_000, show_default=True, help="Tokens of a request.")
@@ -44,6 +44,11 @@ def command(**options: Any) -> None:
     text-embeddings-inference and huggingface_hub expect them; /openapi.json lists all; / is a page to type into.
     Requests that come together are read together. Ctrl-C or SIGTERM answers what was accepted, then ends.
     """
+    import os
+
+    # Before NumPy is there: the threads of a queue work alone, and those of OpenBLAS would take the cores from them,
+    # most of the time waiting (experiments/2026-11-16-serving.md). Workers inherit it.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from filbert.core.errors import needed
     from filbert.serve.metrics import Tally
     from filbert.serve.process import run

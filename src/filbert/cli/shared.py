@@ -68,9 +68,12 @@ def progress(
     things: Iterable[Thing], total: int | None = None, unit: str = "it", quiet: bool = False
 ) -> Iterator[Thing]:
     """The same things, with a bar on standard error where that is a terminal."""
+    if quiet or not sys.stderr.isatty():
+        yield from things
+        return
     from tqdm import tqdm
 
-    yield from tqdm(things, total=total, unit=unit, file=sys.stderr, disable=quiet or not sys.stderr.isatty())
+    yield from tqdm(things, total=total, unit=unit, file=sys.stderr)
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:

@@ -4,36 +4,68 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from typing import Any
 
 import click
 
-from filbert.cli.shared import json_option, result, say, table
+from filbert.cli.shared import encoding_option, json_option, result, roles, say, table
 
 
 @click.command("verify")
 @click.argument("model", metavar="DIR")
+@click.option("--dev", multiple=True, help="Data on which int8 is held to the loss that its card states.")
+@click.option("--columns", metavar="ROLE=NAME,…", help="Of --dev: which column is what, e.g. text=review,label=2.")
+@encoding_option
 @json_option
-def command(model: str, as_json: bool) -> None:
+def command(model: str, as_json: bool, **options: Any) -> None:
     """Check a model folder: every file's hash, and its golden cases in each runtime that is here.
 
-    Exits with 1 where torch or onnxruntime says something else than when the folder was made.
+    Exits with 1 where torch or onnxruntime says something else than when the folder was made, or where int8 is further
+    off than the folder states.
     """
     from filbert.infer.verify import verified
 
     found = verified(model)
-    holds = all(each.holds and not each.missing for each in found)
+    broken, measured = _held(model, options) if options["dev"] else ([], {})
+    holds = all(each.holds and not each.missing for each in found) and not broken
     if as_json:
-        result({"folder": model, "holds": holds, "runtimes": [asdict(each) for each in found]})
+        more = {"int8": measured, "broken": broken} if options["dev"] else {}
+        result({"folder": model, "holds": holds, "runtimes": [asdict(each) for each in found], **more})
     else:
-        rows = [["runtime", "cases", "largest difference", "changed decisions"]]
-        for each in found:
-            told = [f"{each.num_cases}", f"{each.difference:.1e}", f"{len(each.changed)}"]
-            rows.append([each.runtime, *(["–", "–", "–"] if each.missing else told)])
-        click.echo(table(rows))
+        click.echo(table(_rows(found)))
         for each in found:
             for sentence in (*([each.missing] if each.missing else []), *each.changed[:5]):
                 say(f"{each.runtime}: {sentence}")
+            if each.most is None:
+                say(f"note: the folder does not state what {each.runtime} costs, so it only had to run.")
+        for sentence in broken:
+            say(sentence)
         if not any(each.num_cases for each in found):
             say("note: the folder has no golden cases, so only its files were compared.")
     if not holds:
         sys.exit(1)
+
+
+def _rows(found: Any) -> list[list[str]]:
+    rows = [["runtime", "cases", "largest difference", "changed decisions", "allowed"]]
+    for each in found:
+        told = [f"{each.num_cases}", f"{each.difference:.1e}", f"{len(each.changed)}"]
+        allowed = "any" if each.most is None else f"{each.most[1]:.1e}, {each.most[0]}"
+        rows.append([each.runtime, *(["–"] * 4 if each.missing else [*told, allowed])])
+    return rows
+
+
+def _held(model: str, options: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
+    """What int8 costs on these data, and what of the folder's promise that breaks."""
+    from filbert.artefact.manifest import model_folder, stated
+    from filbert.artefact.portable import SMALL_ENCODER
+    from filbert.core.errors import InputError
+    from filbert.infer import cost
+
+    folder, files = model_folder(model), options["dev"]
+    promised = stated(folder, cost.INT8)
+    if not promised or not (folder / SMALL_ENCODER).exists():
+        raise InputError(f"{folder}: states no cost of int8 to be held to; export it with --int8.")
+    how = {"columns": roles(options["columns"]), "encoding": options["encoding"]}
+    now = cost.measured(folder, files[0] if len(files) == 1 else files, how)
+    return cost.kept(promised, now), now

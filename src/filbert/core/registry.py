@@ -7,7 +7,6 @@ read without importing the member, so that `--help` never imports torch.
 from __future__ import annotations
 
 import ast
-import functools
 import importlib
 from functools import cache
 from pathlib import Path
@@ -19,6 +18,7 @@ ROOMS = ("models", "tasks")
 HOUSE = Path(__file__).resolve().parent.parent
 
 
+@cache  # asked for with every answer; files do not come and go while it runs
 def members(room: str) -> tuple[str, ...]:
     """The names in a room, sorted: every file that is not private."""
     return tuple(sorted(path.stem for path in (HOUSE / room).glob("*.py") if not path.stem.startswith("_")))
@@ -29,7 +29,6 @@ def naming(room: str, name: str) -> tuple[str, ...]:
     return tuple(each for each in members(room) if name in _given(room, each))
 
 
-@functools.cache  # reading a task's file takes 5 ms, and every answer asks
 @cache  # a model asks for it whenever it is asked, and a file does not change while it runs
 def _given(room: str, member: str) -> set[str]:
     tree = ast.parse((HOUSE / room / f"{member}.py").read_text(encoding="utf-8"))

@@ -88,11 +88,15 @@ class Model:
     @property
     def backbone(self) -> Any:
         """The torch module."""
+        self._check_torch()
+        return self._found.model
+
+    def _check_torch(self) -> None:
+        """Refuses, in one sentence, what looks inside a model where it runs without torch."""
         from filbert.artefact.portable import Portable
 
         if isinstance(self._found, Portable):
             raise InputError("this needs torch: pip install 'filbert[train]', then load the folder with it.")
-        return self._found.model
 
     def embed(
         self,
@@ -194,6 +198,7 @@ class Model:
         entity, an answer, a word; (start, end) or (start, end, label) for a place; without one, what the model says.
         how: method, baseline, certificate, budget and seed, as `infer.explain.Config` has them.
         """
+        self._check_torch()
         from filbert.infer.explain import explained, wanted
 
         return explained(self, text, target, wanted(how), task)
@@ -249,6 +254,7 @@ class Model:
         Of an encoder-decoder the pair is a target to be followed; without one the model writes it. layers, heads: some,
         from 0; all need 4·N² bytes each in a window of N tokens. segments: what cuts words, as `text.words` names it.
         """
+        self._check_torch()
         from filbert.infer import attend
 
         return attend.attention(self, text, pair, layers, heads, segments)

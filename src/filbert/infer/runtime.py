@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from filbert.artefact.graphs import checked
 from filbert.artefact.portable import ENCODER, SAFE_ENCODER, SMALL_ENCODER, Portable
-from filbert.artefact.weights import inside
 from filbert.core.errors import InputError, needed, one_of
 from filbert.core.records import Encoding, Floats, Packed, runs
 from filbert.data.packing import bins, pack
@@ -47,23 +47,23 @@ class Runtime:
         self.width, self.budget, self.precision = found.config.width, BUDGET, precision
         self.heads = Heads(found.heads, found.eps, found.activation)
         self.threads = threads or _cores()
-        self.session = _session(str(inside(found.folder, name)))
+        self.session = _session(str(checked(found.folder, name)))
         self.wanted = {given.name for given in self.session.get_inputs()}
 
     def __call__(self, packed: Packed, rows: Rows = None) -> Floats:
         """[T, D] the last layer's vectors, or those of some rows; "first": of each sequence's first token."""
+        first = isinstance(rows, str)
         if rows is None:
             rows = np.arange(len(packed.ids))
         elif isinstance(rows, str):
             rows = np.asarray(packed.boundaries)[:-1]
         if not len(packed.ids) or not len(rows):
             return np.zeros((len(rows), self.width), dtype=np.float32)
-        stretches = np.array(list(runs(packed.lengths)), dtype=np.int64)
-        given = {
-            "ids": packed.ids, "positions": packed.positions, "segments": packed.segments, "starts": stretches[:, 0],
-            "counts": stretches[:, 1], "lengths": stretches[:, 2], "rows": rows,
-        }  # fmt: skip
+        given = {"ids": packed.ids, "positions": packed.positions, "segments": packed.segments, "rows": rows}
+        given |= _stretches(packed)
         fed = {name: np.asarray(array, dtype=np.int64) for name, array in given.items() if name in self.wanted}
+        # Folding asks of each sequence's first token, so every sequence must have one.
+        fed |= {"first": np.array(first and 0 not in packed.lengths)} if "first" in self.wanted else {}
         return self.session.run(None, fed)[0]  # type: ignore[no-any-return]
 
     def first(self, sequences: Sequence[Encoding]) -> Floats:
@@ -117,6 +117,18 @@ class Runtime:
 
         each(work, list(bins([len(sequence) for sequence in sequences], self.budget))[::-1], self.threads)
         return out
+
+
+def _stretches(packed: Packed) -> dict[str, npt.NDArray[np.int64]]:
+    """The runs of sequences of one length as the graph takes them (artefact.onnx.RUN)."""
+    starts, counts, lengths = np.array(list(runs(packed.lengths)), dtype=np.int64).T
+    ends = np.cumsum(counts)
+    return {
+        "begins": starts[:, None], "ends": (starts + counts * lengths)[:, None],
+        "shapes": np.column_stack((counts, lengths, np.full_like(counts, -1))),
+        "places": np.column_stack((ends - counts, ends)),
+        "starts": starts, "counts": counts, "lengths": lengths,  # what folders of the first export take
+    }  # fmt: skip
 
 
 def _session(path: str) -> Any:

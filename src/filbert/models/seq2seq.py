@@ -230,7 +230,7 @@ class Seq2seq(Encoder):
             x_UD, _ = layer.run(writer.dropout(x_UD) if index else x_UD, target, before)  # type: ignore[operator]
         places = Grid.of(target, x_UD.device)
         x_BQD, weights_BQS = writer.looked(places.laid(x_UD), state)
-        return writer.dropout(x_BQD.flatten(0, 1)[places.back_T]), weights_BQS
+        return writer.dropout(places.taken(x_BQD)), weights_BQS
 
     def _writer(self) -> Writer:
         if self.writer is None:
@@ -261,8 +261,17 @@ class Grid:
         return cls(*(placed(part, device) for part in (rows, np.flatnonzero(inside), edges)))
 
     def laid(self, x_TD: Tensor) -> Tensor:
-        """[B, S, D], zeros where a line has no token."""
-        return F.pad(x_TD, (0, 0, 0, 1))[self.rows_BS]
+        """[B, S, D], zeros where a line has no token.
+
+        Rows are put into zeros. If empty places read one row of zeros, its gradient would be summed one by one: on a
+        GPU that took most of a step.
+        """
+        full_XD = x_TD.new_zeros(self.rows_BS.numel(), *x_TD.shape[1:]).index_copy(0, self.back_T, x_TD)
+        return full_XD.view(*self.rows_BS.shape, *x_TD.shape[1:])
+
+    def taken(self, x_BSD: Tensor) -> Tensor:
+        """[T, D] the lines one after another, without what fills them up."""
+        return x_BSD.flatten(0, 1).index_select(0, self.back_T)
 
     def last(self, x_TD: Tensor) -> Tensor:
         """[B, D] where each direction's half ends: forward at the last token, backward at the first."""

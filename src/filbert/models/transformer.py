@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import cast
 
 import torch
 import torch.nn.functional as F
@@ -25,6 +26,7 @@ from filbert.nn.dropout import Dropout
 from filbert.nn.heads import Encoder
 from filbert.nn.layers import BLOCKS, FEED_FORWARDS, Rows, SelfAttention, initialise
 from filbert.nn.positions import Learned, Sinusoidal, Table
+from filbert.nn.strip import Strip
 
 PRETRAINS = None  # it learns from pairs of texts
 RATE = 1e-3  # of fine-tuning
@@ -34,6 +36,10 @@ EPS = {"scaled": 1e-5, "normed": 1e-12}  # of the norms; the latter is BERT's
 SEGMENTS = 2  # kinds of segment where the embedding is BERT's
 ENCODER = ("embeddings.", "layers.", "final_norm.")
 GROWTH = 64  # tokens that a cache first has room for; doubled when they are written
+STEADY: bool | None = None  # whether steps are recorded while texts are written; None: on a GPU
+REHEARSALS = 3  # steps that are done before one is recorded: what ends at once is not worth it
+ALIGNED = 8  # numbers of a mask's row, or a multiple, that the kernels take as it is
+LOW = float("-inf")
 LIMITS = {  # generous bounds: a config outside them is a mistake or an attack, and is refused before it allocates
     "vocab_size": (1, 4_000_000),
     "width": (1, 65_536),
@@ -208,33 +214,45 @@ class State:
         """The state of these rows; once it is spread: whole groups in their order, each made of its own rows."""
         if self.own_NL is not None:
             self.own_NL = self.own_NL[rows_N]
-        if not self.grouped or len(rows_N) < self.width * len(self.memory[0][0]):
+        if not self.keeps(rows_N):
             groups_G = rows_N[:: self.width] // self.width
             self.memory = [(keys[groups_G], values[groups_G]) for keys, values in self.memory]
             self.seen_G11S = None if self.seen_G11S is None else self.seen_G11S[groups_G]
             self.past = None if self.past is None else self.past[:, :, groups_G]
         return self
 
-    def grown(self) -> None:
-        """Room for one token more of each row."""
+    def keeps(self, rows_N: Tensor) -> bool:
+        """Whether these rows are those of all groups, in their order."""
+        return self.grouped and len(rows_N) == self.width * len(self.memory[0][0])
+
+    def opened(self) -> Tensor:
+        """[1] the place of one token more of each row, for which there is room now."""
         self.length += 1
         if self.own_NL is not None:
             self.own_NL = torch.cat((self.own_NL, self._alone()), 1)
         if self.past is not None and self.past.shape[4] < self.length * self.width:
             self.past = torch.cat((self.past, torch.empty_like(self.past)), 4)
+        return torch.full((1,), self.length - 1, device=self.memory[0][0].device)
+
+    def scored(self, ids_N: Tensor, work: Callable[[Tensor], Tensor]) -> Tensor:
+        """[N, V] what a step's work says of these tokens."""
+        return work(ids_N)
 
     def back(self, layer: int, qkv_N3D: Tensor) -> Tensor:
         """[N, D] what each row reads of its past, the token included whose query, key and value these are."""
         size = qkv_N3D.shape[1] // (3 * self.heads)
         qkv_3GHWK = qkv_N3D.view(-1, self.width, 3, self.heads, size).permute(2, 0, 3, 1, 4)
-        if self.past is None:
-            shape = (len(self.memory), 2, qkv_3GHWK.shape[1], self.heads, GROWTH * self.width, size)
-            self.past = qkv_N3D.new_empty(shape)
-        end = self.length * self.width
-        self.past[layer, :, :, :, end - self.width : end] = qkv_3GHWK[1:]
-        keys, values = self.past[layer, :, :, :, :end].unbind(0)
-        own = None if self.own_NL is None else self.own_NL.view(-1, 1, self.width, end)
+        keys, values = self.put(layer, qkv_3GHWK[1:]).unbind(0)
+        own = None if self.own_NL is None else self.own_NL.view(len(keys), 1, self.width, -1)
         return self._mixed(qkv_3GHWK[0], keys, values, own)
+
+    def put(self, layer: int, kv_2GHWK: Tensor) -> Tensor:
+        """[2, G, H, L·W, K] keys and values of the past, these at its end."""
+        if self.past is None:
+            self.past = kv_2GHWK.new_empty(self._shape(GROWTH))
+        end = self.length * self.width
+        self.past[layer, :, :, :, end - self.width : end] = kv_2GHWK
+        return self.past[layer, :, :, :, :end]
 
     def across(self, layer: int, q_ND: Tensor) -> Tensor:
         """[N, D] what each row reads of its source."""
@@ -246,13 +264,82 @@ class State:
         out_GHWK = F.scaled_dot_product_attention(q_GHWK, keys, values, attn_mask=mask)
         return out_GHWK.transpose(1, 2).flatten(2).flatten(0, 1)
 
+    def _shape(self, room: int) -> tuple[int, ...]:
+        groups, heads, _, size = self.memory[0][0].shape
+        return len(self.memory), 2, groups, heads, room * self.width, size
+
     def _alone(self) -> Tensor:
         """[N, W] each row sees its own one of its group's slots."""
         keys = self.memory[0][0]
-        eye = torch.full((self.width, self.width), float("-inf"), device=keys.device, dtype=keys.dtype).fill_diagonal_(
-            0
-        )
+        eye = torch.full((self.width, self.width), LOW, device=keys.device, dtype=keys.dtype).fill_diagonal_(0)
         return eye.repeat(len(keys), 1)
+
+
+class Steady(State):
+    """The same with fixed places: all of the room is read, and what is not a row's own is masked.
+
+    On a GPU the host is the slower of the two. So a step that was done some times with the same rows and the same room
+    is recorded and played back from then on (nn.strip).
+    """
+
+    def __init__(self, memory: list[tuple[Tensor, Tensor]], seen: Tensor | None, heads: int) -> None:
+        super().__init__(memory, seen, heads)
+        self.at_1 = torch.zeros(1, dtype=torch.int64, device=memory[0][0].device)  # the length, for the device
+        self.slots_W = self.at_1  # those of the newest token
+        self.turns, self.strip, self.ids_N = 0, cast(Strip | None, None), self.at_1
+        self._moved()
+
+    def spread(self, width: int) -> State:
+        """Each row `width` times, side by side, as a group."""
+        super().spread(width)
+        return self._moved()
+
+    def select(self, rows_N: Tensor) -> State:
+        """The state of these rows; places stay while all rows do."""
+        if self.keeps(rows_N) and self.own_NL is not None:
+            self.own_NL.copy_(self.own_NL[rows_N])
+            return self
+        super().select(rows_N)
+        return self._moved()
+
+    def scored(self, ids_N: Tensor, work: Callable[[Tensor], Tensor]) -> Tensor:
+        """[N, V] what a step's work says of these tokens, until the next step."""
+        if self.past is None or self.past.shape[4] <= self.length * self.width:
+            self._moved()
+        self.length, self.turns = self.length + 1, self.turns + 1
+        if self.turns <= REHEARSALS:
+            return work(ids_N)
+        if self.strip is None:
+            own_ids_N = ids_N.clone()
+            self.ids_N, self.strip = own_ids_N, Strip(lambda: work(own_ids_N), ids_N.device)
+        self.ids_N.copy_(ids_N)
+        return self.strip.play()  # type: ignore[no-any-return]
+
+    def opened(self) -> Tensor:
+        """[1] the place of one token more of each row, on the device alone."""
+        assert self.own_NL is not None
+        at_1 = self.at_1.clone()
+        self.slots_W = at_1 * self.width + torch.arange(self.width, device=at_1.device)
+        self.own_NL.index_copy_(1, self.slots_W, self._alone())
+        self.at_1.add_(1)
+        return at_1
+
+    def put(self, layer: int, kv_2GHWK: Tensor) -> Tensor:
+        """[2, G, H, room·W, K] keys and values of the past, these in their slots."""
+        assert self.past is not None
+        return self.past[layer].index_copy_(3, self.slots_W, kv_2GHWK)
+
+    def _moved(self) -> State:
+        """Room for one token more at least, in places that are new: what was recorded is of no use."""
+        self.turns, self.strip = 0, None
+        keys, used = self.memory[0][0], self.length * self.width
+        shape = self._shape(GROWTH * 2 ** (self.length // GROWTH).bit_length())
+        past, own_NL = keys.new_zeros(shape), keys.new_full((len(keys) * self.width, shape[4]), LOW)
+        if self.past is not None:  # zeros, not just any bits: what is masked is read, and no number times 0 is none
+            past[:, :, :, :, :used] = self.past[:, :, :, :, :used]
+            own_NL[:, :used] = 0 if self.own_NL is None else self.own_NL[:, :used]
+        self.past, self.own_NL = past, own_NL
+        return self
 
 
 class Transformer(Encoder):
@@ -268,6 +355,9 @@ class Transformer(Encoder):
         self.writer = Writer(config) if "writer" in parts else None
         # Words of variance 1/D are of variance 1 once they are scaled, and so are the scores of a normed vector.
         initialise(self, std=config.width**-0.5 if config.embedding == "scaled" else 0.02)
+        if self.writer is not None and config.embedding == "normed":
+            # Begun with BERT's 0.02 as well, a writer learns later to look at its source.
+            initialise(self.writer, std=config.width**-0.5)
         with torch.no_grad():
             for block in self.writer.blocks() if self.writer else ():
                 for adding in (block.attention.out, block.cross.out, block.feed.down):
@@ -294,6 +384,9 @@ class Transformer(Encoder):
     def started(self, memory_TD: Tensor, source: Packed) -> State:
         """The state before the first token of a target for each source."""
         num, longest = len(source.lengths), max((1, *source.lengths))
+        kind = Steady if (memory_TD.is_cuda if STEADY is None else STEADY) else State
+        if kind is Steady:  # a mask whose rows are not so wide would be copied at every step
+            longest = -(-longest // ALIGNED) * ALIGNED
         lengths_B = source.boundaries.diff()
         owner_T = torch.arange(num, device=memory_TD.device).repeat_interleave(lengths_B, output_size=len(memory_TD))
         slot_T = owner_T * longest + source.positions
@@ -302,19 +395,22 @@ class Transformer(Encoder):
             keys, values = (_by_source(x_THK, slot_T, num, longest) for x_THK in block.cross.memory(memory_TD))
             memory.append((keys, values))
         if min(source.lengths, default=longest) == longest:
-            return State(memory, None, self.config.heads)
+            return kind(memory, None, self.config.heads)
         # An empty source is one token of zeros: all that is read of it is zero.
         filled_BS = torch.arange(longest, device=memory_TD.device) >= lengths_B.clamp(min=1)[:, None]
-        seen_BS = memory[0][0].new_zeros(num, longest).masked_fill(filled_BS, float("-inf"))
-        return State(memory, seen_BS[:, None, None], self.config.heads)
+        seen_BS = memory[0][0].new_zeros(num, longest).masked_fill(filled_BS, LOW)
+        return kind(memory, seen_BS[:, None, None], self.config.heads)
 
     def step(self, ids_N: Tensor, state: State) -> tuple[Tensor, State]:
         """Scores of each row's next token, [N, V] in float32, and the state with ids_N read."""
         if state.length >= self.config.max_length:
             raise InputError(f"this model writes at most {self.config.max_length} tokens; lower max_new.")
-        x_ND = self.embeddings(ids_N, torch.full((1,), state.length, device=ids_N.device))
-        state.grown()
-        return self.word_scores(self._writer().step(x_ND, state)).float(), state
+
+        def work(ids_N: Tensor) -> Tensor:
+            x_ND = self.embeddings(ids_N, state.opened())
+            return self.word_scores(self._writer().step(x_ND, state)).float()
+
+        return state.scored(ids_N, work), state
 
     def take_encoder(self, weights: Mapping[str, Tensor]) -> None:
         """Starts the encoder with these weights, a BERT's or another Transformer's; their heads are passed over."""

@@ -9,6 +9,7 @@ scores are; each step is scaled anew, so long sequences lose nothing.
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,7 @@ class CRF(nn.Module):
 
     def __init__(self, num_labels: int, allowed: Allowed | None = None) -> None:
         super().__init__()
+        _left_uncompiled()
         self.transitions = nn.Parameter(torch.zeros(num_labels, num_labels))  # from row to column
         self.begin = nn.Parameter(torch.zeros(num_labels))
         self.end = nn.Parameter(torch.zeros(num_labels))
@@ -58,8 +60,6 @@ class CRF(nn.Module):
         other.begin, other.transitions, other.end = self.begin, self.transitions, self.end
         return other
 
-    # Its walk has as many steps as the longest sequence: a compiled graph would serve one batch alone.
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def loss(
         self, scores_TL: Tensor, gold_T: Tensor, rows_U: Tensor, lengths: Tensor, known_B: Tensor, allowed: Allowed
     ) -> Tensor:
@@ -100,7 +100,6 @@ class CRF(nn.Module):
         """[B] the logarithm of the sum over all legal sequences."""
         return self._log_partition(*self._ready(scores_TL), _host(boundaries))
 
-    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def divergence(self, own_TL: Tensor, other: CRF, other_TL: Tensor, lengths: Tensor, heat: float = 1.0) -> Tensor:
         """Σ over sequences of KL(other ‖ self), of whole legal sequences of tags, all scores divided by `heat`.
 
@@ -218,6 +217,16 @@ class _LogPartition(torch.autograd.Function):
         for start, end, num_on in ctx.walk.ranges:
             grad_end_L += own_TL[start + num_on : end].sum(0)  # the last units of those that end here
         return own_TL, own_TL[: len(grad_n)].sum(0), pairs_LL, grad_end_L, None
+
+
+@cache
+def _left_uncompiled() -> None:
+    """Keeps a CRF's sums out of compiled graphs: a walk as long as the longest sequence would serve one batch alone.
+
+    Done when the first CRF is made: naming it loads torch's compiler, a second that no other model should wait for.
+    """
+    for name in ("loss", "divergence"):
+        setattr(CRF, name, torch.compiler.disable(getattr(CRF, name)))  # type: ignore[no-untyped-call]
 
 
 def _forward(by_step_TL: Tensor, weights: Weights, walk: Steps) -> tuple[Tensor, Tensor]:

@@ -67,10 +67,10 @@ class Recurrent(nn.Module):
         order = order.to(x_TD.device)
         first = tuple(state.index_select(1, order) for state in start)
         begun = first if len(first) > 1 else first[0] if first else None
-        out, last = self.cell(PackedSequence(x_TD[places], counts), begun)
-        out_TE = out.data[back]
+        out, last = self.cell(PackedSequence(x_TD.index_select(0, places), counts), begun)
+        out_TE = out.data.index_select(0, back)
         if self.backward_only:
-            out_TE = out_TE[mirrored(packed, x_TD.device)]
+            out_TE = out_TE.index_select(0, mirrored(packed, x_TD.device))
         state = last[0] if isinstance(last, tuple) else last
         whole = state.new_zeros(state.shape[0], len(lengths), state.shape[2])
         return out_TE, whole.index_copy(1, order, state)

@@ -241,7 +241,10 @@ def _page(contest: Contest, found: dict[str, Any]) -> str:
         "text": ", ".join(contest.corpus) or "none: files of models begin from nothing", "preset": contest.preset,
         "seed": contest.seed, "settings": ", ".join(contest.settings) or "the defaults",
     }  # fmt: skip
-    split = [[entry["text"], entry["gold"], *(entry["said"][name] for name in models)] for entry in found["parted"]]
+    split = []
+    for one in found["parted"]:
+        said = [one["said"][name] for name in models]
+        split.append([one["text"], one["gold"], *(f"{word} ✓" if word == one["gold"] else word for word in said)])
     parts = [
         f"<header><h1>{page.text(f'{len(rows)} models, {contest.task}')}</h1></header>",
         page.section("The table", page.table(HEAD, [cells(row) for row in rows], range(1, len(HEAD)))),

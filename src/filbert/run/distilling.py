@@ -292,6 +292,7 @@ def distill_general(
     done = pretrain(
         shards, tokenizer, recipe, out, start=None if is_new else started.model, resume=resume,
         force=bool(more.get("force")), quiet=bool(more.get("quiet")), lesson=_Reading(found, recipe.distil),
+        base="" if is_new else str(started.folder),
     )  # fmt: skip
     if recipe.distil.soft and shards.held.num_documents and is_first():
         models = {"student": done.model, "teacher": found.model}

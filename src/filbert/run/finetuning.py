@@ -27,7 +27,7 @@ from filbert.data.batches import batches, plan
 from filbert.infer import honest, page, verify
 from filbert.infer.predict import TASK, begun
 from filbert.nn import lora
-from filbert.run import fresh
+from filbert.run import cards, fresh
 from filbert.run.folders import CHECKPOINTS, LOG, MODEL, RECIPE, Finished, digest, resumed_at
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import journal, loop, machine, report, tune
@@ -50,6 +50,7 @@ STUDENT_TIMES, STUDENT_HEAD = 5.0, 5.0
 PER_EPOCH, FINE_TOKENS = 50, (512, 8_192)  # steps that an epoch has where they are within these tokens
 EPOCHS, FEWEST, MOST_EPOCHS = 3, 240, 20  # passes over the data; more of them where there would be fewer steps …
 SEEN, MOST_SEEN = 30_000, 10  # … or fewer examples to see, up to that many passes
+WRITTEN, MOST_WRITTEN = 1_000_000, 40  # pairs that a new decoder sees, up to that many passes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,11 +140,17 @@ def tuned(
             ranks.wait()
             fine = _Fine(recipe, started, tokenizer, (items, held), out, ranks)
             done = fine.run(resume or is_restarted(), more)
-        if ranks.is_first:
-            verify.write(out / MODEL, asked["dev"][1] if "dev" in asked else learnt)
-        if not ranks.is_first or not asked or more.get("told") is not None:
+        if not ranks.is_first:
             return done
-        return dataclasses.replace(done, report=fine.judged(asked, learnt, done.best, lesson))
+        verify.write(out / MODEL, asked["dev"][1] if "dev" in asked else learnt)
+        if asked and more.get("told") is None:
+            done = dataclasses.replace(done, report=fine.judged(asked, learnt, done.best, lesson))
+        own = {name: each for name, (_, each) in asked.items()}
+        cards.of_task(out / MODEL, cards.Learnt(
+            task=items, examples=learnt, given={"train": train, **places}, asked=own, share=part, report=done.report,
+            base=recipe.start, teacher=recipe.teacher,
+        ))  # fmt: skip
+        return done
 
 
 class _Fine:
@@ -352,8 +359,8 @@ def _fine_recipe(
     train = {**pace, "batch_tokens": size, **given["train"], "seed": seed}
     first = loop.Config(**train)
     per_epoch = len(batches(np.asarray(plan(items, 0).lengths), first.seed, 0, first.batch_tokens))
-    seen = min(-(-SEEN // len(items)), MOST_SEEN)
-    epochs = float(more.get("epochs") or min(max(EPOCHS, seen, -(-FEWEST // per_epoch)), MOST_EPOCHS))
+    is_new = module.HEAD == "writer" and "writer" not in getattr(started.model, "parts", ())
+    epochs = float(more.get("epochs") or _passes(len(items), per_epoch, is_new))
     if not 0 < epochs <= 10_000:
         raise InputError(f"epochs is {epochs:g}, but must be above 0 and at most 10,000.")
     train = {"steps": max(1, round(epochs * per_epoch)), "evaluate_every": per_epoch, **train}
@@ -363,6 +370,14 @@ def _fine_recipe(
         machine=here, tune=tuning, epochs=epochs, task_name=task, added=len(added), model_name=started.family,
         **({"teacher": str(lesson.folder), "distil": items.distil} if lesson else {}),
     ), items  # fmt: skip
+
+
+def _passes(rows: int, per_epoch: int, is_new_writer: bool) -> int:
+    """Over so many rows, in so many steps each; a decoder that is new knows nothing of the language before."""
+    if is_new_writer:
+        return max(EPOCHS, min(-(-WRITTEN // rows), MOST_WRITTEN))
+    seen = min(-(-SEEN // rows), MOST_SEEN)
+    return min(max(EPOCHS, seen, -(-FEWEST // per_epoch)), MOST_EPOCHS)
 
 
 def _labels(task: str, config: Any, data: tuple[Any, Any, Tokenizer], started: Loaded, wishes: Any) -> tuple[Any, Any]:

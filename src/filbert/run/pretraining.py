@@ -22,7 +22,7 @@ from filbert.core.version import VERSION
 from filbert.data import shards as sharding
 from filbert.data.overlap import Fingerprints
 from filbert.infer import verify
-from filbert.run import fresh
+from filbert.run import cards, fresh
 from filbert.run.folders import CHECKPOINTS, LOG, MODEL, RECIPE, SHARDS, VOCAB, Finished, digest, is_first, resumed_at
 from filbert.tasks import mlm_nsp
 from filbert.text.tokenizer import Tokenizer
@@ -127,8 +127,8 @@ def pretrain(
 ) -> Finished:
     """Trains a model on the shards, fresh or on from `start`, and leaves a run folder.
 
-    more: `clock` and `facts` of a run by the clock, `quiet`, and `told` instead of the journal; and the `lesson` of a
-    recipe that has a teacher.
+    more: `clock` and `facts` of a run by the clock, `quiet`, and `told` instead of the journal; the `lesson` of a
+    recipe that has a teacher; and `base`, the folder that `start` is of.
     """
     out = Path(out)
     resume = resume or is_restarted()
@@ -186,6 +186,7 @@ def _pretrained(
                 task.release(model)
             save(out / MODEL, model, tokenizer, card=_card(recipe, shards, outcome))
             verify.write(out / MODEL)
+            cards.of_reading(out / MODEL, shards, outcome.held, str(more.get("base") or ""), recipe.teacher)
         ranks.wait()
     finally:
         if ranks.is_first and isinstance(told, journal.Journal):

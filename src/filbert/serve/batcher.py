@@ -66,7 +66,7 @@ class Batcher:
         self._answers, self._most, self._budget, self._begin = answers, most_waiting, budget, begin
         self._waiting: deque[_Request] = deque()
         self._turn = threading.Condition()
-        self._closed, self._idle, self._tokens = False, 0, 0
+        self._closed, self._tokens = False, 0
         self.num_goes = self.num_texts = self.num_dropped = 0
         names = [f"filbert-batcher-{number}" for number in range(threads)]
         self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for name in names]
@@ -163,20 +163,18 @@ class Batcher:
     def _taken(self) -> list[_Part]:
         """Some texts to answer together; none when all is done and nothing more may come."""
         with self._turn:
-            self._idle += 1
             while True:
                 while not self._waiting and not self._closed:
                     self._turn.wait()
                 parts = self._together()
                 if parts or (self._closed and not self._waiting):
-                    self._idle -= 1
                     self.num_goes += bool(parts)
                     self.num_texts += sum(part.end - part.start for part in parts)
                     return parts
 
     def _together(self) -> list[_Part]:
         """Texts at the head of the queue that one go can answer: all of one kind, without those nobody waits for."""
-        share = max(LEAST, -(-self._tokens // max(1, self._idle)))
+        share = max(LEAST, -(-self._tokens // len(self._threads)))  # the rest is for the thread that is free next
         budget, parts = min(self._budget, share), list[_Part]()
         others: list[_Request] = []
         while self._waiting and budget > 0:

@@ -18,6 +18,7 @@ from filbert.serve.models import Shelf
 
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Any, Receive, Send], Awaitable[None]]
+LAST = (b"connection", b"close")  # of an answer after which the server, which is about to stop, hangs up
 SAFE = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]  # of every answer
 
 
@@ -40,7 +41,8 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = [*message.get("headers", ()), *SAFE]
+                last = [LAST] if scope.get("state", {}).get("is_stopping") else []
+                message["headers"] = [*message.get("headers", ()), *SAFE, *last]
             await send(message)
 
         try:

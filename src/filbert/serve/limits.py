@@ -29,7 +29,7 @@ class Limits:
     texts: int = 1_000  # of one request
     tokens: int = 200_000  # of one request: long texts are read whole, in windows
     waiting: int = 512  # requests for one model; more would only make all of them late
-    batch_tokens: int = 0  # read together; 0: as many as the engine packs
+    batch_tokens: int = 0  # read together; 0: as many as are fastest
     deadline_s: float = 60.0  # from a request's last byte to its answer
     patience_s: float = 10.0  # from a connection's or request's first byte to its last
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import tempfile
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 
@@ -35,7 +36,7 @@ class Tally:
         width = self._own + len(OF_MODEL) * len(self.models)
         size = workers * width * 8
         if fileno is None and workers > 1:
-            fileno = os.memfd_create("filbert-metrics")
+            fileno = _shared_file()
             os.ftruncate(fileno, size)
         self.fileno = fileno
         self._memory = mmap.mmap(-1 if fileno is None else fileno, size)
@@ -113,6 +114,14 @@ class Tally:
         yield f"filbert_workers {len(self._all)}"
         yield from _headed("filbert_workers_ready", "gauge", "Processes that answer.")
         yield f"filbert_workers_ready {(self._all[:, 0] == READY).sum()}"
+
+
+def _shared_file() -> int:
+    """A file without a name, in memory where the system has such."""
+    if hasattr(os, "memfd_create"):
+        return os.memfd_create("filbert-metrics")
+    with tempfile.TemporaryFile() as file:
+        return os.dup(file.fileno())
 
 
 def _headed(name: str, kind: str, about: str) -> tuple[str, str]:

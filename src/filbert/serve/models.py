@@ -21,6 +21,8 @@ from filbert.serve import limits
 from filbert.serve.batcher import Batcher
 from filbert.serve.limits import Limits, Refused
 
+# Tokens read together on a CPU (experiments/2026-11-16-serving.md): more are read no faster, and who comes next waits.
+GO = {"torch": 2_048, "float32": 512, "int8": 256}
 PREDICT, EMBED, FILL = "predict", "embed", "fill"  # what is asked of a queue
 Said = tuple[Example, Prediction]
 NEEDS_TORCH = (
@@ -32,18 +34,21 @@ class Served:
     """One model under a name, behind a queue."""
 
     def __init__(self, name: str, model: Model, task: str | None = None, allowed: Limits | None = None) -> None:
-        self.name, self.model, self.limits, self.asked_task = name, model, allowed or Limits(), task
+        self.name, self.limits, self.asked_task = name, allowed or Limits(), task
         self.task = task_of(model, task)
+        # With the folder's task read once, not for every answer
+        self.model = model if self.task is None else model.reading(task)
         self.has_torch = hasattr(model.engine, "backbone")
         self.has_vectors = _has_vectors(model)
-        budget = self.limits.batch_tokens or model.engine.budget
-        if budget < model.config.max_length:
+        self.budget = self.limits.batch_tokens or _budget(model)
+        window = model.config.max_length
+        if 0 < self.limits.batch_tokens < window:
             raise InputError(
-                f"{name}: {budget:,} tokens read together are fewer than one window's {model.config.max_length:,}; "
-                f"give --batch-tokens {model.config.max_length} or more."
+                f"{name}: {self.budget:,} tokens read together are fewer than one window's {window:,}; "
+                f"give --batch-tokens {window} or more."
             )
         threads, begin = _threads(model)
-        self.batcher = Batcher(self._answers, self.limits.waiting, budget, threads, begin)
+        self.batcher = Batcher(self._answers, self.limits.waiting, self.budget, threads, begin)
 
     def _answers(self, kind: Any, texts: Sequence[Any]) -> list[Any]:
         """What a thread of the queue does with texts of several requests."""
@@ -107,6 +112,13 @@ def task_of(model: Model, task: str | None) -> str | None:
         if task is not None:
             raise
         return None
+
+
+def _budget(model: Model) -> int:
+    """How many tokens are read together: on a CPU no more than make it faster. A longer text is read alone."""
+    if model.engine.device != "cpu":
+        return int(model.engine.budget)
+    return GO["torch" if hasattr(model.engine, "backbone") else model.engine.precision]
 
 
 def _threads(model: Model) -> tuple[int, Callable[[], object]]:

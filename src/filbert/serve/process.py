@@ -5,16 +5,17 @@ It listens before the models are there, so that whoever watches over it can ask;
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import functools
 import json
 import os
 import re
-import resource
 import signal
 import socket
 import sys
 import threading
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,7 @@ from filbert.serve.models import Served, Shelf
 
 KEEP_ALIVE_S = 30  # that a connection may idle between two requests
 GRACE_S = 5.0  # beyond the deadline, in which what was accepted is answered when the server stops
+TRIM_S = 5.0  # between two times that memory which nobody uses goes back to the system
 SWITCH_S = 1e-3  # how long Python lets a busy thread keep others waiting: refusals must be quick
 _NAME = re.compile(r"[\w.-]{1,100}")
 
@@ -66,6 +68,24 @@ class Plan:
         return Plan(**{**given, "limits": Limits(**given["limits"])})
 
 
+class Shared(socket.socket):
+    """A listening socket of several processes, which takes one connection at a time: the next is for another process.
+
+    asyncio would take as many as there are, so that all clients that come together would ask one process.
+    """
+
+    has_taken = False
+
+    def accept(self) -> tuple[socket.socket, Any]:
+        """One connection; then, once, that there is none."""
+        if self.has_taken:
+            self.has_taken = False
+            raise BlockingIOError
+        found = super().accept()
+        self.has_taken = True
+        return found
+
+
 def run(plan: Plan, listening: socket.socket, tally: Tally, on_ready: Any = None) -> None:
     """Answers until SIGTERM or SIGINT; then what was accepted is answered, and it ends."""
     uvicorn = needed("uvicorn", "serve")
@@ -81,6 +101,7 @@ def run(plan: Plan, listening: socket.socket, tally: Tally, on_ready: Any = None
         log_config=None, log_level="critical", access_log=False, lifespan="on", server_header=False,
         timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=int(plan.limits.deadline_s + GRACE_S),
         backlog=2_048, proxy_headers=False,
+        loop="asyncio" if isinstance(listening, Shared) else "auto",  # uvloop takes connections in its own way
     )  # fmt: skip
     server = uvicorn.Server(config)
     failed: list[BaseException] = []
@@ -104,6 +125,7 @@ def run(plan: Plan, listening: socket.socket, tally: Tally, on_ready: Any = None
             number, lambda *_: None
         )  # uvicorn raises it again when it is done: the end is an end, not a death
     threading.Thread(target=load, name="filbert-load", daemon=True).start()
+    threading.Thread(target=_trim, name="filbert-trim", daemon=True).start()
     server.run(sockets=[listening])
     if failed:
         raise failed[0]
@@ -124,8 +146,30 @@ def _told(tally: Tally, log: Log, status: int) -> None:
     log.request("other", "other", status, 0.0)
 
 
+def _trim() -> None:
+    """Gives freed memory back, for ever.
+
+    Every pack has another size, so what torch frees between the pieces that oneDNN remembers is rarely of use again:
+    glibc would hold it, and a process that uses no more than before would grow by the hour.
+    """
+    try:
+        trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc's alone
+    except (OSError, TypeError):  # a Python without shared libraries; Windows, which needs a name
+        return
+    if trim is None:
+        return
+    trim.argtypes = [ctypes.c_size_t]
+    while True:
+        time.sleep(TRIM_S)
+        trim(0)
+
+
 def _allow_files() -> None:
     """As many open connections as the system allows this process."""
+    if os.name != "posix":
+        return
+    import resource
+
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = 65_536 if hard == resource.RLIM_INFINITY else min(hard, 65_536)
     if soft < wanted:
@@ -149,7 +193,7 @@ def main() -> None:
     _watch(sys.stdin)
     tally = Tally([name for name, _ in plan.models], workers, worker, memory)
     try:
-        run(plan, socket.socket(fileno=listening), tally)
+        run(plan, Shared(fileno=listening), tally)
     except FilbertError as error:
         sys.stderr.write(f"filbert: {error}\n")
         sys.stderr.flush()

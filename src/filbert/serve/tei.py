@@ -182,7 +182,7 @@ def info(served: Served) -> dict[str, Any]:
     return {
         "model_id": served.name, "model_sha": None, "model_dtype": "float32", "model_type": kind,
         "max_concurrent_requests": served.limits.waiting, "max_input_length": served.limits.tokens,
-        "max_batch_tokens": served.limits.batch_tokens or served.model.engine.budget,
+        "max_batch_tokens": served.budget,
         "max_client_batch_size": served.limits.texts, "auto_truncate": False, "version": VERSION,
     }  # fmt: skip
 

@@ -62,6 +62,9 @@ class Protocol(H11Protocol):
     def shutdown(self) -> None:
         """The server stops: a request that is on its way is still read and answered."""
         self._is_stopping = True
+        scope: Any = self.scope  # None before its first request
+        if scope is not None:
+            scope["state"]["is_stopping"] = True  # so that the client is told to send no other request here
         cycle: Any = self.cycle  # None before its first request, whatever uvicorn's types say
         if cycle is None and not self.transport.is_closing():
             self._begin(FRESH_S)

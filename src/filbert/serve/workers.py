@@ -6,6 +6,7 @@ connection to one that is free. One that dies is replaced; when the parent dies,
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -14,7 +15,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from filbert.core.errors import FilbertError
+from filbert.core.errors import FilbertError, InputError
 from filbert.serve.logs import Log
 from filbert.serve.metrics import DOWN, Tally
 from filbert.serve.process import GRACE_S, Plan
@@ -36,6 +37,8 @@ class Supervisor:
     """The parent of the processes that answer."""
 
     def __init__(self, plan: Plan, listening: socket.socket, workers: int) -> None:
+        if os.name != "posix":
+            raise InputError(f"--workers is {workers}, but this system cannot share a socket so; leave it at 1.")
         self.plan, self.listening, self.log = plan, listening, Log(plan.log)
         self.tally = Tally([name for name, _ in plan.models], workers)
         self.children: list[Any] = [None] * workers

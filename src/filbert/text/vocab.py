@@ -8,10 +8,8 @@ order and ties are broken by the pieces' own letters, so the result depends on n
 from __future__ import annotations
 
 import heapq
-import multiprocessing
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -376,6 +374,10 @@ def _counted(documents: Iterable[str], lowercase: bool, workers: int) -> Iterato
         for batch in _batches(documents):
             yield _count(batch, lowercase)
         return
+    # Not at the top: a tokenizer needs the vocabulary, but no processes, whose modules take 15 ms of every start.
+    import multiprocessing
+    from concurrent.futures import Future, ProcessPoolExecutor
+
     # Spawned, since a process with threads must not be forked; few batches wait, so that memory stays bounded.
     pending: deque[Future[tuple[Mapping[str, int], int]]] = deque()
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:

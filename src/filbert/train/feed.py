@@ -9,6 +9,7 @@ import atexit
 import pickle
 import shutil
 import signal
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -107,11 +108,19 @@ def _has_room(num_bytes: int) -> bool:
 def _tied(worker: int) -> None:
     """A worker ends with the run however that ends; otherwise a killed run's workers wait for it, for ever.
 
-    A signal to the whole group (Ctrl-C, timeout) is the run's to obey: it still needs batches to finish its step.
+    A signal to the whole group (Ctrl-C, timeout) is the run's to obey: it still needs batches to finish its step. A
+    batch that is no longer fetched is no news either: the run has said why.
     """
     told_of_parents_end(signal.SIGKILL)
+    sys.excepthook = _unless_cut_off
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+
+
+def _unless_cut_off(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+    """The thread that hands arrays over tells of a hand that was withdrawn; anything else is told as ever."""
+    if not isinstance(error, EOFError | OSError):
+        sys.__excepthook__(kind, error, trace)
 
 
 def _ended(batches: Any) -> None:
@@ -197,7 +206,7 @@ class Feed:
                 fed = next(batches)
             except MemoryError as error:
                 raise FilbertError(f"the batches took all memory ({first_line(error)}); take fewer workers.") from None
-            except (RuntimeError, FilbertError) as error:
+            except (RuntimeError, FilbertError, EOFError, OSError) as error:
                 raise FilbertError(self._failed(error, count)) from None
             count += 1
             yield _received(fed) if isinstance(fed, _Sent) else fed
@@ -216,10 +225,15 @@ class Feed:
 
 
 def is_dead_worker(error: BaseException) -> bool:
-    """Whether torch says that a loader worker has ended by itself."""
+    """Whether torch says that a loader worker has ended by itself, or nobody is at its end of the line.
+
+    What happened inside a worker comes with where it was caught, and is no sign of its death.
+    """
+    if isinstance(error, EOFError | ConnectionError | FileNotFoundError):
+        return not str(error).startswith("Caught ")
     return "DataLoader worker" in str(error) and ("exited" in str(error) or "killed" in str(error))
 
 
 def first_line(error: BaseException) -> str:
     """The sentence of an error that has more to say, without its full stop."""
-    return str(error).strip().split("\n", 1)[0].strip().removesuffix(".")
+    return (str(error).strip() or type(error).__name__).split("\n", 1)[0].strip().removesuffix(".")

@@ -217,6 +217,14 @@ class Training:
 
     def _steps(self, caught: list[int]) -> bool:
         """True where it stopped early."""
+        try:
+            return self._stepped(caught)
+        except RuntimeError as error:  # torch tells of a dead worker wherever the program happens to be
+            if not is_dead_worker(error):
+                raise
+            raise FilbertError(f"a loader worker died ({first_line(error)}); resume the run.") from None
+
+    def _stepped(self, caught: list[int]) -> bool:
         while not self._is_over() and not self._is_late():
             feed = iter(self._feed())
             try:
@@ -231,10 +239,6 @@ class Training:
                         break
             except OutOfMemoryError as error:
                 self._halve(error)
-            except RuntimeError as error:  # torch tells of a dead worker wherever the program happens to be
-                if not is_dead_worker(error):
-                    raise
-                raise FilbertError(f"a loader worker died ({first_line(error)}); resume the run.") from None
             finally:
                 feed.close()  # type: ignore[attr-defined]
         return self._is_late()

@@ -3,40 +3,21 @@
 A GPU is done with a small model's step long before a host has launched the next one's kernels, hundreds of them: with
 8 layers × 384 and 8,192 tokens it works for 5 of 27 ms (experiments/2026-11-16-recorded-steps.md). A CUDA graph holds
 the launches of a pass, and the host asks for all of them at once. Where they read and write is fixed then: what comes
-in is copied there. Elsewhere than on CUDA a recording does its work anew each time, so that tests can compare.
+in is copied there.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from filbert.core.records import Packed
+from filbert.nn.strip import Strip
 
 SIZES = 2  # of packs that are recorded; any other goes through the model as it is
 SPARE, ROUND = 1.15, 32  # places for sequences: so many times the usual number, and a multiple of that
-
-
-class Strip:
-    """Work that is recorded: `play` does it again, on the tensors that it read and wrote."""
-
-    def __init__(self, work: Callable[[], Any], device: torch.device, pool: Any = None) -> None:
-        self.work, self.graph = work, None
-        if device.type == "cuda":
-            self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
-                self.found = work()
-
-    def play(self) -> Any:
-        """What the work gave, with the numbers of now."""
-        if self.graph is None:
-            self.found = self.work()
-        else:
-            self.graph.replay()
-        return self.found
 
 
 class Tape:

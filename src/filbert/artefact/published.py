@@ -1,0 +1,88 @@
+"""A model folder in; one that `transformers` loads with the same numbers, or what it cannot hold of it, out."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from filbert.artefact import card, portable, weights
+from filbert.artefact import folder as folders
+from filbert.artefact.config import ARCHITECTURES, OWN, architecture_of
+from filbert.artefact.manifest import MANIFEST, seal
+from filbert.core.errors import InputError
+
+TASK, SECTION = "task.json", "In transformers"
+LEFT = (
+    MANIFEST, "log.jsonl", "loss.svg", portable.ENCODER, portable.RUNTIME, portable.SMALL_WEIGHTS,
+    portable.SMALL_ENCODER, portable.SAFE_ENCODER,
+)  # fmt: skip
+AUTO = {
+    "BertForSequenceClassification": "AutoModelForSequenceClassification",
+    "BertForTokenClassification": "AutoModelForTokenClassification",
+    "BertForQuestionAnswering": "AutoModelForQuestionAnswering",
+    "BertForMultipleChoice": "AutoModelForMultipleChoice",
+    "BertForNextSentencePrediction": "AutoModelForNextSentencePrediction",
+    "BertForPreTraining": "AutoModelForPreTraining",
+    "BertForMaskedLM": "AutoModelForMaskedLM",
+    "ModernBertForMaskedLM": "AutoModelForMaskedLM",
+}
+# What a head needs that no class of theirs has, and what to do instead.
+LACKS = {
+    "crf": "transformers has no CRF: it would give each token's label by itself; fine-tune with task.decoder=softmax",
+    "pointer": "transformers has no head that scores spans; fine-tune with task.decoder=softmax",
+    "relation": "transformers has no head for two mentions of a text; export it as onnx",
+    "labels": "transformers reads a text's label from [CLS] through a pooler, and this model from the mean of all "
+    "tokens; fine-tune with task.pool=cls",
+    "choice": "transformers scores an option from [CLS] through a pooler, and this model from the mean of all tokens; "
+    "fine-tune with task.pool=cls",
+}
+
+
+def export(path: Path | str, out: Path | str) -> tuple[Path, str, list[str]]:
+    """Writes the folder as transformers takes it; the class that loads it, and what only filbert does with it.
+
+    A folder of which transformers would make another model is refused with one sentence.
+    """
+    found = folders.read(path, verify=True)
+    about = found.described
+    if about.kind in OWN:
+        raise InputError(f"{found.folder}: is of the layout {about.kind}, and transformers has no class for it.")
+    architecture = architecture_of(about.kind, found.parts)
+    for part in found.parts:
+        if part in LACKS and part not in ARCHITECTURES[architecture]:
+            raise InputError(f"{found.folder}: {LACKS[part]}.")
+    said = weights.small_json(weights.inside(found.folder, TASK)) if (found.folder / TASK).exists() else {}
+    remarks = _remarks(said)
+    loads = AUTO.get(architecture, "AutoModel")
+    with folders.whole_folder(out) as part_folder:
+        for file in sorted(found.folder.iterdir()):
+            if file.is_file() and file.name not in LEFT:
+                shutil.copyfile(weights.inside(found.folder, file.name), part_folder / file.name)
+        seal(part_folder)
+        told = f"`transformers.{loads}.from_pretrained(FOLDER)` and `AutoTokenizer` load it, with the same numbers."
+        card.renew(part_folder, {SECTION: "\n".join([told, "", card.bullets(remarks)])})
+    return Path(out), loads, remarks
+
+
+def _remarks(said: dict[str, Any]) -> list[str]:
+    """What transformers does not do with such a folder."""
+    length = said.get("max_length")
+    found = ["A text longer than the model is cut there, not read in windows."]
+    if length:
+        found = [f"A text longer than {length} tokens is cut there (max_length={length}), not read in windows."]
+    heat = said.get("temperature", 1.0)
+    if heat != 1.0:
+        found.append(f"Scores are not calibrated there: divide the logits by {heat!r} first.")
+    if said.get("several"):
+        found.append(f"A label is given from a probability of {said['several']!r} on; there, say so yourself.")
+    if said.get("answer", "label") != "label":
+        found.append(f"The number is logit × {said.get('scale', 1.0)!r} + {said.get('center', 0.0)!r}.")
+    if said.get("task") == "embed":
+        pool = said.get("pool", "mean")
+        found.append(f"A text's vector is the {pool} of the last layer, to length 1; there, pool it yourself.")
+    if said.get("task") == "blank":
+        found.append("The text around the blank and the labels' words are in task.json; there, apply them yourself.")
+    if said.get("task") in ("tag", "answer"):
+        found.append("Spans are decoded by filbert's own rules; there, by the pipeline's.")
+    return found

@@ -1,0 +1,35 @@
+"""A model folder and a wish in; the folder to ship, whole or not at all, with cases and costs measured, out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from filbert.artefact import onnx
+from filbert.artefact.folder import whole_folder
+from filbert.data import sources
+from filbert.infer import cost, verify
+from filbert.infer.model import load
+
+
+def export(
+    path: Path | str,
+    out: Path | str,
+    *,
+    int8: bool = False,
+    dev: sources.Source | None = None,
+    how: Mapping[str, Any] | None = None,
+) -> tuple[Path, cost.Cost]:
+    """Writes a folder that runs without torch, with golden cases; what eight bits cost, where they are wished for.
+
+    dev: labelled data on which the cost is measured; how: their `columns` and `encoding`. Everything is made beside
+    its place and renamed when it is whole, so that whoever looks never finds half of it.
+    """
+    with whole_folder(out) as part:
+        onnx.export(path, part, int8)
+        if not (part / verify.GOLDEN).exists():
+            task = verify.task_of(load(part, runtime="onnx"))
+            verify.write(part, sources.read(task, dev, how or {}) if dev is not None and task else ())
+        found = cost.write(part, dev, how) if int8 else {}
+    return Path(out), found

@@ -1,0 +1,233 @@
+"""What a run knows of its model (data, report, base) in; the sections of the card in the model's folder out."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from filbert.artefact import card
+from filbert.artefact.manifest import model_folder
+from filbert.artefact.weights import small_json
+from filbert.builtin import model as builtin
+from filbert.core.errors import InputError
+from filbert.core.files import sha256
+from filbert.core.records import Example
+from filbert.data import label_sets, sources
+from filbert.data.markup import labels_of
+from filbert.data.shards import Shards
+from filbert.infer.honest import CALLED
+from filbert.infer.predict import TASK
+from filbert.text.tokenizer import Tokenizer
+
+LOOKED_AT, LOOKED_CHARS = 5_000, 2_000  # texts whose letters and lengths are counted, and characters of one
+FEW = 20  # a label with fewer examples is named
+RARE = 0.005  # a script with a smaller share of the letters is not named
+SCRIPTS = {"CJK": "Han", "HIRAGANA": "Kana", "KATAKANA": "Kana"}  # Unicode's first word, where it is not the script's
+CHOOSES = ("classify", "pair", "relation", "choose")  # tasks that always give one of what there is
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learnt:
+    """What a model for a task was made of."""
+
+    task: Any  # the training data as their task: labels, tokenizer, config
+    examples: Sequence[Example]  # that it learnt from
+    given: Mapping[str, sources.Source | None]  # train, dev and test as the user named them
+    asked: Mapping[str, Sequence[Example]]  # dev and test
+    share: float | None  # of the training data, that was kept back as dev data
+    report: Mapping[str, Any]  # report.json; empty where nothing was measured
+    base: str  # the folder whose weights it began with; "" where they were random
+    teacher: str = ""
+
+
+def of_task(folder: Path, told: Learnt) -> None:
+    """Writes what there is to say of a model for a task into its card."""
+    about = small_json(folder / TASK)
+    texts = [text for example in told.examples for text in example.texts]
+    sections = {
+        card.DATA: _data(told, texts),
+        card.SCORES: _scores(told.report),
+        card.LIMITS: card.bullets(_limits(told, about, texts)),
+        card.LICENCE: _licence(told.base, told.teacher),
+    }
+    card.renew(folder, sections)
+
+
+def of_reading(folder: Path, shards: Shards, held: Mapping[str, float], base: str, teacher: str = "") -> None:
+    """Writes what there is to say of a pretrained model into its card."""
+    report, corpus = shards.report, shards.meta["identity"]["corpus"]
+    names = [Path(str(name)).name for name, *_ in corpus]
+    rows = [["", "documents", "tokens"]]
+    splits = {"learnt from": shards.train, "kept back, by the hash of the text": shards.held}
+    rows += [[what, f"{each.num_documents:,}", f"{each.num_tokens:,}"] for what, each in splits.items()]
+    dropped = {"the same text stood before": report.num_duplicate, "excluded": report.num_excluded}
+    left = "; ".join(f"{count:,} documents were left out: {why}" for why, count in dropped.items() if count)
+    data = [f"Read from: {card.listed([f'`{name}`' for name in names])}.", card.table(rows), left]
+    measured = [[name.replace("_", " "), f"{value:.4f}"] for name, value in held.items() if name != "step"]
+    scores = "Nothing was kept back, so nothing was measured."
+    if measured:
+        common = _commonest(shards)
+        scores = card.table([["kept back", "score"], *measured, *common]) + (
+            "\n\nMeans over documents of the same corpus; an interval is not known, and only exact duplicates were "
+            "removed, so some sentences may stand on both sides."
+        )
+    limits = [
+        f"{report.unknown_share:.2%} of the tokens of its corpus are unknown to the vocabulary ([UNK]).",
+        "It knows what its corpus says, and no other kind of text; it shares the views and the gaps of that corpus.",
+        "Its vectors were not trained for similarity or for a task: fine-tune it first.",
+    ]
+    sections = {card.DATA: "\n\n".join(filter(None, data)), card.SCORES: scores, card.LIMITS: card.bullets(limits),
+                card.LICENCE: _licence(base, teacher)}  # fmt: skip
+    card.renew(folder, sections)
+
+
+def _commonest(shards: Shards) -> list[list[str]]:
+    """What always naming the most frequent token of the training documents would have right of those kept back."""
+
+    def counts(split: Any) -> Any:
+        return sum(np.bincount(shard.ids, minlength=shards.vocab_size) for shard in split.shards)
+
+    learnt, held = counts(shards.train), counts(shards.held)
+    if not np.ndim(learnt) or not np.ndim(held):
+        return []
+    return [["accuracy of always naming the most frequent token", f"{held[learnt.argmax()] / held.sum():.4f}"]]
+
+
+# Data -----------------------------------------------------------------------------------------------------------------
+
+
+def _data(told: Learnt, texts: Sequence[str]) -> str:
+    rows = [["", "rows", "files, and their SHA-256"], ["learnt from", f"{len(told.examples):,}", _named(told, "train")]]
+    for name, own in told.asked.items():
+        rows.append([f"measured on: {name}", f"{len(own):,}", _named(told, name)])
+    counts = _label_counts(told)
+    found = [card.table(rows)]
+    if counts:
+        found.append(f"Rows of each label: {card.listed([f'{label}: {count:,}' for label, count in counts])}.")
+    lengths = sorted(map(len, texts))
+    half, longest = (lengths[len(lengths) // 2], lengths[-1]) if lengths else (0, 0)
+    letters = ", ".join(f"{share:.0%} {script}" for script, share in _scripts(texts)) or "none"
+    found.append(f"Half of the texts have up to {half:,} characters, the longest {longest:,}. Letters: {letters}.")
+    return "\n\n".join(found)
+
+
+def _named(told: Learnt, name: str) -> str:
+    """The files of one part of the data."""
+    if name == "dev" and told.share is not None:
+        return f"{told.share:.3g} of the same rows, kept back by the hash of the text"
+    source = told.given.get(name)
+    files = sources.files(source) if source is not None else []
+    if not files or not all(path.is_file() for path in files):
+        return "given in Python, not as a file"
+    return ", ".join(f"{path.name} `{sha256(path)}`" for path in files)
+
+
+def _label_counts(told: Learnt) -> list[tuple[str, int]]:
+    """How often each label is right in the training data, the most frequent first; none where gold is a number."""
+    golds: Sequence[Any] = [example.gold for example in told.examples if example.gold is not None]
+    if getattr(told.task.config, "several", 0):
+        golds = label_sets.parted(golds)
+    counts = Counter(label for gold in golds for label in labels_of(gold))
+    return [] if len(told.task.labels) < 2 or len(counts) > max(10, len(golds) / 2) else counts.most_common()
+
+
+def _sample(texts: Sequence[str]) -> list[str]:
+    return [text[:LOOKED_CHARS] for text in texts[:: max(1, len(texts) // LOOKED_AT)]]
+
+
+def _scripts(texts: Sequence[str]) -> list[tuple[str, float]]:
+    """The scripts of the letters, with their shares, the most frequent first."""
+    found: Counter[str] = Counter()
+    for letter, count in Counter("".join(_sample(texts))).items():
+        if letter.isalpha():
+            word = unicodedata.name(letter, "UNKNOWN").split()[0]
+            found[SCRIPTS.get(word, word.capitalize())] += count
+    total = sum(found.values())
+    return [(script, count / total) for script, count in found.most_common() if count / total >= RARE]
+
+
+# Scores ---------------------------------------------------------------------------------------------------------------
+
+
+def _scores(report: Mapping[str, Any]) -> str:
+    """Every evaluation with its intervals, beside what simple models have."""
+    found = []
+    for name, told in report.get("evaluations", {}).items():
+        rows = [[name, "score", "95 %"]]
+        rows += [[measure, f"{told[measure]:.4f}", f"{low:.4f} to {high:.4f}"]
+                 for measure, (low, high) in told["intervals"].items()]  # fmt: skip
+        first = next(iter(told["intervals"]), "")
+        for other, each in told.get("baselines", {}).items():
+            if isinstance(each, dict) and first in each:
+                rows.append([f"{first} of {CALLED.get(other, other)}", f"{each[first]:.4f}", ""])
+        found += [card.table(rows), card.bullets(told["sentences"])]
+        if name == "dev":
+            found.append("The best state was chosen on dev, which flatters a little.")
+    return "\n\n".join(found) or "Not measured: the run had neither dev nor test data."
+
+
+# Limits ---------------------------------------------------------------------------------------------------------------
+
+
+def _limits(told: Learnt, about: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
+    name, longest = str(about.get("task")), about.get("max_length")
+    found = [f"It reads {longest} tokens at a time; a longer text is read whole, in windows."]
+    if "overlap" not in about:
+        found = [f"It reads {longest} tokens; of a longer text, those around what is asked."]
+    found += _unknown(told.task.tokenizer, texts)
+    found.append("It never saw scripts, lengths or kinds of text other than those under Data; there, expect less.")
+    if name in CHOOSES and not about.get("several") and len(told.task.labels) != 1:
+        found.append("It always chooses one of what it was given, also where none of it is right.")
+    few = [f"{label}: {count}" for label, count in _label_counts(told) if count < FEW]
+    if few:
+        found.append(f"Labels with fewer than {FEW} examples to learn from: {card.listed(few)}.")
+    heat = about.get("temperature")
+    if isinstance(heat, float) and heat != 1.0:
+        found.append(f"Its scores are divided by a temperature of {heat:.3g}, fitted on dev, before they are shares.")
+    elif name in CHOOSES and not about.get("several") and len(told.task.labels) != 1:
+        found.append("Its probabilities were not calibrated: there were no dev data to fit a temperature on.")
+    return found
+
+
+def _unknown(tokenizer: Tokenizer, texts: Sequence[str]) -> list[str]:
+    """What of the training texts the vocabulary does not know."""
+    some = _sample(texts)
+    pieces = tokenizer.pieces(some)
+    lost: Counter[str] = Counter()
+    owners = np.searchsorted(pieces.boundaries, np.flatnonzero(pieces.ids == tokenizer.unk_id), side="right") - 1
+    for place, owner in zip(np.flatnonzero(pieces.ids == tokenizer.unk_id), owners, strict=True):
+        lost[some[owner][pieces.starts[place] : pieces.ends[place]][:20]] += 1
+    if not lost:
+        return ["The vocabulary knows all characters that it learnt from; others become [UNK]."]
+    shown = card.listed([f"`{piece}`" for piece, _ in lost.most_common(8)], 8)
+    share = sum(lost.values()) / max(1, len(pieces.ids))
+    return [f"{share:.2%} of the tokens that it learnt from are unknown to the vocabulary ([UNK]), e.g. {shown}."]
+
+
+# Licence --------------------------------------------------------------------------------------------------------------
+
+
+def _licence(base: str, teacher: str) -> str:
+    """Nobody gave one: what those that it came from say."""
+    came = [f"It began with {_called(folder)}." for folder in [base] if folder]
+    came += [f"Its teacher was {_called(folder)}." for folder in [teacher] if folder and folder != base]
+    data = "The data that it learnt from have licences of their own: look at those before you pass it on."
+    return " ".join(["No licence was given for this model.", *(came or ["Its weights began at random."]), data])
+
+
+def _called(folder: str) -> str:
+    """A folder's name and what its card says of its licence."""
+    try:
+        path = model_folder(folder)
+    except InputError:  # it is gone by now
+        path = Path(folder)
+    is_ours = builtin.is_there() and path == builtin.folder()
+    said = card.licence_of(path)
+    name = "the built-in model" if is_ours else f"`{path.resolve().name}`"
+    return f"{name}, whose card {f'says of its licence: {said}'.rstrip('.') if said else 'names no licence'}"
