@@ -130,6 +130,15 @@ def _ended(batches: Any) -> None:
         worker.kill()
 
 
+def _given_up(batches: Any) -> None:
+    """After a failure: torch tells no more of these workers, wherever the program is by then, and none is left."""
+    if batches._worker_pids_set:
+        batches._worker_pids_set = False
+        torch._C._remove_worker_pids(id(batches))
+    for worker in batches._workers:
+        worker.kill()
+
+
 class Feed:
     """An endless run of steps, from (epoch, batch) on."""
 
@@ -196,6 +205,9 @@ class Feed:
         atexit.register(_ended, batches)
         try:
             yield from self._taken(batches)
+        except FilbertError:
+            _given_up(batches)
+            raise
         finally:
             atexit.unregister(_ended)
 
