@@ -122,7 +122,7 @@ def test_a_model_that_says_the_same_of_all_options_is_right_about_none(tokenizer
 def test_eight_questions_are_learnt(tokenizer: Tokenizer, pool: str) -> None:
     task = task_of(tokenizer, made(8), pool=pool)
     model = model_for(task, tokenizer)
-    steps = loop.Config(steps=200, learning_rate=3e-3, batch_tokens=4_096)
+    steps = loop.Config(steps=300, learning_rate=2e-3, batch_tokens=4_096)
     loop.fit(model, task, steps, lambda line: None, machine=machine.Config(threads=1))
     found = raw(task, model.eval(), list(range(8)))
     assert task.evaluated(found)["accuracy"] == 1

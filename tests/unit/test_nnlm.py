@@ -81,8 +81,8 @@ def test_rows_asked_for_are_the_rows() -> None:
     with torch.inference_mode():
         everything = network(packed)
         some = torch.tensor([7, 0, 3, 3])
-        assert torch.equal(network(packed, some), everything[some])
-        assert torch.equal(network(packed, "first"), everything[packed.boundaries[:-1].long()])
+        torch.testing.assert_close(network(packed, some), everything[some])  # fewer rows may be rounded otherwise
+        torch.testing.assert_close(network(packed, "first"), everything[packed.boundaries[:-1].long()])
         assert network(packed_of()).shape == (0, network.width)
         assert network(packed_of([3])).shape == (1, 8 + 3 * 6)
 
