@@ -103,4 +103,4 @@ def _ids(folder: str) -> list[int]:
 
 if __name__ == "__main__":
     chosen, model_folder, extra = sys.argv[1:]
-    print([round(value, 6) for value in globals()[chosen](model_folder, extra)])
+    print([round(value, 6) for value in globals()[chosen](model_folder, extra)], flush=True)
