@@ -1,8 +1,8 @@
 """How many requests a second, and how late: filbert serve beside FastAPI + `transformers` and LitServe, in one run.
 
-A classifier of the MiniLM shape, one text a request, mixed lengths, one server process each, loopback, clients in a
-process of their own. All servers are up; one is asked at a time, in turn. On a machine that is shared, run one round
-at a time with --json, and --join the files. serving_load.py asks filbert alone, and harder.
+A classifier of the MiniLM shape, one text a request (or --together), mixed lengths, one server process each, loopback,
+clients in a process of their own. All servers are up; one is asked at a time, in turn. On a machine that is shared, run
+one round at a time with --json, and --join the files. serving_load.py asks filbert alone, and harder.
 """
 
 from __future__ import annotations
@@ -29,21 +29,22 @@ Samples = dict[str, list[dict[str, Any]]]  # "name clients": one for each round
 def race(given: argparse.Namespace) -> Samples:
     """Every contender at every number of clients, in turn, several times."""
     texts = workloads(model_folders()[0])[given.workload].texts
-    print(f"{machine()}\nload average {os.getloadavg()[0]:.1f}; {given.workload}: {len(texts)} texts")
+    told = f"{given.workload}: {len(texts)} texts, {given.together} in a request"
+    print(f"{machine()}\nload average {os.getloadavg()[0]:.1f}; {told}")
     found: Samples = defaultdict(list)
     with served(given.contenders) as up:
         for turn in range(given.turn, given.turn + given.rounds):
             for clients in given.clients:
                 for name in rotated(list(up), turn):
-                    found[f"{name} {clients}"].append(quiet(up[name], clients, texts, given.seconds))
+                    found[f"{name} {clients}"].append(quiet(up[name], clients, texts, given))
     return found
 
 
-def quiet(server: Running, clients: int, texts: list[str], seconds: float) -> dict[str, Any]:
+def quiet(server: Running, clients: int, texts: list[str], given: argparse.Namespace) -> dict[str, Any]:
     """A measurement in which others took little of the machine; it is repeated for no other reason."""
     tries = []
     while len(tries) < TRIES and (not tries or tries[-1]["others"] > OTHERS):
-        tries.append(asked(server, clients, texts, seconds))
+        tries.append(asked(server, clients, texts, given.seconds, together=given.together))
     found = min(tries, key=lambda one: one["others"])
     del found["records"]
     return found
@@ -96,6 +97,7 @@ def main() -> None:
     parser.add_argument("--contenders", nargs="+", default=list(USUAL), choices=CONTENDERS)
     parser.add_argument("--clients", nargs="+", type=int, default=[1, 8, 64])
     parser.add_argument("--seconds", type=float, default=10.0, help="of each measurement")
+    parser.add_argument("--together", type=int, default=1, help="texts in one request")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--turn", type=int, default=0, help="number of the first round: who is asked first changes")
     parser.add_argument("--workload", default="mixed", choices=["mixed", "headlines", "headlines-zh"])

@@ -2,7 +2,8 @@
 
 Closed loops over plain sockets, in a process of its own: each client sends its next request when its last is answered,
 or, where it was told to come again, a little later. `pause_s` makes them slower, `bad_share` sends so much that is
-malformed, `records` tells of every request when it began, when it ended and how.
+malformed, `together` sends so many texts in one request, `records` tells of every request when it began, when it ended
+and how.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 BACK_OFF_S = 0.05  # after a 429; Retry-After says a second, and impatient clients are the harder case
 LIMIT_S = 60.0  # that a client waits for an answer
 BAD = (b"{", b'{"texts": 3}', b'{"texts": []}', b'{"inputs": {"a": 1}}', b"\xff\xfe")
-USUAL: dict[str, Any] = {"bad_share": 0.0, "pause_s": 0.0, "records": False}
+USUAL: dict[str, Any] = {"bad_share": 0.0, "pause_s": 0.0, "records": False, "together": 1}
 
 
 def request(path: str, body: bytes) -> bytes:
@@ -49,7 +50,10 @@ class Client:
         texts, share = self.plan["texts"], self.plan["bad_share"]
         self.at += 1
         turn, rest = divmod(self.at, round(1 / share)) if share else (0, 1)
-        return BAD[turn % len(BAD)] if rest == 0 else json.dumps({"texts": [texts[self.at % len(texts)]]}).encode()
+        if rest == 0:
+            return BAD[turn % len(BAD)]
+        first, many = self.at * self.plan["together"], self.plan["together"]
+        return json.dumps({"texts": [texts[(first + own) % len(texts)] for own in range(many)]}).encode()
 
     async def asked(self) -> tuple[int | str, bool]:
         """How one request ended; a refused connection is no lost request."""

@@ -11,7 +11,7 @@ from serving_peers import classifier
 
 
 class API(ls.LitAPI):
-    """One text a request, up to 32 of them (or as many as told) read together, as its documentation shows."""
+    """Up to 32 requests (or as many as told) read together, as its documentation shows."""
 
     def __init__(self, folder: str, most: int = 32) -> None:
         super().__init__(max_batch_size=most, batch_timeout=0.005)
@@ -22,16 +22,18 @@ class API(ls.LitAPI):
         self.ask = classifier(self.folder)
 
     def decode_request(self, request):  # type: ignore[no-untyped-def]  # it reads the annotation as a schema
-        """The text."""
-        return request["texts"][0]
+        """Its texts."""
+        return request["texts"]
 
-    def predict(self, texts: Any) -> Any:
-        """All of a batch."""
-        return self.ask(list(texts), batch_size=len(texts))
+    def predict(self, requests: Any) -> Any:
+        """All of a batch, and to each its own."""
+        texts = [text for own in requests for text in own]
+        found = iter(self.ask(texts, batch_size=min(32, len(texts))))
+        return [[next(found) for _ in own] for own in requests]
 
     def encode_response(self, output: Any) -> Any:
         """One of them."""
-        return {"predictions": [output]}
+        return {"predictions": output}
 
 
 if __name__ == "__main__":

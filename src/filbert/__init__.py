@@ -4,6 +4,8 @@
     model = fb.load("path/to/folder")     # a model folder of ours, or a transformers BERT folder
     model.embed(["今天天气很好"])           # array [texts, width]
     model.fill("今天[MASK]气很好")          # ranked candidates
+    run = fb.finetune("classify", train="train.csv", dev="10%", model=model, out="runs/news")
+    run.model.predict(["…"])               # labels, scores, spans, coverage
 
 Nothing heavy is imported before it is used: `import filbert` takes milliseconds.
 """
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from filbert.core.errors import InputError as InputError
     from filbert.infer.model import Model as Model
     from filbert.infer.model import load as load
+    from filbert.run import finetune as finetune
     from filbert.text.tokenizer import Tokenizer as Tokenizer
 
 _HOMES = {
@@ -30,9 +33,10 @@ _HOMES = {
     "InputError": "filbert.core.errors",
     "Model": "filbert.infer.model",
     "Tokenizer": "filbert.text.tokenizer",
+    "finetune": "filbert.run",
     "load": "filbert.infer.model",
 }
-__all__ = ["FilbertError", "InputError", "Model", "Tokenizer", "load"]
+__all__ = ["FilbertError", "InputError", "Model", "Tokenizer", "finetune", "load"]
 
 
 def __getattr__(name: str) -> Any:

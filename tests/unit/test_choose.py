@@ -199,7 +199,7 @@ def test_saved_and_loaded_it_says_the_same(tiny_folder: Path, tmp_path: Path) ->
     assert kept.pop("temperature") > 0  # fitted on the dev data
     assert kept == {"task": "choose", "max_length": 48, "overlap": 128, "pool": "mean"}
     model = fb.load(tmp_path / "r")
-    for name, value in done.model.state_dict().items():
+    for name, value in done.module.state_dict().items():
         assert torch.equal(value, model.backbone.state_dict()[name]), name
     (said,) = model.predict([(FILL * 20, "什么好？", ["天气", "医生", "公园"])])
     assert said.label == max(said.scores, key=lambda option: said.scores[option])

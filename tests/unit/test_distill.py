@@ -391,7 +391,7 @@ def test_a_teacher_without_words_teaches_relations_of_whole_text(tokenizer: Toke
     text.write_text("\n\n".join(TEXTS * 20), encoding="utf-8")
     corpus, settings = run.Corpus(sources=(str(text),), workers=1), [*NARROW, "train.steps=3", "machine.threads=1"]
     done = run.distill_general(teacher, corpus, tmp_path / "run", WISH, settings=settings, quiet=True)
-    assert done.model.parts == ()
+    assert done.module.parts == ()
     lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
     assert {"relation_loss", "hidden_loss"} <= json.loads(lines[-1]).keys() | json.loads(lines[0]).keys()
     with pytest.raises(InputError, match="no masked-language-model head"):

@@ -302,7 +302,7 @@ def test_a_folder_keeps_how_it_makes_vectors(tiny_folder: Path, tmp_path: Path, 
         "task": "embed", "max_length": 16, "overlap": 4, "pool": "cls", "widths": "32,8"}  # fmt: skip
     model = fb.load(tmp_path / "run", device="cpu")
     assert model.widths == (32, 8)
-    for name, value in done.model.state_dict().items():
+    for name, value in done.module.state_dict().items():
         assert torch.equal(model.backbone.state_dict()[name], value)
     task = task_of(examples, tokenizer, max_length=16, pool="cls")
     wanted = raw(task, model.backbone, list(range(16))).reshape(32, -1)

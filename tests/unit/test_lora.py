@@ -111,7 +111,7 @@ def test_eight_examples_are_learnt_and_the_base_stays(
     assert all(name.startswith(("heads.", "pooler.")) or name.endswith((".down", ".up")) for name in moved)
     said = fb.load(tmp_path).predict([example.texts[0] for example in made()])
     assert [each.label for each in said] == [example.gold for example in made()]
-    assert not any(isinstance(part, lora.Adapted) for part in done.model.modules())
+    assert not any(isinstance(part, lora.Adapted) for part in done.module.modules())
 
 
 def test_the_folder_is_an_ordinary_one(tiny_folder: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
@@ -120,7 +120,7 @@ def test_the_folder_is_an_ordinary_one(tiny_folder: Path, tmp_path: Path, tokeni
     done = run.finetune("classify", made(), tiny_folder, tmp_path, settings=settings, quiet=True)
     found = Store(tmp_path / "checkpoints", 2).newest()
     assert found is not None
-    adapted = bert.Bert(done.model.config, ("pooler", "labels"), 2)
+    adapted = bert.Bert(done.module.config, ("pooler", "labels"), 2)
     lora.adapt(adapted, 8, 16.0)
     weights = {n.removeprefix("model/"): t for n, t in found.tensors().items() if n.startswith("model/")}
     adapted.load_state_dict(weights)
@@ -135,7 +135,7 @@ def test_the_folder_is_an_ordinary_one(tiny_folder: Path, tmp_path: Path, tokeni
             np.testing.assert_allclose(theirs(ids).logits[0].numpy(), wanted[index], atol=1e-5)
     layer = 8 * (3 * 32 + 96) + 8 * (32 + 32) + 2 * 8 * (32 + 64)  # queries, keys, values; out; up and down
     learning = 2 * layer + 32 * 33 + 2 * 33
-    total = sum(weight.numel() for weight in done.model.parameters())
+    total = sum(weight.numel() for weight in done.module.parameters())
     told = f"lora; {learning:,} weights learn, of a model of {total:,}."
     assert told in (tmp_path / "model" / "README.md").read_text()
     assert told in (tmp_path / "report.html").read_text()

@@ -338,7 +338,7 @@ def test_save_and_load_is_bit_equal(tiny_folder: Path, tmp_path: Path, tokenizer
     task = task_of(tokenizer, made(16), max_length=64)
     again = folders.load(tmp_path)
     assert again.labels == list(LABELS)
-    assert torch.equal(scores(task, again.model, list(range(16))), scores(task, done.model.eval(), list(range(16))))
+    assert torch.equal(scores(task, again.model, list(range(16))), scores(task, done.module.eval(), list(range(16))))
 
 
 def test_transformers_takes_it_for_what_it_is(tiny_folder: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:

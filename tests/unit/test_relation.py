@@ -260,7 +260,7 @@ def test_saved_and_loaded_it_says_the_same(tokenizer: Tokenizer, tiny_folder: Pa
     assert kept == {"task": "relation", "max_length": 48, "none": "none", "marks": relation.marks_of(tokenizer)}
     assert "relation_f1" in done.best
     model = fb.load(tmp_path / "r")
-    for name, value in done.model.state_dict().items():
+    for name, value in done.module.state_dict().items():
         assert torch.equal(value, model.backbone.state_dict()[name]), name
     example = made(1)[0]
     text, gold = example.texts[0], example.gold

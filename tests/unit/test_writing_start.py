@@ -29,8 +29,8 @@ def test_the_encoder_of_a_bert_begins_a_transformer(tiny_folder: Path, tmp_path:
     examples = [Example(pair[:1], pair[1], at) for at, pair in enumerate(PAIRS * 4)]
     settings = ["train.steps=2", "machine.threads=1"]
     done = run.finetune("summarize", examples, tiny_folder, tmp_path / "run", settings=settings, quiet=True)
-    assert done.model.writer is not None
-    assert load(tmp_path / "run").config == done.model.config
+    assert done.module.writer is not None
+    assert load(tmp_path / "run").config == done.module.config
 
 
 def test_what_cannot_be_taught_to_write_is_told(tiny_folder: Path, tmp_path: Path) -> None:

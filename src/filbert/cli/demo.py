@@ -147,7 +147,7 @@ def _train(
     except StoppedError as stop:
         stop.args = (f"interrupted: {out}/checkpoints holds the run so far; the next demo begins anew.",)
         raise
-    after = measure(finished.model, kept.train.shards, tokenizer, recipe.task, threads=1)
+    after = measure(finished.module, kept.train.shards, tokenizer, recipe.task, threads=1)
     show(f"On the {len(texts[1])} documents kept back (the same blanks before and after):")
     rows = [("", "before", "after")]
     rows.append(("masked word, loss", f"{before['mlm_loss']:.2f}", f"{after['mlm_loss']:.2f}"))

@@ -295,7 +295,7 @@ def distill_general(
         base="" if is_new else str(started.folder),
     )  # fmt: skip
     if recipe.distil.soft and shards.held.num_documents and is_first():
-        models = {"student": done.model, "teacher": found.model}
+        models = {"student": done.module, "teacher": found.model}
         held = {n: measure(deepcopy(m), shards.held.shards, tokenizer, recipe.task) for n, m in models.items()}
         write_text(Path(out) / BESIDE, json_text({"teacher": str(found.folder), "held": held}))
     return done

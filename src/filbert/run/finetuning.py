@@ -9,17 +9,17 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from filbert.artefact.folder import Loaded, load, save
 from filbert.builtin import model as builtin
-from filbert.core.errors import InputError
+from filbert.core.errors import InputError, did_you_mean, one_of
 from filbert.core.files import json_text, write_text
 from filbert.core.records import Example
-from filbert.core.registry import member
+from filbert.core.registry import member, naming
 from filbert.core.settings import parsed
 from filbert.core.version import VERSION
 from filbert.data import sources, splits
@@ -34,6 +34,9 @@ from filbert.train import journal, loop, machine, report, tune
 from filbert.train.checkpoint import Store, locked
 from filbert.train.distributed import Ranks, is_restarted, joined
 from filbert.train.scores import scored, scored_apart
+
+if TYPE_CHECKING:
+    from filbert.infer.model import Model
 
 RATES = ((256, 1e-3), (512, 3e-4), (768, 1e-4))  # of models narrower than that; small ones need, and bear, larger steps
 WIDE_RATE = 5e-5
@@ -50,6 +53,7 @@ STUDENT_TIMES, STUDENT_HEAD = 5.0, 5.0
 PER_EPOCH, FINE_TOKENS = 50, (512, 8_192)  # steps that an epoch has where they are within these tokens
 EPOCHS, FEWEST, MOST_EPOCHS = 3, 240, 20  # passes over the data; more of them where there would be fewer steps …
 SEEN, MOST_SEEN = 30_000, 10  # … or fewer examples to see, up to that many passes
+MORE = ("test", "epochs", "seed", "columns", "encoding", "scratch", "force", "quiet", "told", "arch", "preset", "vocab")
 WRITTEN, MOST_WRITTEN = 1_000_000, 40  # pairs that a new decoder sees, up to that many passes
 
 
@@ -71,7 +75,7 @@ class FineRecipe:
     distil: Any = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Finetuned(Finished):
     """A fine-tuned model, its labels, and what the best evaluation said (empty without dev data)."""
 
@@ -84,26 +88,40 @@ class Finetuned(Finished):
 def finetune(
     task: str,
     train: sources.Source,
-    model: Path | str | None,
+    model: Path | str | Model | None,
     out: Path | str,
     *,
     dev: sources.Source | None = None,
-    settings: Sequence[str] = (),
+    settings: Sequence[str] | Mapping[str, Any] = (),
     resume: bool = False,
     **more: Any,
 ) -> Finetuned:
-    """Trains a model folder's encoder and a fresh head for a task on labelled data, and leaves a run folder.
+    """Trains a model's encoder and a fresh head for a task on labelled data, and leaves a run folder.
+
+    task: a file of tasks that can be fine-tuned, e.g. "classify". train: a file, several, or examples. model: a folder,
+    a run, "builtin", or what `fb.load` gave. settings: any field of the recipe, {"train.learning_rate": 1e-4} or
+    ["train.learning_rate=1e-4"].
 
     The best state on dev data is what is kept; without dev data, the last. "10%" as dev keeps such a share of the
     training data back (data.splits). more: `test` (measured once, at the end), `epochs`, `seed`, `columns`, `encoding`,
     `scratch` (random weights), `force`, `quiet`, and `told` instead of the journal, which leaves no report either.
     Without a model, `arch` names the file of models that a new one is of, `preset` its size, `vocab` its vocabulary.
     """
+    known = naming("tasks", "HEAD")
+    if task not in known:
+        raise one_of("task", task, known)
+    unknown = sorted(set(more) - set(MORE))
+    if unknown:
+        raise InputError(f"finetune has no argument {unknown[0]!r}; see settings.{did_you_mean(unknown[0], MORE)}")
+    if isinstance(settings, Mapping):
+        settings = [f"{name}={value}" for name, value in settings.items()]
     if model is None:
+        if not more.get("arch"):
+            raise InputError('give a model to begin with (a folder, or "builtin"), or the arch of a new one.')
         started = fresh.started(more["arch"], more.get("preset"), more.get("vocab"), more.get("seed") or 0)
         more = {**more, "scratch": True}
     else:
-        started = load(model)
+        started = load(model if isinstance(model, str | Path) else model.folder)
     if member("tasks", task).HEAD == "writer":
         started = fresh.writing(started)
     return tuned(task, train, started, out, dev=dev, settings=settings, resume=resume, **more)

@@ -7,25 +7,36 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filbert.core.errors import InputError
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop
 from filbert.train.checkpoint import Store
 
+if TYPE_CHECKING:
+    from filbert.infer.model import Model
+
 MODEL, CHECKPOINTS, SHARDS, VOCAB, RECIPE, LOG = "model", "checkpoints", "shards", "vocab", "recipe.json", "log.jsonl"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Finished:
-    """A run that ended: its folder, the model, and how it went."""
+    """A run that ended: its folder, what it trained, and how it went."""
 
     folder: Path
-    model: Any
+    module: Any  # of torch
     tokenizer: Tokenizer
     outcome: loop.Outcome
+
+    @cached_property
+    def model(self) -> Model:
+        """What it left, as `fb.load` gives it: `predict`, `embed`, `explain`, …"""
+        from filbert.infer.model import load
+
+        return load(self.folder / MODEL)
 
 
 def is_first() -> bool:
