@@ -84,7 +84,7 @@ def judged(found: Samples) -> list[str]:
         for (key, clients), (what, target, at_most) in TARGETS.items():
             for ours in OURS:
                 both = found.get(f"{ours} {clients}"), found.get(f"{peer} {clients}")
-                if both[0] and both[1]:
+                if both[0] and both[1] and all(other["rate"] for other in both[1]):  # else it answered nothing in time
                     ratio = spread([own[key] / other[key] for own, other in zip(*both, strict=True)])
                     told = f"{verdict(ratio.median, target, at_most=at_most)}, target {target}"
                     lines.append(f"{ours} / {peer}, {what}: {ratio.text()} ({told})")
