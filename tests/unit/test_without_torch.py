@@ -117,6 +117,17 @@ def test_blanks_are_the_same(tiny_folder: Path, tmp_path: Path, filbert: Asked) 
     assert places == sorted(places)
 
 
+def test_the_built_in_model_needs_no_torch(filbert: Asked) -> None:
+    blank = "中国的首都是北[MASK]。"
+    told: Any = json.loads(filbert("fill", blank, "--json"))
+    wanted = load("builtin", runtime="torch", device="cpu")
+    found = json.dumps(told, ensure_ascii=False)
+    places = [found.index(f'"{each.token}"') for each in wanted.fill(blank)[0].candidates]
+    assert places == sorted(places)
+    vectors = json.loads(filbert("embed", "builtin", "--text", TEXTS[0], "--json"))["vectors"]
+    assert np.abs(np.asarray(vectors) - wanted.embed(TEXTS[:1])).max() < 1e-5
+
+
 def test_it_proves_itself(model: Path, filbert: Asked) -> None:
     told = json.loads(filbert("verify", model, "--json"))
     assert told["holds"]
