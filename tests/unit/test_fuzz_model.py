@@ -22,7 +22,7 @@ from filbert.models import bert
 from filbert.text.tokenizer import Tokenizer
 
 NUMBER = int(os.environ.get("FILBERT_FUZZ", "100000"))
-EACH_BUILDS = 50  # every so many, the module is built too: the readers alone are what can be fooled
+EACH_BUILDS = 200  # every so many, the module is built too: the readers alone are what can be fooled
 PIECES = (
     b"null", b"true", b"-1", b"0", b"1e999", b"NaN", b"Infinity", b"99999999999999999999", b"1.5", b'""', b"[]", b"{}",
     b"[[[[[[[[", b'{"a":', b'"\\ud800"', b"\xff\xfe", b"\0", b'"__metadata__":', b'"F32"', b'"BF16"', b'"shape"', b",",
