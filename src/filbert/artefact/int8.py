@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from filbert.artefact import foreign, weights
-from filbert.artefact.onnx import OURS, Encoder, Mapped, saved
+from filbert.artefact.encoder import OURS, Encoder, Mapped, saved
 from filbert.artefact.portable import SAFE_ENCODER, SMALL_ENCODER, SMALL_WEIGHTS
 from filbert.artefact.weights import Stored, Tensors
 

@@ -120,7 +120,7 @@ class Runtime:
 
 
 def _stretches(packed: Packed) -> dict[str, npt.NDArray[np.int64]]:
-    """The runs of sequences of one length as the graph takes them (artefact.onnx.RUN)."""
+    """The runs of sequences of one length as the graph takes them (artefact.encoder.RUN)."""
     starts, counts, lengths = np.array(list(runs(packed.lengths)), dtype=np.int64).T
     ends = np.cumsum(counts)
     return {

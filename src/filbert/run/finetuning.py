@@ -53,6 +53,7 @@ STUDENT_TIMES, STUDENT_HEAD = 5.0, 5.0
 PER_EPOCH, FINE_TOKENS = 50, (512, 8_192)  # steps that an epoch has where they are within these tokens
 EPOCHS, FEWEST, MOST_EPOCHS = 3, 240, 20  # passes over the data; more of them where there would be fewer steps …
 SEEN, MOST_SEEN = 30_000, 10  # … or fewer examples to see, up to that many passes
+# What else `finetune` takes by name; anything else is a misspelling, which would pass unheard.
 MORE = ("test", "epochs", "seed", "columns", "encoding", "scratch", "force", "quiet", "told", "arch", "preset", "vocab")
 WRITTEN, MOST_WRITTEN = 1_000_000, 40  # pairs that a new decoder sees, up to that many passes
 
