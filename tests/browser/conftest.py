@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from watching import until, watched
+from watching import patient, until, watched
 
 
 @pytest.fixture(scope="session")
@@ -18,6 +18,7 @@ def browser() -> Iterator[Any]:
     path = shutil.which("chromium")
     if path is None:
         pytest.skip("there is no chromium on this machine")
+    patient(sync_api.Locator)
     with sync_api.sync_playwright() as playwright:
         running = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         yield running

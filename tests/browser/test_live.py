@@ -10,7 +10,7 @@ from typing import Any
 
 import page_scenes as scenes
 import pytest
-from watching import drawn, until, watched
+from watching import until, watched
 
 from filbert.page import book
 from filbert.page.book import packed
@@ -120,7 +120,6 @@ def test_typing_a_text_shows_it_and_its_layers_come_one_by_one(served: Any) -> N
     assert all(request["texts"] == ["上海的海"] and request["model"] == "news" for request in asked)
     assert page.locator(".running .unit").all_inner_texts() == ["[CLS]", "上", "海", "的", "海", "[SEP]"]
     page.locator(".running .unit").nth(2).hover()
-    drawn(page)
     assert page.locator(".note").inner_text() == "Colour: where “海” looks."
     page.keyboard.press("Escape")
     page.locator(".stepper h3").click()
@@ -159,7 +158,6 @@ def test_two_models_and_two_texts(served: Any) -> None:
     page.get_by_role("button", name="Look").click()
     until(page, "document.querySelectorAll('.running')[1]?.textContent.includes('洋')")
     page.locator(".seen").nth(0).locator(".running .unit").nth(3).hover()
-    drawn(page)
     assert page.locator(".seen").nth(1).locator(".running .lit").inner_text() == "馆"
 
 

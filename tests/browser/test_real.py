@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import page_scenes as scenes
 import pytest
-from watching import drawn
 
 from filbert.page.book import packed
 
@@ -36,7 +35,6 @@ def test_the_built_in_model_on_the_page(opened: Callable[..., Any]) -> None:
     page.get_by_role("gridcell", name="第 1 层，第 0 头").click()
     layer = seen.map.layers.index(1)
     page.locator(".asks .unit").nth(2).hover()
-    drawn(page)
     shown = page.locator(".answers .unit").evaluate_all("nodes => nodes.map(node => node.weight)")
     assert shown == pytest.approx(by_word[layer, 0, 2].tolist(), abs=0.006)
     text = page.locator(".running").inner_text()

@@ -56,7 +56,6 @@ def test_pointing_at_a_word_shows_where_it_looks_and_who_looks_at_it(opened: Ope
     assert tint(page, ".asks .unit") == pytest.approx([0, 0.75, 0.5, 0.04], abs=0.004)
     page.get_by_text("who looks at it").click()
     page.locator(".running .unit").nth(2).hover()
-    drawn(page)
     assert page.locator(".note").inner_text() == "Colour: who looks at “气”."
     page.mouse.move(2, 2)
     assert tint(page, ".running .unit") == pytest.approx(weights[0, 0].mean(0).tolist(), abs=0.004)
@@ -115,13 +114,11 @@ def test_everything_is_reached_by_keyboard(opened: Opened) -> None:
     page.keyboard.press("t")
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
-    drawn(page)
     assert page.locator(".note").inner_text() == "Colour: where “上海” looks."
     page.keyboard.press("g")  # the word stays kept
     assert page.evaluate("document.activeElement.className") == "head"
     assert page.locator(".running .lit").inner_text() == "上海"
     page.keyboard.press("Escape")
-    drawn(page)
     assert page.locator(".running .lit").count() == 0
     page.keyboard.press("?")
     assert page.get_by_role("dialog").is_visible()
@@ -163,7 +160,6 @@ def test_the_drawing_shows_the_weights(opened: Opened) -> None:
     drawn(page)
     assert page.locator(".matrix canvas").evaluate(read) == [[0, 52, 92], [255, 255, 255]]
     page.get_by_text("Dark").click()
-    drawn(page)
     assert page.locator(".matrix canvas").evaluate(read) == [[214, 240, 255], [24, 28, 34]]
 
 
@@ -193,7 +189,6 @@ def test_two_views_are_linked(opened: Opened) -> None:
     ]
     first, second = page.locator(".seen").nth(0), page.locator(".seen").nth(1)
     first.locator(".running .unit").nth(2).hover()  # 博物馆
-    drawn(page)
     assert first.locator(".running .lit").inner_text() == "博物馆"
     assert second.locator(".running .lit").inner_text() in "博物馆"
     page.get_by_role("gridcell", name=re.compile("^Layer 5, head 6")).click()
@@ -211,7 +206,6 @@ def test_two_texts_are_linked_word_by_word(opened: Opened) -> None:
     second = page.locator(".seen").nth(1)
     for place, counterpart in {1: "昨天", 2: "天气", 3: "很", 4: "坏", 5: "[SEP]"}.items():
         page.locator(".seen").nth(0).locator(".running .unit").nth(place).hover()
-        drawn(page)
         assert second.locator(".running .lit").inner_text() == counterpart
 
 
@@ -391,7 +385,6 @@ def test_a_narrow_screen_has_no_sideways_scroll(opened: Opened) -> None:
         drawn(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
         page.keyboard.press("m")
-        drawn(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= 390
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from typing import Any
 
 WIDE = {"width": 1280, "height": 900}
+ACTS = ("check", "click", "fill", "focus", "hover", "select_option")  # what a test does to a page
 
 
 @contextmanager
@@ -18,6 +20,8 @@ def watched(browser: Any, allowed: str, expected: str | None = None, **options: 
     context = browser.new_context(**{"viewport": WIDE, "locale": "en-GB", "color_scheme": "light", **options})
     page = context.new_page()
     page.set_default_timeout(10_000)
+    for hand, act in ((page.keyboard, "press"), (page.mouse, "move")):
+        setattr(hand, act, then_drawn(getattr(hand, act), lambda *_: page))
     complaints: list[str] = []
     page.on("console", lambda message: complaints.append(f"console {message.type}: {message.text}"))
     page.on("pageerror", lambda error: complaints.append(f"error: {error}"))
@@ -41,3 +45,21 @@ def until(page: Any, expression: str) -> None:
 def drawn(page: Any) -> None:
     """Waits until what was asked for is drawn, however busy the machine: the page draws with the next frame."""
     page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+
+
+def then_drawn(act: Callable[..., Any], where: Callable[..., Any]) -> Callable[..., Any]:
+    """An act in; the same, which ends when the page has drawn what came of it, out: no test need think of it."""
+
+    @wraps(act)
+    def done(*given: Any, **options: Any) -> Any:
+        result = act(*given, **options)
+        drawn(where(*given))
+        return result
+
+    return done
+
+
+def patient(locator: Any) -> None:
+    """Playwright's class of what is on a page in; its acts wait until they are drawn."""
+    for act in ACTS:
+        setattr(locator, act, then_drawn(getattr(locator, act), lambda found, *_: found.page))
