@@ -13,7 +13,7 @@ from filbert.core.errors import InputError
 from filbert.models import bert
 
 # Files of a folder that an exported one has no use for, or has its own of.
-LEFT = (MANIFEST, "log.jsonl", "loss.svg", portable.SMALL_WEIGHTS, portable.SMALL_ENCODER, portable.SAFE_ENCODER)
+LEFT = (MANIFEST, "log.jsonl", "loss.svg", portable.SMALL_WEIGHTS, portable.SMALL_ENCODER, portable.FORMER_ENCODER)
 
 
 def export(path: Path | str, out: Path | str, int8: bool = False) -> Path:

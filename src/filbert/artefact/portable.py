@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from filbert.artefact.foreign import Source
 
 ENCODER, RUNTIME = "model.onnx", "runtime.json"
-# In eight bits (artefact.int8): the weights, the graph for CPUs with VNNI, and the one for any other
-SMALL_WEIGHTS, SMALL_ENCODER, SAFE_ENCODER = "model.int8.safetensors", "model.int8.onnx", "model.int8.any.onnx"
+SMALL_WEIGHTS, SMALL_ENCODER = "model.int8.safetensors", "model.int8.onnx"  # in eight bits (artefact.int8)
+FORMER_ENCODER = "model.int8.any.onnx"  # of earlier exports, whose other graph is right on some CPUs only
 FORMAT = "filbert runtime 1"
 WORDS = "embeddings.words.weight"
 ENCODER_NAMES = ("embeddings.", "layers.", "final_norm.")

@@ -15,7 +15,7 @@ from filbert.core.errors import InputError
 TASK, SECTION = "task.json", "In transformers"
 LEFT = (
     MANIFEST, "log.jsonl", "loss.svg", portable.ENCODER, portable.RUNTIME, portable.SMALL_WEIGHTS,
-    portable.SMALL_ENCODER, portable.SAFE_ENCODER,
+    portable.SMALL_ENCODER, portable.FORMER_ENCODER,
 )  # fmt: skip
 AUTO = {
     "BertForSequenceClassification": "AutoModelForSequenceClassification",

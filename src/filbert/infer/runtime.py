@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from filbert.artefact.graphs import checked
-from filbert.artefact.portable import ENCODER, SAFE_ENCODER, SMALL_ENCODER, Portable
+from filbert.artefact.portable import ENCODER, FORMER_ENCODER, SMALL_ENCODER, Portable
 from filbert.core.errors import InputError, needed, one_of
 from filbert.core.records import Encoding, Floats, Packed, runs
 from filbert.data.packing import bins, pack
@@ -25,9 +23,8 @@ from filbert.decode.plain import Heads, Rows, means, sums
 from filbert.infer.work import each
 
 EXTRA = "runtime"
-BUDGET = 4_096  # tokens in one pack, as on a CPU with torch
+BUDGET = 1_024  # tokens in one pack: what they become lies in the caches (experiments/2026-11-17-another-cpu.md)
 PRECISIONS = ("float32", "int8")
-SIGNED = ("avx512_vnni", "avx_vnni", "asimddp", "amx_int8")  # what a CPU says that multiplies signed bytes safely
 
 
 class Runtime:
@@ -38,7 +35,8 @@ class Runtime:
     def __init__(self, found: Portable, precision: str = "float32", threads: int | None = None) -> None:
         if precision not in PRECISIONS:
             raise one_of("precision", precision, PRECISIONS)
-        name = ENCODER if precision == "float32" else SMALL_ENCODER if has_signed() else SAFE_ENCODER
+        small = FORMER_ENCODER if (found.folder / FORMER_ENCODER).exists() else SMALL_ENCODER
+        name = ENCODER if precision == "float32" else small
         if not (found.folder / name).exists():
             raise InputError(
                 f"{found.folder}: has no {name}; export it with"
@@ -141,16 +139,6 @@ def _session(path: str) -> Any:
         return runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its own exceptions have no common parent but this
         raise InputError(f"{path}: onnxruntime cannot read it ({str(error)[:200]}); export the folder again.") from None
-
-
-@cache
-def has_signed() -> bool:
-    """Whether this CPU multiplies signed by unsigned bytes without saturating; where that cannot be told, no."""
-    try:
-        flags = set(Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").split())
-    except OSError:
-        return False
-    return bool(flags & set(SIGNED))
 
 
 def _cores() -> int:
