@@ -200,7 +200,7 @@ def test_D11_a_50_MB_line_is_read_within_bounded_memory(tmp_path: Path) -> None:
             file.write("今天天气很好我们去公园玩" * 83 + "吧。")
     started = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, "-c", LIMITED, path], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", LIMITED, path], capture_output=True, text=True, timeout=180, check=False
     )
     assert done.returncode == 0, done.stderr
     assert time.perf_counter() - started < 30

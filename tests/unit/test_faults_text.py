@@ -35,7 +35,7 @@ print(time.process_time() - begin, (peak_kb() - base) / 1024)
 """
 
 
-def limited(code: str, limit_mb: int = 2048, timeout_s: int = 60) -> tuple[float, float]:
+def limited(code: str, limit_mb: int = 2048, timeout_s: int = 240) -> tuple[float, float]:
     """Runs the code in a process with that much memory; gives back its seconds of CPU and the megabytes it added."""
     source = PRELUDE.format(limit=limit_mb * 2**20, tokens=TOKENS) + textwrap.dedent(code) + ENDING
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}

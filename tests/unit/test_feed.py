@@ -103,7 +103,7 @@ def test_a_program_that_ends_with_an_open_feed_ends() -> None:
         print(next(open_feed).batch)
     """
     done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=180, check=False
     )
     assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
     assert "Traceback" not in done.stderr

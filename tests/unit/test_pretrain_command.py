@@ -139,7 +139,7 @@ def test_a_signal_to_the_whole_group_saves_first(corpus: Path, tmp_path: Path, n
     while time.monotonic() < deadline and not ((out / "log.jsonl").exists() and len(log(out)) > 3):
         time.sleep(0.1)
     os.killpg(process.pid, number)
-    _, said = process.communicate(timeout=60)
+    _, said = process.communicate(timeout=180)
     assert process.returncode == code, said
     assert "is saved; go on with --resume." in said
     assert (out / "checkpoints" / f"step-{log(out)[-1]['step']:08d}").is_dir()

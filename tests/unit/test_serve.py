@@ -110,7 +110,7 @@ def test_a_port_in_use_and_a_folder_without_a_head_are_refused(server: Server, f
         ([str(folder / "none"), "--port", "0"], "none"),
     ):
         command = [sys.executable, "-m", "filbert", "serve", *words]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
         assert done.returncode == 2
         assert told in done.stderr
         assert "Traceback" not in done.stderr

@@ -23,7 +23,7 @@ from filbert.decode.plain import Heads, Rows, means, sums
 from filbert.infer.work import each
 
 EXTRA = "runtime"
-BUDGET = 1_024  # tokens in one pack: what they become lies in the caches (experiments/2026-11-17-another-cpu.md)
+BUDGET = 1_024  # tokens in one pack: what they become lies in the caches (experiments/2026-11-17-eight-bits.md)
 PRECISIONS = ("float32", "int8")
 
 

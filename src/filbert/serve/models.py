@@ -21,8 +21,9 @@ from filbert.serve import limits
 from filbert.serve.batcher import Batcher
 from filbert.serve.limits import Limits, Refused
 
-# Tokens read together on a CPU (experiments/2026-11-16-serving.md): more are read no faster, and who comes next waits.
-GO = {"torch": 2_048, "float32": 512, "int8": 256}
+# Tokens read together on a CPU (experiments/2026-11-16-serving.md, 2026-11-17-eight-bits.md): more are read no faster,
+# and who comes next waits.
+GO = {"torch": 2_048, "float32": 512, "int8": 2_048}
 PREDICT, EMBED, FILL = "predict", "embed", "fill"  # what is asked of a queue
 Said = tuple[Example, Prediction]
 NEEDS_TORCH = (
