@@ -343,15 +343,15 @@ def test_D24_what_is_no_file_is_refused_by_every_command(
             ["evaluate", trained["classify"], "--data", path],
             ["predict", trained["classify"], "--data", path],
         ):
-            begun = time.perf_counter()
+            begun = time.process_time()
             ran = filbert(*words)
             assert (ran.code, str(path) in sentence(ran.err)) == (2, True)
-            assert time.perf_counter() - begun < 5  # of which the model takes most
+            assert time.process_time() - begun < 5  # of which the model takes most
         for words in (["doctor", path, "--task", "classify"], ["doctor", path, "--fix", tmp_path / "out"]):
             assert filbert(*words).code == 2
-        begun = time.perf_counter()
+        begun = time.process_time()
         with contextlib.suppress(InputError):  # an empty folder holds nothing to examine
             assert [finding.severity for finding in examine(path, "classify")] == ["error"]
-        assert time.perf_counter() - begun < 1
+        assert time.process_time() - begun < 1
         assert not (tmp_path / "out").exists()
     assert not (tmp_path / "run").exists()

@@ -108,7 +108,7 @@ def test_M20_mutated_folders_are_read_or_refused(originals: list[Path]) -> None:
         # Of a weight file, mostly the header: in the data any byte is as good as another.
         head = len(raw) if path.suffix == ".json" or rng.random() < 0.1 else 8 + int.from_bytes(raw[:8], "little")
         path.write_bytes(mutated(raw[:head], rng) + raw[head:])
-        start = time.perf_counter()
+        start = time.process_time()
         try:
             (folders.read if seed % EACH_BUILDS else folders.load)(path.parent)
             outcomes["read"] += 1
@@ -118,7 +118,7 @@ def test_M20_mutated_folders_are_read_or_refused(originals: list[Path]) -> None:
         except BaseException:
             print(f"seed {seed}: {path}")
             raise
-        slowest = max(slowest, time.perf_counter() - start)
+        slowest = max(slowest, time.process_time() - start)
         assert slowest < 1, seed
         if seed + 1 == NUMBER or targets[(seed + 1) * len(targets) // NUMBER] != path:
             path.write_bytes(raw)  # the next file's turn: this one is whole again

@@ -114,6 +114,6 @@ def test_spans_are_offsets_into_the_text_as_given() -> None:
 )
 def test_time_is_linear(unit: str) -> None:
     text = unit * (300_000 // len(unit))
-    started = time.perf_counter()
+    started = time.process_time()
     sentences(text)
-    assert time.perf_counter() - started < 5
+    assert time.process_time() - started < 5
