@@ -141,3 +141,33 @@ def test_options_that_mean_nothing_are_refused(tiny_folder: Path, tmp_path: Path
     assert "--int8" in filbert("export", tiny_folder, "--dev", "x.tsv", "--out", tmp_path / "o").err
     exported = shipping.export(tiny_folder, tmp_path / "o")[0]
     assert "states no cost" in filbert("verify", exported, "--dev", "x.tsv").err
+
+
+def test_commands_take_the_runtime_and_its_numbers(
+    tokenizer: Tokenizer, tmp_path: Path, filbert: Callable[..., Any]
+) -> None:
+    folder = shipping.export(made(tmp_path, "classify", tokenizer), tmp_path / "out", int8=True)[0]
+    asked = {"predict": ["predict", folder, "--text", NEWS[3]], "embed": ["embed", folder, "--text", NEWS[3]]}
+    for words in asked.values():
+        told = {how: filbert(*words, *how.split(), "--json") for how in ("", "--runtime onnx", "--dtype int8")}
+        assert [ran.code for ran in told.values()] == [0, 0, 0]
+        found = {how: _numbers(json.loads(ran.out)) for how, ran in told.items()}
+        assert found["--runtime onnx"] == pytest.approx(found[""], abs=1e-5)
+        assert found["--dtype int8"] == pytest.approx(found[""], abs=0.2)
+        assert found["--dtype int8"] != pytest.approx(found[""], abs=1e-5)  # it did compute in eight bits
+    refused = {
+        "--dtype int8 --runtime torch": "int8", "--dtype int4": "int4", "--runtime onnx --device cuda": "cpu alone",
+        "--runtime onnx --dtype bfloat16": "bfloat16",
+    }  # fmt: skip
+    for how, word in refused.items():
+        ran = filbert(*asked["predict"], *how.split())
+        assert (ran.code, word in ran.err) == (2, True), (how, ran.err)
+    plain = filbert("predict", tmp_path / "m", "--dtype", "int8", "--text", "a")
+    assert (plain.code, "export" in plain.err) == (2, True)
+
+
+def _numbers(told: dict[str, Any]) -> list[float]:
+    """What was computed."""
+    if "vectors" in told:
+        return [number for vector in told["vectors"] for number in vector]
+    return sorted(number for each in told["predictions"] for number in each["scores"].values())

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import json_option, result, say, table
+from filbert.cli.shared import device_option, json_option, result, say, table
 
 PICTURES = ("head", "matrix", "grid", "layers", "attribution", "blanks", "prediction")
 
@@ -22,7 +22,7 @@ PICTURES = ("head", "matrix", "grid", "layers", "attribution", "blanks", "predic
 @click.option("--picture", type=click.Choice(PICTURES), help="What to draw; --layers and --heads name one of each.")
 @click.option("--explain", "method", help="Explain what the model says too, e.g. by integrated-gradients.")
 @click.option("--task", help="classify or pair, for a published folder, which does not say; else the folder's own.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
+@device_option
 @json_option
 def command(model: str, text: tuple[str, ...], out: str | None, **options: Any) -> None:
     """Show which word a model looks at, in every layer and head; MODEL is a folder, a run or `builtin`.

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import encoding_option, json_option
+from filbert.cli.shared import device_option, encoding_option, json_option
 from filbert.cli.translate import answer_all, writer
 
 TURNS = 6  # that an answer is written to; what was said before them is forgotten
@@ -19,7 +19,7 @@ TURNS = 6  # that an answer is written to; what was said before them is forgotte
 @click.option("--data", "-d", help="File of texts to answer, each by itself.")
 @click.option("--out", "-o", help="File to write answers to, a line for each text.")
 @click.option("--set", "settings", multiple=True, help="A field of the task, e.g. task.temperature=0.8.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
+@device_option
 @encoding_option
 @json_option
 def command(model: str, text: tuple[str, ...], data: str | None, out: str | None, **options: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import corpus, corpus_options, json_option, result, say
+from filbert.cli.shared import corpus, corpus_options, json_option, model_options, model_wishes, result, say
 
 CHUNK = 1_024  # texts held in memory at a time: large enough for full packs of any mixture of lengths
 Write = Callable[[Sequence[str], Any], None]
@@ -30,6 +30,7 @@ Write = Callable[[Sequence[str], Any], None]
 @click.option("--search", metavar="QUERY", help="Print the texts nearest to this one instead of vectors.")
 @click.option("--top", type=click.IntRange(1), default=5, show_default=True, help="How many --search prints.")
 @click.option("--clusters", type=click.IntRange(1), help="Print each text's group, of so many, instead of vectors.")
+@model_options
 @corpus_options
 @json_option
 def command(model: str, data: str | None, text: tuple[str, ...], out: str | None, **options: Any) -> None:
@@ -48,7 +49,7 @@ def command(model: str, data: str | None, text: tuple[str, ...], out: str | None
         raise InputError(f"{out}: its folder does not exist; make it first, so that no work is done in vain.")
     if options["search"] is not None and options["clusters"]:
         raise click.UsageError("--search and --clusters are two questions: ask one at a time.")
-    loaded = load(model)
+    loaded = load(model, **model_wishes(options))
     for note in loaded.notes:
         say(f"note: {note}")
     if width and width not in loaded.widths:

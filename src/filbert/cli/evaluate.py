@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import encoding_option, json_option, result, roles, table
+from filbert.cli.shared import device_option, encoding_option, json_option, result, roles, table
 
 SHOWN = 30  # labels in the table for people; --json has all
 
@@ -19,7 +19,7 @@ SHOWN = 30  # labels in the table for people; --json has all
 @click.option("--columns", metavar="ROLE=NAME,…", help="Which column is what, e.g. text=review,label=2.")
 @click.option("--task", help="classify or pair, for a published folder, which does not say; else the folder's own.")
 @click.option("--set", "settings", multiple=True, help="A field of the task, e.g. task.template=… with --task blank.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
+@device_option
 @encoding_option
 @json_option
 def command(model: str, data: str, columns: str | None, as_json: bool, **options: Any) -> None:

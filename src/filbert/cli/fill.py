@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 import click
 
-from filbert.cli.shared import json_option, result, say, table
+from filbert.cli.shared import json_option, model_options, model_wishes, result, say, table
 
 
 @click.command("fill")
@@ -15,13 +16,14 @@ from filbert.cli.shared import json_option, result, say, table
     "--model", default="builtin", show_default=True, help="Model folder, run folder, or a transformers BERT folder."
 )
 @click.option("--top", default=5, show_default=True, type=click.IntRange(1), help="How many candidates to show.")
+@model_options
 @json_option
-def command(text: str, model: str, top: int, as_json: bool) -> None:
+def command(text: str, model: str, top: int, as_json: bool, **options: Any) -> None:
     """Fill in the blanks: filbert fill "今天[MASK]气很好"."""
     from filbert import load
     from filbert.decode.blanks import filled
 
-    loaded = load(model)
+    loaded = load(model, **model_wishes(options))
     for note in loaded.notes:
         say(f"note: {note}")
     blanks = loaded.fill(text, top=top)

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from filbert.cli.shared import encoding_option, errors_option, json_option, progress, result, roles, say
+from filbert.cli.shared import (
+    encoding_option,
+    errors_option,
+    json_option,
+    model_options,
+    model_wishes,
+    progress,
+    result,
+    roles,
+    say,
+)
 
 if TYPE_CHECKING:
     from filbert.core.records import Example
@@ -25,7 +35,7 @@ if TYPE_CHECKING:
 @click.option("--set", "settings", multiple=True, help="A field of the task, e.g. task.template=… with --task blank.")
 @click.option("--top", type=click.IntRange(1), help="Only so many labels of each text, the likeliest.")
 @click.option("--resume", is_flag=True, help="Go on where OUT ends.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
+@model_options
 @errors_option
 @encoding_option
 @json_option
@@ -47,8 +57,7 @@ def command(model: str, data: str | None, out: str | None, **options: Any) -> No
         raise click.UsageError("--resume goes on with a file: give its --out.")
     reading = Reading(options["encoding"], errors=options["errors"])
     results = Results(out, options["resume"]) if out else None
-    device = None if options["device"] == "auto" else options["device"]
-    loaded = load(model, device=device)
+    loaded = load(model, **model_wishes(options))
     task = loaded.task(options["task"])
     examples = _examples(here, data, reading, (task, options["columns"]))
     if options["settings"]:

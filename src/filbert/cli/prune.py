@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import encoding_option, json_option, progress, result, roles
+from filbert.cli.shared import device_option, encoding_option, json_option, progress, result, roles
 
 
 @click.command("prune")
@@ -19,7 +19,7 @@ from filbert.cli.shared import encoding_option, json_option, progress, result, r
 @click.option("--method", type=click.Choice(["gradient", "ablation"]), default="gradient", show_default=True)
 @click.option("--examples", "most", default=256, show_default=True, type=click.IntRange(1), help="Asked at most.")
 @click.option("--columns", metavar="ROLE=NAME,…", help="Which column is what, e.g. text=review,label=2.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
+@device_option
 @encoding_option
 @json_option
 def command(

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from filbert.cli.shared import say
+from filbert.cli.shared import model_options, model_wishes, say
 
 if TYPE_CHECKING:
     import socket
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 is every one.")
 @click.option("--workers", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes that answer.")
 @click.option("--task", help="classify or pair, for a published folder, which does not say; else the folder's own.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
-@click.option("--runtime", type=click.Choice(["torch", "onnx"]), help="onnx: an exported folder, without torch.")
-@click.option("--dtype", default="float32", show_default=True, help="int8 with onnx; float16, bfloat16 with torch.")
+@model_options
 @click.option("--batch-tokens", type=click.IntRange(1), help="Tokens read together; else what is fastest.")
 @click.option("--max-body", type=click.IntRange(1), default=2_097_152, show_default=True, help="Bytes of a request.")
 @click.option("--max-texts", type=click.IntRange(1), default=1000, show_default=True, help="Texts of a request.")
@@ -85,10 +83,9 @@ def _plan(options: dict[str, Any]) -> Plan:
         patience_s=options["patience"],
     )  # fmt: skip
     models = tuple(_named(given, options["name"]) for given in options["model"])
-    device = None if options["device"] == "auto" else options["device"]
     return Plan(
-        models=models, task=options["task"], device=device, runtime=options["runtime"], dtype=options["dtype"],
-        limits=limits, keys=hashes(options["keys"]), origins=tuple(options["cors"]), log=options["log"],
+        models=models, task=options["task"], **model_wishes(options), limits=limits, keys=hashes(options["keys"]),
+        origins=tuple(options["cors"]), log=options["log"],
     )  # fmt: skip
 
 

@@ -26,7 +26,27 @@ errors_option = click.option(
     show_default=True,
     help="Bytes that do not decode: refuse the file, or replace and count them.",
 )
+device_option = click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
 field_option = click.option("--field", help="Column that holds the text, in CSV, TSV, JSONL and Parquet files.")
+
+
+def model_options(command: Command) -> Command:
+    """Where and in what numbers a model computes: options of every command that asks one."""
+    runtime = click.option(
+        "--runtime", type=click.Choice(["torch", "onnx"]), help="onnx: an exported folder, without torch."
+    )
+    dtype = click.option(
+        "--dtype", default="float32", show_default=True, help="int8 with onnx; float16, bfloat16 with torch."
+    )
+    for option in (dtype, runtime, device_option):
+        command = option(command)
+    return command
+
+
+def model_wishes(options: dict[str, Any]) -> dict[str, Any]:
+    """What `model_options` say, as `filbert.load` takes it."""
+    device = None if options["device"] == "auto" else options["device"]
+    return {"device": device, "runtime": options["runtime"], "dtype": options["dtype"]}
 
 
 def corpus_options(command: Command) -> Command:

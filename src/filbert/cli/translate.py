@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import encoding_option, json_option, result, say
+from filbert.cli.shared import device_option, encoding_option, json_option, result, say
 
 
 def writing(task: str, about: str) -> click.Command:
@@ -19,7 +19,7 @@ def writing(task: str, about: str) -> click.Command:
     @click.option("--data", "-d", help="File of texts: plain lines, CSV, TSV, JSONL, Parquet; .gz .xz .zst; or -.")
     @click.option("--out", "-o", help="File to write, a line for each text; without it, standard output.")
     @click.option("--set", "settings", multiple=True, help="A field of the task, e.g. task.beam=8.")
-    @click.option("--device", default="auto", show_default=True, help="auto, cpu or cuda.")
+    @device_option
     @encoding_option
     @json_option
     def command(model: str, text: tuple[str, ...], data: str | None, out: str | None, **options: Any) -> None:
