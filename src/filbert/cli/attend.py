@@ -41,9 +41,8 @@ def command(model: str, text: tuple[str, ...], out: str | None, **options: Any) 
         raise InputError(f"{out}: its folder does not exist; make it first, so that no work is done in vain.")
     if bool(options["picture"]) != bool(out and not out.endswith((".html", ".htm"))):
         raise click.UsageError("a picture needs --picture and --out FILE.svg or .png; a page --out FILE.html.")
-    device = None if options["device"] == "auto" else options["device"]
     folders = [model] * len(text) if not options["beside"] else [model, options["beside"]]
-    loaded = {name: load(name, device=device) for name in dict.fromkeys(folders)}
+    loaded = {name: load(name, device=options["device"]) for name in dict.fromkeys(folders)}
     reasons = [(None, explain.wanted({"method": options["method"]}))] if options["method"] else []
     how: dict[str, Any] = {name: _numbers(f"--{name}", options[name]) for name in ("layers", "heads")}
     views = []

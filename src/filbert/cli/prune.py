@@ -38,9 +38,8 @@ def command(
         return
     if data is None:
         raise click.UsageError("give --data, which tells the heads that matter, or --layers, or --inner.")
-    device = options.pop("device")
     done = prune(
-        model, data, out, heads=_number(heads), columns=roles(columns), device=None if device == "auto" else device,
+        model, data, out, heads=_number(heads), columns=roles(columns),
         shown=lambda things: progress(things, len(things), "example", as_json), **options,
     )  # fmt: skip
     if as_json:

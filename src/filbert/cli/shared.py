@@ -45,8 +45,7 @@ def model_options(command: Command) -> Command:
 
 def model_wishes(options: dict[str, Any]) -> dict[str, Any]:
     """What `model_options` say, as `filbert.load` takes it."""
-    device = None if options["device"] == "auto" else options["device"]
-    return {"device": device, "runtime": options["runtime"], "dtype": options["dtype"]}
+    return {name: options[name] for name in ("device", "runtime", "dtype")}
 
 
 def corpus_options(command: Command) -> Command:

@@ -66,7 +66,7 @@ def writer(task: str, model: str, options: dict[str, Any]) -> Any:
     from filbert import load
     from filbert.core.errors import InputError
 
-    loaded = load(model, device=None if options["device"] == "auto" else options["device"])
+    loaded = load(model, device=options["device"])
     own = loaded.task(None)
     if own != task:
         raise InputError(f"{model}: is a model for {own}, not for {task}; ask it with filbert {named(own)}.")

@@ -38,6 +38,7 @@ RUNTIMES = ("torch", "onnx")
 def load(path: Path | str, *, device: str | None = None, dtype: str = "float32", runtime: str | None = None) -> Model:
     """The model of a folder: ours, a run's, or a transformers BERT folder; "builtin" is the one that ships.
 
+    device: "cpu" or "cuda"; without one, or with "auto", a GPU where there is one.
     runtime: "torch", or "onnx" for an exported folder, which needs no torch; without one, torch where it is installed.
     dtype: "float32", or for torch "float16" and "bfloat16", for onnx "int8".
     """
@@ -45,8 +46,9 @@ def load(path: Path | str, *, device: str | None = None, dtype: str = "float32",
         raise one_of("runtime", runtime, RUNTIMES)
     if runtime is None:
         runtime = "torch" if importlib.util.find_spec("torch") and dtype != "int8" else "onnx"
+    begin = _with_torch if runtime == "torch" else _without_torch
     with collector_paused():
-        found, engine = _with_torch(path, device, dtype) if runtime == "torch" else _without_torch(path, device, dtype)
+        found, engine = begin(path, device or "auto", dtype)
         tokenizer = Tokenizer.load(found.folder)
     if tokenizer.vocab_size > found.config.vocab_size:
         raise InputError(
@@ -56,21 +58,21 @@ def load(path: Path | str, *, device: str | None = None, dtype: str = "float32",
     return Model(found, tokenizer, engine)
 
 
-def _with_torch(path: Path | str, device: str | None, dtype: str) -> tuple[Loaded, Any]:
-    import torch
-
+def _with_torch(path: Path | str, device: str, dtype: str) -> tuple[Loaded, Any]:
     from filbert.artefact import folder as folders
     from filbert.infer.engine import Engine
+    from filbert.nn.device import usable
 
+    where = str(usable(device))
     found = folders.load(path, dtype=dtype)
-    return found, Engine(found.model, device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    return found, Engine(found.model, where)
 
 
-def _without_torch(path: Path | str, device: str | None, dtype: str) -> tuple[Portable, Any]:
+def _without_torch(path: Path | str, device: str, dtype: str) -> tuple[Portable, Any]:
     from filbert.artefact import portable
     from filbert.infer.runtime import Runtime
 
-    if device not in (None, "cpu"):
+    if device not in ("auto", "cpu"):
         raise InputError(f"device is {device!r}, but without torch a model runs on the cpu alone.")
     found = portable.load(path)
     return found, Runtime(found, dtype)

@@ -34,13 +34,13 @@ class Runtime:
 
     def __init__(self, found: Portable, precision: str = "float32", threads: int | None = None) -> None:
         if precision not in PRECISIONS:
-            raise one_of("precision", precision, PRECISIONS)
+            raise one_of("dtype", precision, PRECISIONS)
         small = FORMER_ENCODER if (found.folder / FORMER_ENCODER).exists() else SMALL_ENCODER
         name = ENCODER if precision == "float32" else small
         if not (found.folder / name).exists():
             raise InputError(
-                f"{found.folder}: has no {name}; export it with"
-                f"{' --int8' if precision == 'int8' else ''}: filbert export MODEL --out DIR."
+                f"{found.folder}: has no {name}; export it: filbert export MODEL --out DIR"
+                f"{' --int8' if precision == 'int8' else ''}."
             )
         self.width, self.budget, self.precision = found.config.width, BUDGET, precision
         self.heads = Heads(found.heads, found.eps, found.activation)

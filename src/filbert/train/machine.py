@@ -12,6 +12,7 @@ import torch
 
 from filbert.core.errors import InputError, one_of
 from filbert.nn import attention
+from filbert.nn.device import usable
 
 PRECISIONS = ("auto", "float32", "bfloat16")
 SHARDINGS = ("copy", "shard")
@@ -67,16 +68,8 @@ class Machine:
 
 def found(config: Config, local_rank: int = 0, local_world: int = 1) -> Machine:
     """The machine that serves these wishes; sets torch's threads, since the default is wrong for several ranks."""
-    wished = config.device
-    if wished == "auto":
-        wished = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        device = torch.device(wished)
-    except RuntimeError:
-        raise one_of("machine.device", wished, ("auto", "cpu", "cuda")) from None
+    device = usable(config.device, "machine.device")
     if device.type == "cuda":
-        if not torch.cuda.is_available():
-            raise InputError("machine.device is cuda, but no NVIDIA GPU can be used here; take cpu.")
         device = torch.device("cuda", device.index if device.index is not None else local_rank)
         torch.cuda.set_device(device)
         attention.use(attention.fastest())
