@@ -39,7 +39,13 @@ def each(
     workers = [threading.Thread(target=worker, daemon=True) for _ in range(threads)]
     for one in workers:
         one.start()
-    for one in workers:
-        one.join()
+    try:
+        for one in workers:
+            one.join()
+    except BaseException as error:  # Ctrl-C: a library must not be at work when the process ends, or it aborts
+        failed.append(error)
+        for one in workers:
+            one.join()
+        raise
     if failed:
         raise failed[0]
