@@ -26,26 +26,28 @@ def each(
         waiting.put(group)
     failed: list[BaseException] = []
 
-    def worker() -> None:
-        begin()
+    def worker(over: threading.Event) -> None:
         try:
+            begin()
             while not failed:
                 work(waiting.get_nowait())
         except queue.Empty:
             return
         except BaseException as error:
             failed.append(error)
+        finally:
+            over.set()
 
-    workers = [threading.Thread(target=worker, daemon=True) for _ in range(threads)]
-    for one in workers:
-        one.start()
+    ends = [threading.Event() for _ in range(threads)]  # not `join`: once interrupted, it takes a thread for ended
+    for over in ends:
+        threading.Thread(target=worker, args=(over,), daemon=True).start()
     try:
-        for one in workers:
-            one.join()
-    except BaseException as error:  # Ctrl-C: a library must not be at work when the process ends, or it aborts
+        for over in ends:
+            over.wait()
+    except BaseException as error:  # Ctrl-C: a library that is at work when the process ends aborts it
         failed.append(error)
-        for one in workers:
-            one.join()
+        for over in ends:
+            over.wait()
         raise
     if failed:
         raise failed[0]
