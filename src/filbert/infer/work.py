@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 Group = TypeVar("Group")
+PATIENCE_S = 5.0  # that an interrupted run waits for each thread, of which some may never have begun
 
 
 def each(
@@ -39,15 +40,15 @@ def each(
             over.set()
 
     ends = [threading.Event() for _ in range(threads)]  # not `join`: once interrupted, it takes a thread for ended
-    for over in ends:
-        threading.Thread(target=worker, args=(over,), daemon=True).start()
     try:
+        for over in ends:
+            threading.Thread(target=worker, args=(over,), daemon=True).start()
         for over in ends:
             over.wait()
     except BaseException as error:  # Ctrl-C: a library that is at work when the process ends aborts it
         failed.append(error)
         for over in ends:
-            over.wait()
+            over.wait(PATIENCE_S)
         raise
     if failed:
         raise failed[0]
