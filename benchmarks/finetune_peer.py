@@ -31,6 +31,9 @@ CLASSES = {
     "choose": "BertForMultipleChoice",
 }
 HEADS = ("classifier.", "qa_outputs.", "bert.pooler.")
+# Steps of `choose` hold a handful of questions; at the head's rate a new pooler saturates in fifty of them, all options
+# get one score, and nothing is learnt any more (experiments/2026-11-18-choices.md). There it has the encoder's rate.
+SLOW_POOLER = ("choose",)
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 Row = dict[str, Any]
 
@@ -178,8 +181,9 @@ def optimiser(model: Any, recipe: FineRecipe) -> Any:
     train = recipe.train
     by_muon = train.optimiser == "muon"
     groups: dict[tuple[bool, bool, bool], list[Any]] = {}
+    heads = tuple(name for name in HEADS if recipe.task_name not in SLOW_POOLER or "pooler" not in name)
     for name, parameter in model.named_parameters():
-        is_head, is_matrix = name.startswith(HEADS), parameter.ndim > 1
+        is_head, is_matrix = name.startswith(heads), parameter.ndim > 1
         inner = by_muon and is_matrix and "encoder.layer." in name
         groups.setdefault((is_head, is_matrix, inner), []).append((name, parameter))
     made = []

@@ -41,6 +41,8 @@ class Peer(nn.Module):
 
     def __init__(self, config: transformer.Config) -> None:
         super().__init__()
+        # cuDNN's attention makes a plan for every new shape, and padded batches have a new one at nearly every step.
+        torch.backends.cuda.enable_cudnn_sdp(False)
         self.config, self.width = config, config.width
         self.words = nn.Embedding(config.vocab_size, config.width)
         nn.init.normal_(self.words.weight, std=config.width**-0.5)

@@ -15,10 +15,12 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from filbert.core import processor
 from filbert.core.pause import collector_paused
 from filbert.core.version import VERSION
 
 __version__ = VERSION
+processor.heed()  # before torch asks
 
 if TYPE_CHECKING:
     from filbert.core.errors import FilbertError as FilbertError

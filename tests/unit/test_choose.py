@@ -18,6 +18,7 @@ from filbert import run
 from filbert.artefact import folder as folders
 from filbert.core.errors import InputError
 from filbert.core.records import Example
+from filbert.core.registry import member
 from filbert.data.datasets import examples
 from filbert.models import bert
 from filbert.tasks import choose
@@ -197,7 +198,7 @@ def test_saved_and_loaded_it_says_the_same(tiny_folder: Path, tmp_path: Path) ->
     assert (done.labels, done.watched) == ((), "accuracy")
     kept = json.loads((tmp_path / "r" / "model" / "task.json").read_text(encoding="utf-8"))
     assert kept.pop("temperature") > 0  # fitted on the dev data
-    assert kept == {"task": "choose", "max_length": 48, "overlap": 128, "pool": "mean"}
+    assert kept == {"task": "choose", "max_length": 48, "overlap": 128, "pool": "cls"}
     model = fb.load(tmp_path / "r")
     for name, value in done.module.state_dict().items():
         assert torch.equal(value, model.backbone.state_dict()[name]), name
@@ -211,6 +212,23 @@ def test_saved_and_loaded_it_says_the_same(tiny_folder: Path, tmp_path: Path) ->
             model.predict([wrong])  # type: ignore[list-item]
     with pytest.raises(InputError, match="example 1: has 1 options, but needs"):
         model.predict([(FILL, "", ["天气", "医生"]), (FILL, "", ["天气"])])
+
+
+@pytest.mark.parametrize(
+    ("family", "settings", "pool"),
+    [("bert", [], "cls"), ("bert", ["tune.method=frozen"], "mean"), ("bert", ["task.pool=mean"], "mean"),
+     ("gpt", [], "mean"), ("han", [], "own")],
+)  # fmt: skip
+def test_a_text_is_summed_up_by_the_first_token_where_that_reads_all(
+    family: str, settings: list[str], pool: str, tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    """The first token of a GPT has read nothing but itself; a pooler that is new helps no encoder that stays."""
+    module = member("models", family)
+    model = module.Model(module.preset("tiny", tokenizer.vocab_size))
+    folders.save(tmp_path / "start", model, tokenizer)
+    more = {"settings": ["machine.threads=1", "train.steps=1", *settings], "quiet": True}
+    run.finetune("choose", made(6), tmp_path / "start", tmp_path / "run", **more)
+    assert json.loads((tmp_path / "run" / "recipe.json").read_text(encoding="utf-8"))["task"]["pool"] == pool
 
 
 def test_killed_and_resumed_it_has_the_same_weights(cut_short: Callable[..., tuple[bytes, bytes]]) -> None:

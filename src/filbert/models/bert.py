@@ -22,6 +22,7 @@ from filbert.nn.layers import BLOCKS, FEED_FORWARDS, Angles, Muted, Rows, SelfAt
 from filbert.nn.positions import Learned, Rotary, Sinusoidal, Table
 
 PRETRAINS = "mlm_nsp"  # the file of tasks that does
+FIRST_READS_ALL = True  # [CLS] stands first and has read the whole text: it can be asked for all of it
 POSITIONS = ("learned", "sinusoidal", "rotary", "rotary-local")
 # rotary-local is ModernBERT's scheme: every third layer sees everything, the others 64 tokens to each side.
 GLOBAL_EVERY, REACH, GLOBAL_THETA, LOCAL_THETA = 3, 64, 160_000.0, 10_000.0

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 HEAD = "choice"
 KEPT = ("max_length", "overlap", "pool", "temperature")
 NOTHING = classify.NOTHING
+POOL = "cls"  # of a model whose first token reads all (experiments/2026-11-18-choices.md); else the mean
 BEFORE = 2  # texts of an example that are not options: passage and question
 
 
@@ -43,7 +44,7 @@ class Config:
 
     max_length: int = 512
     overlap: int = 128  # tokens that two windows share; at most half of one
-    pool: str = "mean"  # of all vectors, or "cls": the pooler's, as published
+    pool: str = "mean"  # of all vectors, or "cls": the pooler's, as published, which a BERT is fine-tuned with
     label_smoothing: float = 0.0
     mask_prob: float = 0.0  # share of tokens hidden behind [MASK], other ones each time a question is learnt from
     temperature: float = 1.0  # divides the scores before they are probabilities; dev data fit it
