@@ -11,12 +11,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from filbert.core import processor
-
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-
-processor.heed()  # some tests import torch and nothing of filbert before it computes
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -41,7 +41,8 @@ def test_tiles_are_left_alone_where_they_are_claimed_and_not_described(
     (tmp_path / "cpuinfo").write_text(flags)
     monkeypatch.setattr(processor, "CPUINFO", str(tmp_path / "cpuinfo"))
     monkeypatch.setattr(processor, "cpuid", lambda leaf, part=0: (rows if leaf else highest, 0, 0, 0))
-    monkeypatch.delenv(processor.LIMIT, raising=False)
+    monkeypatch.setenv(processor.LIMIT, "")  # so that what is set below is taken back
+    monkeypatch.delenv(processor.LIMIT)
     processor.heed()
     assert os.environ.get(processor.LIMIT) == told
 

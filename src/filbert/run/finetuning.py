@@ -346,12 +346,8 @@ def _fine_recipe(
         raise InputError(f"model.{fixed[0]} is fixed by the folder that the run begins with; only dropout can be set.")
     shape = dataclasses.replace(started.config, **given["model"])
     bare = shape.dropout == 0 and getattr(shape, "norm", "") == "post" and not more.get("scratch")
-    usual: dict[str, Any]
     usual = {"max_length": min(module.Config().max_length, shape.max_length), "mask_prob": BARE_MASKS if bare else 0.0}
-    if hasattr(started.model, "summary") and hasattr(module.Config(), "pool"):
-        usual["pool"] = "own"
-    elif lesson is None and given["tune"].get("method") != "frozen":  # a new pooler over what cannot change is no help
-        usual |= _pool(module, started.family)
+    usual |= _pool(module, started, lesson is None and given["tune"].get("method") != "frozen")
     usual = usual if lesson is None else lesson.reading_as(usual, started.model)
     config = module.Config(**{**usual, **given["task"]})
     if config.max_length > shape.max_length:
@@ -394,10 +390,15 @@ def _fine_recipe(
     ), items  # fmt: skip
 
 
-def _pool(module: Any, family: str) -> dict[str, str]:
-    """How a task sums a text up, where it has a way of its own and the model's first token reads all."""
-    own, reads_all = getattr(module, "POOL", None), getattr(member("models", family), "FIRST_READS_ALL", False)
-    return {"pool": own} if own and reads_all else {}
+def _pool(module: Any, started: Loaded, learns: bool) -> dict[str, Any]:
+    """How a text is summed up, where not by the mean: as the model does, or as the task wishes of a first token.
+
+    learns: whether the encoder does; a new pooler over vectors that cannot change is no help.
+    """
+    if hasattr(started.model, "summary") and hasattr(module.Config(), "pool"):
+        return {"pool": "own"}
+    own, reads_all = getattr(module, "POOL", None), getattr(member("models", started.family), "FIRST_READS_ALL", False)
+    return {"pool": own} if own and reads_all and learns else {}
 
 
 def _passes(rows: int, per_epoch: int, is_new_writer: bool) -> int:
