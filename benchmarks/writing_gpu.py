@@ -61,6 +61,7 @@ class Lesson:
     preset: str = "small"
     vocab: int = 8_000  # pieces, trained on the pairs; 0: those of the built-in model
     bert: bool = False  # whether the encoder begins as the built-in model
+    copies: bool | None = None  # whether it may copy from its source; None: as the task has it
     fields: Mapping[str, Any] = field(default_factory=dict)  # "model.dropout": 0.3, …
 
 
@@ -71,23 +72,30 @@ CAPTIONS: dict[str, Any] = {
 # cuDNN's recurrent kernels take bfloat16 from 9.13 on (pytorch/pytorch#164411); without them a step takes many times as
 # long, so these compute in float32 wherever they run.
 RECURRENT = {**CAPTIONS, "train.steps": 4_000, "machine.precision": "float32"}
+ALIKE = {"model.width": 400, "model.embedding": 400}  # as many weights as the Transformer has
 OPENINGS: dict[str, Any] = {
     "model.dropout": 0.1, "task.beam": 4, "task.max_new": 80, "task.max_length": 512, "train.steps": 4_000,
     "train.batch_tokens": 16_384, "train.learning_rate": 5e-4,
 }  # fmt: skip
+FRESH = {**OPENINGS, "train.learning_rate": 1e-3}
+TITLES = (80, 32, 28, 24, 20)  # tokens that a title of CSL may have; its dev data choose
 LESSONS = {
     "multi30k/ours": Lesson(data="multi30k", fields=CAPTIONS),
     "multi30k/peer": Lesson(data="multi30k", arch="peer", fields=CAPTIONS),
     "multi30k/attention": Lesson(data="multi30k", arch="seq2seq", preset="base", fields=RECURRENT),
+    "multi30k/same": Lesson(data="multi30k", arch="seq2seq", preset="base", fields={**RECURRENT, **ALIKE}),
     "multi30k/none": Lesson(
         data="multi30k", arch="seq2seq", preset="base", fields={**RECURRENT, "model.score": "none"}
     ),
     "tatoeba": Lesson(data="tatoeba", vocab=10_000, fields={**CAPTIONS, "train.steps": 4_000}),
     "ted": Lesson(data="ted", vocab=10_000, fields={**CAPTIONS, "task.max_length": 256, "train.steps": 4_000}),
     "summarize/bert": Lesson(data="summarize", task="summarize", vocab=0, bert=True, fields=OPENINGS),
-    "summarize/new": Lesson(
-        data="summarize", task="summarize", vocab=0, fields={**OPENINGS, "train.learning_rate": 1e-3}
-    ),
+    "summarize/new": Lesson(data="summarize", task="summarize", vocab=0, fields=FRESH),
+    "summarize/plain": Lesson(data="summarize", task="summarize", vocab=0, copies=False, fields=FRESH),
+    "both/bert": Lesson(data="both", task="summarize", vocab=0, bert=True, fields=OPENINGS),
+    "both/new": Lesson(data="both", task="summarize", vocab=0, fields=FRESH),
+    "clauses/bert": Lesson(data="clauses", task="summarize", vocab=0, bert=True, fields=OPENINGS),
+    "clauses/new": Lesson(data="clauses", task="summarize", vocab=0, fields=FRESH),
     "chat": Lesson(
         data="chat", task="chat",
         fields={"model.dropout": 0.1, "task.max_length": 64, "task.max_new": 32, "train.steps": 6_000,
@@ -204,12 +212,14 @@ def ready(lesson: Lesson, given: argparse.Namespace, seed: int) -> Class:
 
 def _model(lesson: Lesson, module: Any, tokenizer: Tokenizer, fields: Mapping[str, Any]) -> Any:
     config = replace(module.preset(lesson.preset, tokenizer.vocab_size), **fields)
+    copies = member("tasks", lesson.task).Task.copies if lesson.copies is None else lesson.copies
+    parts = ("writer", "copier") if copies else ("writer",)
     if lesson.bert:
         started = fresh.writing(load("builtin"))
-        model = module.Model(replace(started.config, **fields), ("writer",))
+        model = module.Model(replace(started.config, **fields), parts)
         model.load_state_dict(started.model.state_dict(), strict=False)  # all but the decoder
         return model
-    return Peer(config) if lesson.arch == "peer" else module.Model(config, ("writer",))
+    return Peer(config) if lesson.arch == "peer" else module.Model(config, parts)
 
 
 def taught(made: Class, seconds: float) -> tuple[Any, Watch, dict[str, Any]]:
@@ -262,8 +272,15 @@ def learnt(name: str, given: argparse.Namespace, seed: int, told: dict[str, Any]
     told["test"] = measured(made, model, made.pairs.test)
     told["write_s"] = round(time.perf_counter() - begun_writing, 1)
     yield_now(given, told)
-    for other, part in made.pairs.more.items():
-        told[other] = answers(made, model, part) if part[0].gold is None else measured(made, model, part)
+    more = made.pairs.more
+    if "greetings" in more:
+        told["greetings"] = answers(made, model, more["greetings"])
+    if "csl_dev" in more:
+        told["csl_dev"] = {size: rouge_of(made, model, more["csl_dev"], size) for size in TITLES}
+        told["title"] = max(TITLES, key=lambda size: told["csl_dev"][size])
+        yield_now(given, told)
+        told["csl"] = measured(replace(made, task=replace(made.task, max_new=told["title"])), model, more["csl_test"])
+        told["csl_long"] = rouge_of(made, model, more["csl_test"], TITLES[0])
     told["seconds"] = round(time.perf_counter() - begun, 1)
 
 
@@ -291,6 +308,13 @@ def measured(made: Class, model: Any, part: Sequence[Any]) -> dict[str, Any]:
     if made.lesson.task == "summarize":
         told["leads"] = {num: rouge_l([lead(pair.texts[0], num) for pair in part], part) for num in (1, 2, 3)}
     return told
+
+
+def rouge_of(made: Class, model: Any, part: Sequence[Any], max_new: int) -> float:
+    """ROUGE-L of texts of at most so many tokens."""
+    task = made.items(part, max_new=max_new)
+    raw = scored(copy.deepcopy(model), task, TOKENS, precision=made.machine.precision)
+    return round(rouge_l([prediction.text or "" for prediction in task.predictions(raw)], part), 4)
 
 
 def rouge_l(said: Sequence[str], part: Sequence[Any]) -> float:

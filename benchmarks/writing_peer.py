@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from filbert.core.records import Packed
 from filbert.models import transformer
-from filbert.models.seq2seq import Grid
+from filbert.nn.grid import Grid
 from filbert.nn.positions import Sinusoidal
 
 

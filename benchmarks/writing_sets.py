@@ -12,8 +12,11 @@ import hashlib
 import lzma
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
@@ -25,6 +28,7 @@ from filbert.text.sentences import sentences
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 HELD = 1_000  # pairs of dev and of test, at most, where a set has none of its own
 BODY, OPENING = (60, 400), (8, 100)  # fewest and most characters of what is read and of what is written
+CENTRAL, CLAUSE = (10, 40), re.compile(r"[^，。；：！？,;:.!?\n]+")
 GREETINGS = (
     "你好", "您好", "早上好", "晚上好", "晚安", "再见", "谢谢", "谢谢你", "对不起", "你好吗", "你叫什么名字",
     "好久不见", "很高兴见到你", "欢迎", "生日快乐", "新年快乐", "你是谁", "你在哪里", "你多大了", "我爱你",
@@ -65,17 +69,37 @@ def ted(data: Path) -> Pairs:
     return held_apart(_columns(data / "mt_ted_en_zh_20k/parallel_corpus_en_zh.txt.xz", 1, 2))
 
 
-def summaries(data: Path) -> Pairs:
+def summaries(data: Path, num_clauses: int = 0) -> Pairs:
     """Chinese Wikipedia: the article without its opening sentence, and that sentence; beside it abstracts and titles.
 
     The opening sentence is left out of what is read, or the first sentence would be right always; so the lead is the
-    sentence that follows it. Paragraphs are lines, and articles stand apart by an empty one.
+    sentence that follows it. Paragraphs are lines, and articles stand apart by an empty one. num_clauses: 1 learns from
+    each article's beginning and its central clause as well, 2 from these alone; dev and test stay the openings.
     """
-    path = next(path for path in (data / "wiki/zh.txt.xz", data / "wiki/zh-a.txt.xz") if path.exists())
-    pairs = [pair for text in documents(path) if (pair := opened(text)) is not None]
-    found = held_apart([Example((body,), opening, at) for at, (body, opening) in enumerate(pairs)])
-    titles = _columns(data / "sum_csl/ts/test.tsv.xz", 2, 3)
-    return Pairs(train=found.train, dev=found.dev, test=found.test, more={"csl": titles})
+    texts = [text for path in sorted((data / "wiki").glob("zh*.txt.xz")) for text in documents(path)]
+    pairs = [(text, pair) for text in texts if (pair := opened(text)) is not None]
+    found = held_apart([Example((body,), opening, at) for at, (_, (body, opening)) in enumerate(pairs)])
+    learnt = [] if num_clauses > 1 else [*found.train]
+    for example in found.train if num_clauses else ():
+        beginning = pairs[example.id][0][: BODY[1]]
+        clause = central(beginning)
+        learnt += [Example((beginning,), clause, example.id)] if clause else []
+    more = {f"csl_{part}": _columns(data / f"sum_csl/ts/{part}.tsv.xz", 2, 3) for part in ("dev", "test")}
+    return Pairs(train=learnt, dev=found.dev, test=found.test, more=more)
+
+
+def central(text: str) -> str | None:
+    """The clause whose pairs of characters come back most often in the rest of the text (Zhang et al. 2020, §3.1).
+
+    It is what its own words say is in the middle, and nobody has to have written a summary; None: no clause fits.
+    """
+    counts, best, most = Counter(pairwise(text)), None, -1
+    for clause in CLAUSE.findall(text):
+        clause = clause.strip()
+        if CENTRAL[0] <= len(clause) <= CENTRAL[1]:
+            again = sum(counts[pair] - own for pair, own in Counter(pairwise(clause)).items())
+            best, most = (clause, again) if again > most else (best, most)
+    return best
 
 
 def subtitles(data: Path) -> Pairs:
@@ -92,6 +116,7 @@ def subtitles(data: Path) -> Pairs:
 
 SETS: dict[str, Callable[[Path], Pairs]] = {
     "multi30k": multi30k, "tatoeba": tatoeba, "ted": ted, "summarize": summaries, "chat": subtitles,
+    "both": partial(summaries, num_clauses=1), "clauses": partial(summaries, num_clauses=2),
 }  # fmt: skip
 
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -22,8 +21,10 @@ from torch import Tensor, nn
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Packed
 from filbert.core.settings import check_one_of
-from filbert.nn.attention import placed
+from filbert.nn.across import Owners
+from filbert.nn.copying import Copier, Copies, Readable, log_chances
 from filbert.nn.dropout import Dropout
+from filbert.nn.grid import Grid
 from filbert.nn.heads import Encoder
 from filbert.nn.layers import Rows, rows_of
 from filbert.nn.recurrent import CELLS, Recurrent
@@ -94,13 +95,15 @@ class State:
     keys_NSD: Tensor  # as the score wants them; S is 0 where nothing is looked at
     values_NSD: Tensor
     seen_NS: Tensor  # bool: where there is a token
+    readable: Readable | None = None  # the source as a copier reads it
 
     def select(self, rows_N: Tensor) -> State:
         """The texts of these rows, in this order; a row may come again, or not at all."""
-        return State(
-            tuple(part.index_select(1, rows_N) for part in self.hidden),
-            *(part.index_select(0, rows_N) for part in (self.keys_NSD, self.values_NSD, self.seen_NS)),
+        keys_NSD, values_NSD, seen_NS = (
+            part.index_select(0, rows_N) for part in (self.keys_NSD, self.values_NSD, self.seen_NS)
         )
+        hidden = tuple(part.index_select(1, rows_N) for part in self.hidden)
+        return State(hidden, keys_NSD, values_NSD, seen_NS, self.readable and self.readable.select(rows_N))
 
 
 class Embeddings(nn.Module):
@@ -156,9 +159,12 @@ class Writer(nn.Module):
 
 
 class Seq2seq(Encoder):
-    """The encoder, whichever heads were asked for and, with the part "writer", the decoder."""
+    """The encoder, whichever heads were asked for and, with the part "writer", the decoder.
 
-    own = ("writer",)
+    With the part "copier" it may also copy words of its source (nn.copying).
+    """
+
+    own = ("writer", "copier")
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
         super().__init__(config, parts, labels)
@@ -169,6 +175,7 @@ class Seq2seq(Encoder):
         )
         self.dropout = Dropout(config.dropout)
         self.writer = Writer(config) if "writer" in parts else None
+        self.copier = Copier(config.width) if "copier" in parts else None
 
     def forward(self, packed: Packed, rows: Rows = None) -> Tensor:
         """[T, D] both directions of the last layer, side by side; or of the asked rows."""
@@ -198,8 +205,18 @@ class Seq2seq(Encoder):
         table_VE = self.embeddings.words.weight if writer.words is None else writer.words.weight
         return F.linear(writer.narrow(x_UD), table_VE, writer.bias)
 
+    def copies(
+        self, x_UD: Tensor, target: Packed, memory_TD: Tensor, source: Packed, owners_B: Owners = None
+    ) -> Copies | None:
+        """What each token of the targets may copy of its source next; None of a model that cannot copy."""
+        return None if self.copier is None else self.copier.copies(x_UD, target, memory_TD, source, owners_B)
+
     def started(self, memory_TD: Tensor, source: Packed) -> State:
         """Before the first word of a text for each source sequence, in the pack's order."""
+        state = self._started(memory_TD, source)
+        return state if self.copier is None else replace(state, readable=self.copier.readable(memory_TD, source))
+
+    def _started(self, memory_TD: Tensor, source: Packed) -> State:
         writer, places = self._writer(), Grid.of(source, memory_TD.device)
         hidden = writer.begun(places.last(memory_TD))
         if writer.score is None:
@@ -219,11 +236,16 @@ class Seq2seq(Encoder):
             lasts.append(last if isinstance(last, tuple) else (last,))
         hidden = tuple(torch.cat(parts) for parts in zip(*lasts, strict=True))
         x_N1D, _ = writer.looked(x_1ND.transpose(0, 1), state)
-        return self.word_scores(writer.dropout(x_N1D[:, 0])).float(), replace(state, hidden=hidden)
+        x_N1D, state = writer.dropout(x_N1D), replace(state, hidden=hidden)
+        scores_NV = self.word_scores(x_N1D[:, 0]).float()
+        if self.copier is None or state.readable is None:
+            return scores_NV, state
+        copies = Copies(*(each.squeeze(1) for each in self.copier.met(x_N1D, state.readable)))
+        return log_chances(scores_NV, copies), state
 
     def _decoded(self, target: Packed, memory_TD: Tensor, source: Packed, owners_B: Tensor) -> tuple[Tensor, Tensor]:
         """Vectors, [U, D], and weights, [B, Q, S]."""
-        writer, state = self._writer(), self.started(memory_TD, source).select(owners_B.to(memory_TD.device))
+        writer, state = self._writer(), self._started(memory_TD, source).select(owners_B.to(memory_TD.device))
         x_UD = self.embeddings(target.ids)
         for index, layer in enumerate(writer.layers):
             before = tuple(part[index : index + 1] for part in state.hidden)
@@ -239,41 +261,3 @@ class Seq2seq(Encoder):
 
 
 Model = Seq2seq  # the name under which the registry's users know any model file's module
-
-
-@dataclass(frozen=True, slots=True)
-class Grid:
-    """The tokens of a pack as a line for each sequence, all as long as the longest: so two packs meet line by line."""
-
-    rows_BS: Tensor  # the row of each place; T where the line has none
-    back_T: Tensor  # the place of each row, lines counted through
-    edges_2B: Tensor  # each line's first and last row; T of an empty one
-
-    @classmethod
-    def of(cls, packed: Packed, device: torch.device) -> Grid:
-        """Worked out on the host, from the lengths alone."""
-        sizes = np.asarray(packed.lengths, dtype=np.int64)
-        ends = np.cumsum(sizes)
-        total, at = int(sizes.sum()), np.arange(int(sizes.max(initial=0)))
-        inside = at < sizes[:, None]
-        rows = np.where(inside, (ends - sizes)[:, None] + at, total)
-        edges = np.where(sizes, np.stack((ends - sizes, ends - 1)), total)
-        return cls(*(placed(part, device) for part in (rows, np.flatnonzero(inside), edges)))
-
-    def laid(self, x_TD: Tensor) -> Tensor:
-        """[B, S, D], zeros where a line has no token.
-
-        Rows are put into zeros. If empty places read one row of zeros, its gradient would be summed one by one: on a
-        GPU that took most of a step.
-        """
-        full_XD = x_TD.new_zeros(self.rows_BS.numel(), *x_TD.shape[1:]).index_copy(0, self.back_T, x_TD)
-        return full_XD.view(*self.rows_BS.shape, *x_TD.shape[1:])
-
-    def taken(self, x_BSD: Tensor) -> Tensor:
-        """[T, D] the lines one after another, without what fills them up."""
-        return x_BSD.flatten(0, 1).index_select(0, self.back_T)
-
-    def last(self, x_TD: Tensor) -> Tensor:
-        """[B, D] where each direction's half ends: forward at the last token, backward at the first."""
-        forward_BH, backward_BH = F.pad(x_TD, (0, 0, 0, 1)).chunk(2, -1)
-        return torch.cat((forward_BH[self.edges_2B[1]], backward_BH[self.edges_2B[0]]), -1)

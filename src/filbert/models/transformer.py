@@ -4,7 +4,8 @@ Legend: T tokens of the sources, U tokens of the targets, B sequences, D width, 
 S length of a source; while writing: N rows, in G groups of W that share a source, L tokens read so far.
 
 One embedding serves source, target and output (§3.4). The encoder is built as BERT's, under the same names, so that a
-BERT of the same layout can start it (`take_encoder`). The decoder is the part "writer".
+BERT of the same layout can start it (`take_encoder`). The decoder is the part "writer"; with the part "copier" it may
+also copy words of its source (nn.copying).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from filbert.core import settings
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Packed
 from filbert.nn.across import CausalAttention, CrossAttention, Owners, arranged
+from filbert.nn.copying import Copier, Copies, Readable, log_chances
 from filbert.nn.dropout import Dropout
 from filbert.nn.heads import Encoder
 from filbert.nn.layers import BLOCKS, FEED_FORWARDS, Rows, SelfAttention, initialise
@@ -199,6 +201,7 @@ class State:
         self.seen_G11S = seen  # 0 for a source's tokens, -inf for what fills it up; None: all are as long
         self.heads, self.width, self.length, self.grouped = heads, 1, 0, False
         self.past: Tensor | None = None  # [layers, 2, G, H, room·W, K]
+        self.readable: Readable | None = None  # the sources as a copier reads them
         self.own_NL: Tensor | None = None  # [N, L·W] 0 for a row's own slots, -inf for the others'; None: W is 1
 
     def spread(self, width: int) -> State:
@@ -218,6 +221,7 @@ class State:
             groups_G = rows_N[:: self.width] // self.width
             self.memory = [(keys[groups_G], values[groups_G]) for keys, values in self.memory]
             self.seen_G11S = None if self.seen_G11S is None else self.seen_G11S[groups_G]
+            self.readable = None if self.readable is None else self.readable.select(groups_G)
             self.past = None if self.past is None else self.past[:, :, groups_G]
         return self
 
@@ -258,6 +262,12 @@ class State:
         """[N, D] what each row reads of its source."""
         q_GHWK = q_ND.view(-1, self.width, self.heads, q_ND.shape[1] // self.heads).transpose(1, 2)
         return self._mixed(q_GHWK, *self.memory[layer], self.seen_G11S)
+
+    def copies(self, x_ND: Tensor, copier: Copier) -> Copies:
+        """What each row may copy of its source."""
+        assert self.readable is not None
+        ids_GWS, *logs = copier.met(x_ND.view(-1, self.width, x_ND.shape[1]), self.readable)
+        return Copies(ids_GWS.flatten(0, 1), *(each.flatten(0, 1) for each in logs))
 
     def _mixed(self, q_GHWK: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         mask = mask if mask is None else mask.expand(-1, -1, self.width, -1)
@@ -343,9 +353,9 @@ class Steady(State):
 
 
 class Transformer(Encoder):
-    """The encoder, whichever heads were asked for, and with the part "writer" the decoder."""
+    """The encoder, whichever heads were asked for, and with the part "writer" the decoder, which "copier" lets copy."""
 
-    own = ("writer",)
+    own = ("writer", "copier")
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
         super().__init__(config, parts, labels)
@@ -353,11 +363,13 @@ class Transformer(Encoder):
         self.layers = nn.ModuleList(_layer(config) for _ in range(config.layers))
         self.final_norm = _final_norm(config)
         self.writer = Writer(config) if "writer" in parts else None
+        self.copier = Copier(config.width) if "copier" in parts else None
         # Words of variance 1/D are of variance 1 once they are scaled, and so are the scores of a normed vector.
         initialise(self, std=config.width**-0.5 if config.embedding == "scaled" else 0.02)
         if self.writer is not None and config.embedding == "normed":
             # Begun with BERT's 0.02 as well, a writer learns later to look at its source.
-            initialise(self.writer, std=config.width**-0.5)
+            for part in filter(None, (self.writer, self.copier)):
+                initialise(part, std=config.width**-0.5)
         with torch.no_grad():
             for block in self.writer.blocks() if self.writer else ():
                 for adding in (block.attention.out, block.cross.out, block.feed.down):
@@ -381,8 +393,19 @@ class Transformer(Encoder):
         """Scores over the vocabulary for the given vectors, [U, V]; the output weights are the word table (§3.4)."""
         return F.linear(x_UD, self.embeddings.words.weight)
 
+    def copies(
+        self, x_UD: Tensor, target: Packed, memory_TD: Tensor, source: Packed, owners_B: Owners = None
+    ) -> Copies | None:
+        """What each token of the targets may copy of its source next; None of a model that cannot copy."""
+        return None if self.copier is None else self.copier.copies(x_UD, target, memory_TD, source, owners_B)
+
     def started(self, memory_TD: Tensor, source: Packed) -> State:
         """The state before the first token of a target for each source."""
+        state = self._started(memory_TD, source)
+        state.readable = None if self.copier is None else self.copier.readable(memory_TD, source)
+        return state
+
+    def _started(self, memory_TD: Tensor, source: Packed) -> State:
         num, longest = len(source.lengths), max((1, *source.lengths))
         kind = Steady if (memory_TD.is_cuda if STEADY is None else STEADY) else State
         if kind is Steady:  # a mask whose rows are not so wide would be copied at every step
@@ -408,7 +431,9 @@ class Transformer(Encoder):
 
         def work(ids_N: Tensor) -> Tensor:
             x_ND = self.embeddings(ids_N, state.opened())
-            return self.word_scores(self._writer().step(x_ND, state)).float()
+            x_ND = self._writer().step(x_ND, state)
+            scores_NV = self.word_scores(x_ND).float()
+            return scores_NV if self.copier is None else log_chances(scores_NV, state.copies(x_ND, self.copier))
 
         return state.scored(ids_N, work), state
 

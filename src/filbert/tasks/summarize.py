@@ -39,6 +39,7 @@ class Task(translate.Task):
     """Summaries; an article whose summary is not known can be summarized, not learnt from."""
 
     joins: ClassVar[bool] = True
+    copies: ClassVar[bool] = True
 
     def evaluated(self, raw: Sequence[Any]) -> dict[str, Any]:
         """ROUGE with intervals, beside that of the first sentence; ROUGE-L is the one to look at first."""

@@ -105,12 +105,14 @@ class Task(classify.Task):
     watched = "written_loss"
     one_graph = False  # packs of any number of targets
     joins: ClassVar[bool] = False  # whether a writer sees all stretches of a source at once
+    copies: ClassVar[bool] = False  # whether a writer that is new may copy words of its source (nn.copying)
     config: Any
 
     def __init__(
         self, examples: Sequence[Example], labels: Sequence[str], tokenizer: Tokenizer, config: Config
     ) -> None:
-        self.labels, self.tokenizer, self.config, self.parts = (), tokenizer, config, ("writer",)
+        self.labels, self.tokenizer, self.config = (), tokenizer, config
+        self.parts = ("writer", "copier") if self.copies else ("writer",)
         self.examples = list(examples)
         if config.beam > tokenizer.vocab_size:
             raise InputError(
@@ -285,9 +287,10 @@ class Task(classify.Task):
         count = len(following_U)
         if not count:
             return {name: Term(memory_TD.new_zeros(()), 0) for name in ("written_loss", "token_accuracy")}
-        x_UD = model.decoded(into(batch), memory_TD, source, batch.targets["into_owners_host"])
+        read = into(batch), memory_TD, source, batch.targets["into_owners_host"]
+        x_UD = model.decoded(*read)
         smoothing = self.config.label_smoothing if model.training else 0.0
-        total, right = _next_losses(model, x_UD, following_U, smoothing)
+        total, right = _next_losses(model, (x_UD, following_U), copied(model, x_UD, read), smoothing)
         return {"written_loss": Term(total, count), "token_accuracy": Term(right, count)}
 
     def num_decisions(self, batch: Batch) -> int:
@@ -299,7 +302,12 @@ class Task(classify.Task):
         memory_TD, source = self.memory(model, batch)
         x_UD = memory_TD[:0]
         if len(batch.targets["into_next"]):
-            x_UD = model.decoded(into(batch), memory_TD, source, batch.targets["into_owners_host"])
+            read = into(batch), memory_TD, source, batch.targets["into_owners_host"]
+            x_UD = model.decoded(*read)
+            if copies := copied(model, x_UD, read):
+                from filbert.nn.copying import log_chances
+
+                return Decisions("one", log_chances(model.word_scores(x_UD).float(), copies))
         return Decisions("one", x_UD, head=model.word_scores)
 
     def derived(self, means: Mapping[str, float]) -> dict[str, float]:
@@ -314,7 +322,7 @@ class Task(classify.Task):
             return memory_TD, batch.packed
         lengths = tuple(batch.targets["memory_lengths_host"].tolist())
         source = Packed(
-            ids=packed.ids[rows], positions=batch.targets["memory_positions"], segments=packed.segments[rows],
+            ids=batch.packed.ids[rows], positions=batch.targets["memory_positions"], segments=packed.segments[rows],
             boundaries=batch.targets["memory_boundaries"], lengths=lengths, max_len=max(lengths),
         )  # fmt: skip
         return memory_TD[rows], source
@@ -449,25 +457,38 @@ def _groups(source: Packed, each: int) -> Iterator[tuple[int, int, slice, Packed
         )  # fmt: skip
 
 
-def _next_losses(model: Any, x_UD: Tensor, following_U: Tensor, smoothing: float) -> tuple[Tensor, Tensor]:
+def copied(model: Any, x_UD: Tensor, read: tuple[Packed, Tensor, Packed, Any]) -> Any:
+    """What each target token may copy next (nn.copying.Copies); None: the model cannot. read: as it was decoded."""
+    return model.copies(x_UD, *read) if hasattr(model, "copies") else None
+
+
+def _next_losses(model: Any, known: tuple[Tensor, Tensor], copies: Any, smoothing: float) -> tuple[Tensor, Tensor]:
     """The summed cross-entropy and how many are right; many tokens in turn, whose scores are made anew on the way back.
 
-    So no more than CELLS scores are there at any time.
+    So no more than CELLS scores are there at any time. Of a writer that copies, the words that it writes are smoothed.
     """
     import torch
     import torch.nn.functional as F
     from torch.utils.checkpoint import checkpoint
 
-    def losses(x_CD: Tensor, following_C: Tensor) -> tuple[Tensor, Tensor]:
-        scores_CV = model.word_scores(x_CD).float()
-        right = (scores_CV.detach().argmax(-1) == following_C).sum()
-        return F.cross_entropy(scores_CV, following_C, reduction="sum", label_smoothing=smoothing), right
+    from filbert.nn.copying import Copies, likeliest, log_chance
 
+    def losses(x_CD: Tensor, following_C: Tensor, *own: Tensor) -> tuple[Tensor, Tensor]:
+        scores_CV = model.word_scores(x_CD).float()
+        if not own:
+            right = (scores_CV.detach().argmax(-1) == following_C).sum()
+            return F.cross_entropy(scores_CV, following_C, reduction="sum", label_smoothing=smoothing), right
+        logs_CV = scores_CV.log_softmax(1)
+        smooth, each = -smoothing * logs_CV.mean(1).sum(), Copies(*own)
+        right = (likeliest(logs_CV, each) == following_C).sum()
+        return smooth - (1 - smoothing) * log_chance(logs_CV, each, following_C).sum(), right
+
+    each = (*known, *(copies or ()))
     size = max(1, CELLS // model.config.vocab_size)
-    if len(x_UD) <= size:
-        return losses(x_UD, following_U)
+    if len(known[0]) <= size:
+        return losses(*each)
     again = partial(checkpoint, losses, use_reentrant=False, preserve_rng_state=False)
-    parts = [again(*part) for part in zip(torch.split(x_UD, size), torch.split(following_U, size), strict=True)]
+    parts = [again(*part) for part in zip(*(torch.split(whole, size) for whole in each), strict=True)]
     total, right = (torch.stack(column).sum() for column in zip(*parts, strict=True))
     return total, right
 
