@@ -157,7 +157,7 @@ def test_commands_take_the_runtime_and_its_numbers(
         assert found["--dtype int8"] != pytest.approx(found[""], abs=1e-5)  # it did compute in eight bits
     refused = {
         "--dtype int8 --runtime torch": "int8", "--dtype int4": "int4", "--runtime onnx --device cuda": "cpu alone",
-        "--runtime onnx --dtype bfloat16": "dtype is 'bfloat16'", "--device gpu": "auto, cpu, cuda",
+        "--runtime onnx --dtype bfloat16": "dtype is 'bfloat16'", "--device gpu": "a GPU is called cuda",
         "--device meta": "auto, cpu, cuda", "--device cuda:99": "GPU",
     }  # fmt: skip
     for how, word in refused.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -31,6 +32,17 @@ def test_the_encoder_of_a_bert_begins_a_transformer(tiny_folder: Path, tmp_path:
     done = run.finetune("summarize", examples, tiny_folder, tmp_path / "run", settings=settings, quiet=True)
     assert done.module.writer is not None
     assert load(tmp_path / "run").config == done.module.config
+    assert rate_of(tmp_path / "run") == 5e-4  # at 1e-3 a trained encoder is spoilt
+    more = {"arch": "transformer", "preset": "tiny", "vocab": tiny_folder}
+    run.finetune("summarize", examples, None, tmp_path / "new", settings=settings, quiet=True, **more)
+    assert rate_of(tmp_path / "new") == 1e-3
+    run.finetune("summarize", examples, tmp_path / "run", tmp_path / "further", settings=settings, quiet=True)
+    assert rate_of(tmp_path / "further") == 5e-4
+
+
+def rate_of(folder: Path) -> float:
+    """What a run learnt at."""
+    return float(json.loads((folder / "recipe.json").read_text())["train"]["learning_rate"])
 
 
 def test_what_cannot_be_taught_to_write_is_told(tiny_folder: Path, tmp_path: Path) -> None:

@@ -16,6 +16,10 @@ def usable(wished: str, field: str = "device") -> torch.device:
     try:
         device = torch.device(wished)
     except RuntimeError:
+        if wished.lower() in ("gpu", "nvidia"):  # which resembles "cpu" more than what is meant
+            raise InputError(
+                f"{field} is {wished!r}, but a GPU is called cuda; the first of several is cuda:0."
+            ) from None
         raise one_of(field, wished, KNOWN) from None
     if device.type == "mps" and torch.backends.mps.is_available():
         return device

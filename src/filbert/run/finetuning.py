@@ -56,7 +56,7 @@ SEEN, MOST_SEEN = 30_000, 10  # … or fewer examples to see, up to that many pa
 # What else `finetune` takes by name; anything else is a misspelling, which would pass unheard.
 MORE = ("test", "epochs", "seed", "columns", "encoding", "scratch", "force", "quiet", "told", "arch", "preset", "vocab")
 WRITTEN, MOST_WRITTEN = 1_000_000, 40  # pairs that a new decoder sees, up to that many passes
-BERT_WRITES = 5e-4  # rate of a trained encoder with a new decoder: 1e-3 spoils it (experiments/2026-11-16-writing.md)
+WRITES_ON = 5e-4  # rate of a writer whose encoder is trained: 1e-3 spoils it (experiments/2026-11-16-writing.md)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -369,8 +369,7 @@ def _fine_recipe(
         raise InputError(f"{sources.called(source)}: there is nothing to learn from it. {why}".rstrip())
     rate = next((rate for width, rate in RATES if shape.width < width), WIDE_RATE)
     rate = getattr(member("models", started.family), "RATE", rate)
-    is_new = module.HEAD == "writer" and "writer" not in getattr(started.model, "parts", ())
-    rate = min(rate, BERT_WRITES) if is_new and not more.get("scratch") else rate
+    rate = min(rate, WRITES_ON) if module.HEAD == "writer" and not more.get("scratch") else rate
     least, most = FINE_TOKENS
     size = int(np.clip(items.lengths(0).sum() // PER_EPOCH, least, most))
     size = given["train"].get("batch_tokens", size)
@@ -380,6 +379,7 @@ def _fine_recipe(
     train = {**pace, "batch_tokens": size, **given["train"], "seed": seed}
     first = loop.Config(**train)
     per_epoch = len(batches(np.asarray(plan(items, 0).lengths), first.seed, 0, first.batch_tokens))
+    is_new = module.HEAD == "writer" and "writer" not in getattr(started.model, "parts", ())
     epochs = float(more.get("epochs") or _passes(len(items), per_epoch, is_new))
     if not 0 < epochs <= 10_000:
         raise InputError(f"epochs is {epochs:g}, but must be above 0 and at most 10,000.")
