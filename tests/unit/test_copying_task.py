@@ -13,6 +13,7 @@ import torch
 from filbert import load as loaded
 from filbert import run
 from filbert.artefact.folder import load, save
+from filbert.core.errors import InputError
 from filbert.core.protocols import Batch
 from filbert.core.records import Example
 from filbert.data.packing import bins
@@ -162,6 +163,8 @@ def test_a_new_writer_copies_and_its_folder_too(tiny_folder: Path, tmp_path: Pat
     assert 0 < float((further.module.copier.q.weight - begun).detach().abs().max()) < 0.1
     (said,) = loaded(tmp_path / "two").predict(["今天天气很好。"])
     assert said.coverage == 1
+    with pytest.raises(InputError, match=r"writes texts .summarize., and explain asks for a label"):
+        loaded(tmp_path / "two").explain("今天天气很好。")
 
 
 def test_a_folder_without_a_copier_writes_as_before_and_can_be_taught_one(tiny_folder: Path, tmp_path: Path) -> None:

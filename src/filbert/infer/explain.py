@@ -20,6 +20,7 @@ import numpy as np
 from filbert.core import settings
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Example, Floats, Prediction
+from filbert.core.registry import member
 from filbert.infer.attribute import GRADIENTS, METHODS
 from filbert.infer.certificate import Certificate, certified
 from filbert.infer.questions import FILL, Filling, Reading, Target, layout
@@ -134,6 +135,11 @@ def read(model: Any, asked: Any, task: str | None = None) -> Reading:
         example = Example((asked,))
         return Reading(FILL, filling, example, Prediction(), layout(filling), filling.origins(example))
     name, found = model.reads([asked], task)
+    if member("tasks", name).HEAD == "writer":
+        raise InputError(
+            f"{model.folder}: writes texts ({name}), and explain asks for a label, a place or a word; `filbert attend` "
+            "shows where a writer looked before each word."
+        )
     said = Prediction() if name == "embed" else found.predictions(model.engine.answers(found))[0]
     example = model.examples([asked], name)[0]
     return Reading(name, found, example, said, layout(found), found.origins(example))
