@@ -29,6 +29,7 @@ from filbert.core.protocols import Batch, Decisions, Term
 from filbert.core.records import Example, Packed, Prediction
 from filbert.data.cutting import Cuts, Places
 from filbert.decode.continuations import joined
+from filbert.decode.spelling import spellings, spelt
 from filbert.metrics import written as metrics
 from filbert.tasks import classify
 from filbert.text.sentences import sentences
@@ -113,7 +114,7 @@ class Task(classify.Task):
     ) -> None:
         self.labels, self.tokenizer, self.config = (), tokenizer, config
         self.parts = ("writer", "copier") if self.copies else ("writer",)
-        self.examples = list(examples)
+        self.examples, self.continues = list(examples), tokenizer.continues
         if config.beam > tokenizer.vocab_size:
             raise InputError(
                 f"task.beam is {config.beam}, but the vocabulary has only {tokenizer.vocab_size} tokens; take fewer."
@@ -157,9 +158,8 @@ class Task(classify.Task):
     def _parted(self) -> Cuts:
         """The stretches of all sources; nearly all have one."""
         bounds, room = np.asarray(self.sources.boundaries, dtype=np.int64), self.config.max_length - 2
-        continues = self.tokenizer.continues
         edges = {
-            int(index): stretches(self.examples[index].texts[0], self.sources[int(index)], room, continues)
+            int(index): stretches(self.examples[index].texts[0], self.sources[int(index)], room, self.continues)
             for index in np.flatnonzero(np.diff(bounds) > room)
         }
         counts = np.ones(len(self.examples), dtype=np.int64)
@@ -378,7 +378,19 @@ class Task(classify.Task):
         the source's tokens that the vocabulary does not have, and "cut", that of stretches whose text had to stop.
         """
         unknown = self._unknown(self.sources) / np.maximum(1, np.diff(self.sources.boundaries))
-        return [_prediction(self.tokenizer, parts, float(share)) for parts, share in zip(raw, unknown, strict=True)]
+        return [
+            _prediction(self._tokens(at, parts), parts, float(share))
+            for at, (parts, share) in enumerate(zip(raw, unknown, strict=True))
+        ]
+
+    def _tokens(self, index: int, parts: Sequence[tuple[Any, ...]]) -> list[list[str]]:
+        """What was written from each part of the item; where words are copied, spelt as the source has them."""
+        tokenizer = self.tokenizer
+        if not self.copies:
+            return [[tokenizer.token_of(token) for token in ids] for ids, _, _ in parts]
+        own, vocabulary, continues = self.sources[index], tokenizer.vocabulary, self.continues
+        known = spellings(self.examples[index].texts[0], (own.ids, own.starts, own.ends), continues, vocabulary)
+        return [spelt(ids, known, continues, vocabulary) for ids, _, _ in parts]
 
     def evaluated(self, raw: Sequence[Any]) -> dict[str, Any]:
         """BLEU and chrF (of a vocabulary without capitals also BLEU without them) and ROUGE-L, with intervals."""
@@ -493,10 +505,10 @@ def _next_losses(model: Any, known: tuple[Tensor, Tensor], copies: Any, smoothin
     return total, right
 
 
-def _prediction(tokenizer: Tokenizer, parts: Sequence[tuple[Any, ...]], unknown: float) -> Prediction:
+def _prediction(written: Sequence[list[str]], parts: Sequence[tuple[Any, ...]], unknown: float) -> Prediction:
     text = ""
-    for ids, _, _ in parts:
-        text += joined([tokenizer.token_of(index) for index in ids], after=text)
+    for tokens in written:
+        text += joined(tokens, after=text)
     length = sum(len(ids) + ended for ids, _, ended in parts)
     scores = {"score": math.exp(sum(score for _, score, _ in parts) / max(1, length))}
     more = {"unknown": unknown, "cut": sum(not ended for _, _, ended in parts) / len(parts)}
