@@ -52,7 +52,7 @@ table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nu
 th, td { text-align: left; vertical-align: top; padding: 5px 14px 5px 0; border-bottom: 1px solid var(--rule);
   overflow-wrap: anywhere; }
 th { font-weight: 600; white-space: nowrap; overflow-wrap: normal; }
-td.number, th.number { text-align: right; }
+td.number, th.number { text-align: right; white-space: nowrap; }
 table.pairs th { width: 30%; font-weight: 400; color: var(--soft); white-space: normal; }
 ul { padding-left: 20px; margin: 6px 0; }
 @media print {
