@@ -1,6 +1,6 @@
 """Abstracts and their titles in; what titles are made of, and what writing down a part of the abstract scores, out.
 
-    python benchmarks/leads.py [--data DIR]
+    python benchmarks/leads.py [--data DIR] [--part dev]
 
 ROUGE-L of the first sentence, of the first characters and of the best clause (which nobody can know): what a writer has
 to beat, and how far copying could take it.
@@ -16,7 +16,7 @@ from statistics import fmean
 
 from filbert.metrics import written
 from filbert.tasks.summarize import _first
-from writing_sets import SHARED, _columns
+from writing_sets import SHARED, _columns, central
 
 SIZES = (15, 20, 25, 30, 40, 60)  # characters
 CLAUSES = re.compile("[，。；：、,;:]")
@@ -37,7 +37,9 @@ def main() -> None:
     """Prints all of it."""
     words = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     words.add_argument("--data", type=Path, default=SHARED, help="where the sets lie")
-    pairs = _columns(words.parse_args().data / "sum_csl/ts/test.tsv.xz", 2, 3)
+    words.add_argument("--part", choices=("test", "dev"), default="test")
+    given = words.parse_args()
+    pairs = _columns(given.data / f"sum_csl/ts/{given.part}.tsv.xz", 2, 3)
     texts, titles = [pair.texts[0] for pair in pairs], [str(pair.gold) for pair in pairs]
     firsts = [_first(text) for text in texts]
     held = fmean(fmean(char in text for char in title) for text, title in zip(texts, titles, strict=True))
@@ -45,6 +47,7 @@ def main() -> None:
     print(f"of a title's characters in the abstract: {held:.3f}; first sentence: {rouge_l(firsts, titles):.3f}")
     for size in SIZES:
         print(f"first {size} characters: {rouge_l([text[:size] for text in texts], titles):.3f}")
+    print(f"central clause: {rouge_l([central(text) or text[: SIZES[2]] for text in texts], titles):.3f}")
     print(f"best clause: {fmean(map(best_clause, texts, titles)):.3f}")
 
 

@@ -69,18 +69,18 @@ def ted(data: Path) -> Pairs:
     return held_apart(_columns(data / "mt_ted_en_zh_20k/parallel_corpus_en_zh.txt.xz", 1, 2))
 
 
-def summaries(data: Path, num_clauses: int = 0) -> Pairs:
+def summaries(data: Path, learnt_from: str = "openings") -> Pairs:
     """Chinese Wikipedia: the article without its opening sentence, and that sentence; beside it abstracts and titles.
 
     The opening sentence is left out of what is read, or the first sentence would be right always; so the lead is the
-    sentence that follows it. Paragraphs are lines, and articles stand apart by an empty one. num_clauses: 1 learns from
-    each article's beginning and its central clause as well, 2 from these alone; dev and test stay the openings.
+    sentence that follows it. Paragraphs are lines, and articles stand apart by an empty one. learnt_from:
+    "openings", or "clauses" (each article's beginning and its central clause), or "both"; dev and test are openings.
     """
     texts = [text for path in sorted((data / "wiki").glob("zh*.txt.xz")) for text in documents(path)]
     pairs = [(text, pair) for text in texts if (pair := opened(text)) is not None]
     found = held_apart([Example((body,), opening, at) for at, (_, (body, opening)) in enumerate(pairs)])
-    learnt = [] if num_clauses > 1 else [*found.train]
-    for example in found.train if num_clauses else ():
+    learnt = [] if learnt_from == "clauses" else [*found.train]
+    for example in found.train if learnt_from != "openings" else ():
         beginning = pairs[example.id][0][: BODY[1]]
         clause = central(beginning)
         learnt += [Example((beginning,), clause, example.id)] if clause else []
@@ -116,7 +116,7 @@ def subtitles(data: Path) -> Pairs:
 
 SETS: dict[str, Callable[[Path], Pairs]] = {
     "multi30k": multi30k, "tatoeba": tatoeba, "ted": ted, "summarize": summaries, "chat": subtitles,
-    "both": partial(summaries, num_clauses=1), "clauses": partial(summaries, num_clauses=2),
+    "both": partial(summaries, learnt_from="both"), "clauses": partial(summaries, learnt_from="clauses"),
 }  # fmt: skip
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,25 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from filbert.core.errors import InputError
-from filbert.core.records import Packed
 from filbert.models import bert, transformer
 from filbert.nn import search
 from filbert.nn.search import Drawing, Rules
+from packs import packed_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SHAPE: dict[str, Any] = {
     "vocab_size": 19, "width": 16, "layers": 2, "writer_layers": 3, "heads": 4, "inner": 24, "max_length": 80,
 }  # fmt: skip
 START, END = 1, 2
-
-
-def packed_of(texts: Sequence[Sequence[int]]) -> Packed:
-    """These ids in a row, in this order."""
-    sizes = tuple(map(len, texts))
-    edges = torch.tensor([0, *itertools.accumulate(sizes)], dtype=torch.int32)
-    ids = torch.tensor([word for text in texts for word in text], dtype=torch.int64)
-    positions = torch.cat([torch.arange(size) for size in sizes] or [torch.arange(0)])
-    return Packed(ids, positions, torch.zeros_like(ids), edges, sizes, max(sizes, default=0))
 
 
 def drawn(*sizes: int, seed: int = 0) -> list[list[int]]:

@@ -1,4 +1,7 @@
-"""A tokenizer in, a BERT so small that a test can train it out: the same weights each time, far from their start."""
+"""A tokenizer in, a BERT so small that a test can train it out: the same weights each time, far from their start.
+
+Beside it what a step of learning gives.
+"""
 
 from __future__ import annotations
 
@@ -22,3 +25,11 @@ def small_bert(
         for weight in model.parameters() if noise else ():
             weight.add_(torch.randn_like(weight) * noise)
     return model.eval()
+
+
+def gradients(task: Any, model: Any, batch: Any) -> tuple[float, list[torch.Tensor]]:
+    """The loss of a writer while it learns, and the gradient of every weight that has one."""
+    model.zero_grad()
+    total = task.loss(model.train(), batch)["written_loss"].total
+    total.backward()
+    return total.item(), [weight.grad.clone() for weight in model.parameters() if weight.grad is not None]

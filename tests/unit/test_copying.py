@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,23 +11,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from filbert.core.records import Packed
 from filbert.models import seq2seq, transformer
 from filbert.nn import search
 from filbert.nn.copying import Copier, Copies, likeliest, log_chance, log_chances
+from packs import packed_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 NUM_WORDS, START, END = 23, 1, 2
 PARTS = ("writer", "copier")
-
-
-def packed_of(texts: Sequence[Sequence[int]]) -> Packed:
-    """These ids in a row, in this order."""
-    sizes = tuple(map(len, texts))
-    edges = torch.tensor([0, *itertools.accumulate(sizes)], dtype=torch.int32)
-    ids = torch.tensor([word for text in texts for word in text], dtype=torch.int64)
-    positions = torch.cat([torch.arange(size) for size in sizes] or [torch.arange(0)])
-    return Packed(ids, positions, torch.zeros_like(ids), edges, sizes, max(sizes, default=0))
 
 
 def drawn(*sizes: int, seed: int = 0) -> list[list[int]]:

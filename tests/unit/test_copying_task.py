@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_models import gradients
 
 from filbert import load as loaded
 from filbert import run
@@ -93,13 +94,7 @@ def test_written_words_are_smoothed_and_chunks_change_nothing(
     task, model = task_of(tokenizer, label_smoothing=0.2, mask_prob=0.0), model_of(tokenizer, kind)
     batch = batch_of(task, np.arange(len(PAIRS)))
 
-    def gradients() -> tuple[float, list[torch.Tensor]]:
-        model.zero_grad()
-        total = task.loss(model.train(), batch)["written_loss"].total
-        total.backward()
-        return total.item(), [weight.grad.clone() for weight in model.parameters() if weight.grad is not None]
-
-    smooth, whole = gradients()
+    smooth, whole = gradients(task, model, batch)
     with torch.no_grad():
         plain = float(task.loss(model.eval(), batch)["written_loss"].total)
         memory, source = task.memory(model, batch)
@@ -107,7 +102,7 @@ def test_written_words_are_smoothed_and_chunks_change_nothing(
         uniform = -float(model.word_scores(x_UD).log_softmax(1).mean(1).sum())
     assert smooth == pytest.approx(0.8 * plain + 0.2 * uniform, rel=1e-5)
     monkeypatch.setattr(translate, "CELLS", 5 * tokenizer.vocab_size)
-    again, parts = gradients()
+    again, parts = gradients(task, model, batch)
     assert again == pytest.approx(smooth, rel=1e-5)
     for one, other in zip(whole, parts, strict=True):
         torch.testing.assert_close(one, other, atol=1e-4, rtol=1e-4)

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from small_models import gradients
 
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch
@@ -190,13 +191,7 @@ def test_smoothing_is_for_learning_alone_and_chunks_change_nothing(
     task, model = task_of(tokenizer, label_smoothing=0.2), model_of(tokenizer, noise=0.02)
     batch = batch_of(task, np.arange(8))
 
-    def gradients() -> tuple[float, list[torch.Tensor]]:
-        model.zero_grad()
-        total = task.loss(model.train(), batch)["written_loss"].total
-        total.backward()
-        return total.item(), [weight.grad.clone() for weight in model.parameters() if weight.grad is not None]
-
-    smooth, whole = gradients()
+    smooth, whole = gradients(task, model, batch)
     memory, source = task.memory(model, batch)
     x_UD = model.decoded(translate.into(batch), memory, source, batch.targets["into_owners_host"])
     logs, following = model.word_scores(x_UD).log_softmax(-1), batch.targets["into_next"]
@@ -208,7 +203,7 @@ def test_smoothing_is_for_learning_alone_and_chunks_change_nothing(
     scores = model.word_scores
     monkeypatch.setattr(model, "word_scores", lambda x: largest.append(x.shape[0]) or scores(x))
     monkeypatch.setattr(translate, "CELLS", 5 * tokenizer.vocab_size)
-    again, parts = gradients()
+    again, parts = gradients(task, model, batch)
     assert max(largest) == 5
     assert again == pytest.approx(smooth, rel=1e-5)
     for one, other in zip(whole, parts, strict=True):

@@ -14,7 +14,8 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-PREFIX = "##"  # of a piece that goes on with the word before it
+from filbert.decode.continuations import PREFIX
+
 ENDS = frozenset(".!?:;。！？：；\n\"'“”‘’()（）「」《》")  # after which a sentence may begin
 Ids = tuple[int, ...]
 Spellings = Mapping[Ids, str]

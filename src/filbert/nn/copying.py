@@ -81,11 +81,15 @@ class Copier(nn.Module):
 
 def log_chances(scores_UV: Tensor, copies: Copies) -> Tensor:
     """[U, V] the log of how likely each word comes next, in whichever way."""
-    copied_US = copies.log_copied_US.exp()
-    copied_UV = scores_UV.new_zeros(scores_UV.shape).scatter_add(1, copies.ids_US.clamp(min=0), copied_US)
+    copied_UV = _copied(scores_UV, copies)
     # A word that cannot be copied is as likely as it is to be written, to all digits.
     log_copied_UV = copied_UV.clamp(min=torch.finfo(torch.float32).tiny).log()
     return torch.logaddexp(scores_UV.log_softmax(1) + copies.log_written_U[:, None], log_copied_UV)
+
+
+def _copied(like_UV: Tensor, copies: Copies) -> Tensor:
+    """[U, V] how likely each word is copied, from all places where it stands."""
+    return like_UV.new_zeros(like_UV.shape).scatter_add(1, copies.ids_US.clamp(min=0), copies.log_copied_US.exp())
 
 
 @torch.no_grad()
@@ -98,8 +102,8 @@ def likeliest(log_written_UV: Tensor, copies: Copies) -> Tensor:
     ids_US = copies.ids_US.clamp(min=0)
     if not ids_US.shape[1]:
         return word_U
-    copied_UV = log_written_UV.new_zeros(log_written_UV.shape).scatter_add_(1, ids_US, copies.log_copied_US.exp())
-    both_US = (log_written_UV.gather(1, ids_US) + copies.log_written_U[:, None]).exp_() + copied_UV.gather(1, ids_US)
+    written_US = (log_written_UV.gather(1, ids_US) + copies.log_written_U[:, None]).exp()
+    both_US = written_US + _copied(log_written_UV, copies).gather(1, ids_US)
     most_U, at_U = both_US.max(1)
     held_U = ids_US.gather(1, at_U[:, None]).squeeze(1)
     return torch.where(most_U >= (best_U + copies.log_written_U).exp(), held_U, word_U)
