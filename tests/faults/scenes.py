@@ -90,7 +90,7 @@ def kills(folder: Path, workers: int, attempts: int, seed: int) -> dict[str, Any
         assert code == 0, (points, v.said(out))
         v.same(reference, out)
     time.sleep(0.2)
-    assert not v.left(folder), "a killed run's loader workers are still there"
+    assert not v.left(), "a killed run's loader workers are still there"
     return {"points": points, "calls": calls}
 
 

@@ -10,8 +10,8 @@ import pytest
 Played = Callable[..., Any]
 pytestmark = pytest.mark.slow
 
-# Of the way that training goes (victim.apart). Another order of sums came to 0.2 to 2 millionths; a loss that is a tenth
-# too small in one step of forty to a thousandth (test_a_mistake_in_one_step_is_beyond_the_bound).
+# A share of the way that training goes (victim.apart). Another order of sums came to 0.2 to 2 millionths, a loss that
+# is a tenth too small in one step of forty to a thousandth (test_a_mistake_in_one_step_is_beyond_the_bound).
 ROUNDINGS = 1e-4
 
 

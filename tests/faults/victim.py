@@ -2,8 +2,9 @@
 
 Nothing in the product knows of this file: mishaps are planted from outside, in a forked copy of a process that has
 imported everything already, so that an attempt costs a second and not four. `python victim.py SCENE FOLDER` plays a
-scene of scenes.py; `python victim.py run ARGUMENTS…` is `filbert ARGUMENTS…` with the mishap that MISHAP in the
-environment tells, for torchrun.
+scene of scenes.py; `python victim.py stage` plays those that its standard input names, each in a fork of its own;
+`python victim.py run ARGUMENTS…` is `filbert ARGUMENTS…` with the mishap that MISHAP in the environment tells, for
+torchrun.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch._dynamo  # imported by the first optimiser; here before the fork
@@ -40,7 +42,7 @@ SETTINGS: dict[str, object] = {
     "task.max_length": 48, "train.steps": STEPS, "train.batch_tokens": 256, "train.checkpoint_every": 7,
     "train.evaluate_every": 10, "train.learning_rate": 3e-3, "machine.workers": 0, "machine.threads": 1,
 }  # fmt: skip
-LIMIT_S = 60.0
+LIMIT_S = 240.0  # of one process: for a machine that is busy with other things
 Mishap = Callable[[], None]
 
 
@@ -111,8 +113,6 @@ def entered(words: Sequence[str]) -> int:
     except SystemExit as end:
         return int(end.code or 0)
     except BaseException:
-        import traceback
-
         traceback.print_exc()
         return 99  # a traceback is a bug of ours
     return 0
@@ -146,13 +146,15 @@ def kill(child: int) -> None:
     os.kill(child, signal.SIGKILL)
 
 
-def left(folder: Path) -> list[int]:
-    """Processes besides this one that have the folder among their words, as all that a scene forks have."""
+def left() -> list[int]:
+    """Processes besides this one that are in its session, as all that a scene forks are, zombies apart."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for path in Path("/proc").glob("[0-9]*/stat"):
         with suppress(OSError):
-            if str(folder) in path.read_bytes().decode(errors="replace") and int(path.parent.name) != os.getpid():
-                found.append(int(path.parent.name))
+            status, _, _, session = path.read_text().rpartition(")")[2].split()[:4]
+            number = int(path.parent.name)
+            if int(session) == os.getsid(0) and number != os.getpid() and status != "Z":
+                found.append(number)
     return found
 
 
@@ -501,10 +503,47 @@ def under_torchrun() -> int:
     return entered(sys.argv[2:])
 
 
+def stage() -> None:
+    """Plays the scenes that the lines of standard input name, {"scene", "folder"}, one after the other.
+
+    Each is a fork of this process, which has imported everything and has no threads, and the first of a session of its
+    own. What it says is in FOLDER/facts and FOLDER/errors. Answers are lines: its number, then its exit code.
+    """
+    for line in sys.stdin:
+        asked = json.loads(line)
+        child = os.fork()
+        if not child:
+            alone(asked["scene"], Path(asked["folder"]))
+        print(child, flush=True)
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+
+
+def alone(scene: str, folder: Path) -> NoReturn:
+    """One scene in this process, which ends with it."""
+    code = 1
+    try:
+        os.setsid()
+        for stream, name in ((1, "facts"), (2, "errors")):
+            os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT), stream)
+        sys.stdin = open(os.devnull, encoding="utf-8")  # noqa: SIM115  for as long as the process lives
+        scenes.play(scene, folder)
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
 if __name__ == "__main__":
     if sys.argv[1] == "run":
         sys.exit(under_torchrun())
+    sys.modules["victim"] = sys.modules["__main__"]  # scenes import it by this name
     sys.path.insert(0, str(Path(__file__).parent))
     import scenes
 
-    scenes.play(sys.argv[1], Path(sys.argv[2]))
+    if sys.argv[1] == "stage":
+        stage()
+    else:
+        scenes.play(sys.argv[1], Path(sys.argv[2]))
