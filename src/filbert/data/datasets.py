@@ -81,9 +81,15 @@ def _examples(path: str, task: str, wanted: dict[str, str], reading: Reading) ->
         return
     with _named(path) as source:
         form = shape(source, reading, tuple(wanted.values()))
-        for number, found in enumerate(_read(source, task, form, wanted, reading)):
-            line, texts, gold = found
-            yield Example(texts, gold, number, path, line)
+        yield from formed(source, task, form, wanted, reading, path)
+
+
+def formed(
+    source: str, task: str, form: Shape, wanted: dict[str, str], reading: Reading, called: str = ""
+) -> Iterator[Example]:
+    """The examples of a file whose form is known, whatever its suffix says; called: as the user names it."""
+    for number, (line, texts, gold) in enumerate(_read(source, task, form, wanted, reading)):
+        yield Example(texts, gold, number, called or source, line)
 
 
 @contextlib.contextmanager
@@ -109,6 +115,10 @@ def _read(source: str, task: str, form: Shape, wanted: dict[str, str], reading: 
             raise InputError(f"{source}: is {form.told}, which is data for {meant}, not for {task}.")
         return markup.READERS[form.kind](source, reading)
     roles = column_roles(source, task, form, wanted)
+    unused = [name for name in form.columns if name not in roles.values() and not _is_option(task, roles, name)]
+    if unused:
+        what = "columns" if len(unused) > 1 else "column"
+        reading.tell(f"{what} {', '.join(unused)} {'are' if len(unused) > 1 else 'is'} passed over.")
     rows = table_rows(source, form, reading)
     build: dict[str, Callable[[str, Iterator[Row], dict[str, str], Reading], Iterator[Found]]] = {
         "classify": _labelled,
@@ -121,6 +131,11 @@ def _read(source: str, task: str, form: Shape, wanted: dict[str, str], reading: 
         "translate": written.pair_rows,
     }
     return build[task](source, rows, roles, reading)
+
+
+def _is_option(task: str, roles: Mapping[str, str], name: str) -> bool:
+    """Whether a column is one of a question's options, which have no role of their own."""
+    return task == "choose" and "options" not in roles and markup.NUMBERED.fullmatch(name.strip()) is not None
 
 
 # -- which column is which ---------------------------------------------------------------------------------------

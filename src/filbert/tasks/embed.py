@@ -129,8 +129,8 @@ def examples(asked: Sequence[Any]) -> list[Example]:
         parts = [*parts[:2], *(parts[2] if len(parts) == 3 and isinstance(parts[2], (list, tuple)) else parts[2:])]
         if len(parts) not in (2, 3) or not all(isinstance(text, str) for text in parts):
             raise InputError(
-                f"pair {index} is {str(texts)[:40]!r}, but must be two strings, or three of a triplet: this model reads "
-                "pairs; `embed` gives single texts their vectors."
+                f"pair {index} is {str(texts)[:40]!r}, but must be two strings, or three of a triplet: this model "
+                "reads pairs; `embed` gives single texts their vectors."
             )
         if found and len(found[0].texts) != len(parts):
             raise InputError(
