@@ -146,7 +146,12 @@ def tagged_rows(source: str, rows: Iterator[Row], roles: dict[str, str], reading
             kept = sorted(
                 {span for span in spans if span is not None}, key=lambda span: (span.start, span.end, span.label)
             )
+            for _ in range(len(spans) - len(kept)):
+                reading.count("entities stand twice; each was taken once", source, line, TWICE)
             yield line, (text,), tuple(kept)
+
+
+TWICE = "an entity stands twice in its list; it was taken once."
 
 
 def _text(source: str, line: int, row: dict[str, Any], name: str, reading: Reading) -> str | None:
@@ -161,8 +166,12 @@ def _items(source: str, line: int, marked: Any, reading: Reading) -> Iterator[Ma
     """Entities in any of the known forms as {start, end (exclusive), label, text}."""
     if isinstance(marked, Mapping):
         for label, mentions in marked.items():
-            for mention, places in mentions.items() if isinstance(mentions, Mapping) else ():
-                for place in places if isinstance(places, list) else ():
+            if not isinstance(mentions, Mapping) or not all(isinstance(held, list) for held in mentions.values()):
+                message = f"the entities of {label!r} are {mentions!r:.40}, but must be {{mention: [[start, end], …]}}."
+                reading.fault(source, line, message)
+                continue
+            for mention, places in mentions.items():
+                for place in places:
                     is_pair = isinstance(place, list) and len(place) == 2 and all(isinstance(at, int) for at in place)
                     start, last = place if is_pair else (None, -1)
                     yield {"start": start, "end": last + 1, "label": label, "text": mention}  # the last one counts
@@ -235,6 +244,9 @@ def relation_rows(source: str, rows: Iterator[Row], roles: dict[str, str], readi
             what = "rows have a mention that stands several times in the text; the first place was taken"
             reading.count(what, source, line, "a mention stands several times in the text; the first place was taken.")
         label = row.get(roles.get("label", ""))
+        if isinstance(label, (list, Mapping)):
+            reading.fault(source, line, f"the relation is {label!r:.40}, but must be one text or number.")
+            continue
         yield line, (text,), Relation(*apart(heads, tails), None if label in (None, "") else str(label))
 
 
@@ -387,13 +399,19 @@ def _squad_answers(context: str, asked: Mapping[str, Any], place: _Place) -> tup
     if "answers" not in asked:
         return None
     if str(asked.get("is_impossible", "false")).lower() == "true":  # CJRC writes it as a text
+        if asked["answers"]:
+            what = "questions are said to have no answer and have some, which were passed over"
+            place.count(what, "is_impossible is true, so its answers were passed over.")
         return ()
     given = _objects(place.source, asked, "answers", place.reading)
     return _placed_all(context, ((str(item.get("text", "")), item.get("answer_start")) for item in given), place)
 
 
 def _placed_all(context: str, given: Iterable[tuple[str, Any]], place: _Place) -> tuple[Answer, ...]:
-    once = dict.fromkeys((text, start if isinstance(start, int) else None) for text, start in given if text)
+    held = list(given)
+    for _ in range(sum(not text for text, _ in held)):
+        place.count("answers are empty and were passed over", "an answer is empty; passed over.")
+    once = dict.fromkeys((text, start if isinstance(start, int) else None) for text, start in held if text)
     return tuple(dict.fromkeys(placed(context, text, start, place) for text, start in once))
 
 
@@ -433,8 +451,19 @@ def answer_rows(source: str, rows: Iterator[Row], roles: dict[str, str], reading
         given = row.get(roles.get("answers", ""))
         gold = None
         if given is not None:
+            if not _is_answers(given):
+                message = f"the answers are {given!r:.40}, but must be text, or {{text: […], answer_start: […]}}."
+                reading.fault(source, line, message)
+                continue
             gold = _placed_all(context, _given(given), _Place(source, line, "", reading))
         yield line, (question, context), gold
+
+
+def _is_answers(given: Any) -> bool:
+    """Whether it is a text, an object with a text, or a list of such."""
+    if isinstance(given, Mapping):
+        return "text" in given
+    return isinstance(given, str) or (isinstance(given, (list, tuple)) and all(map(_is_answers, given)))
 
 
 def _given(answers: Any) -> Iterator[tuple[str, Any]]:
