@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from filbert.data import checks
-from filbert.data.datasets import NO_LABEL
 from filbert.data.places import Edit, Node, edited, parsed, removals, rewritten
 
+REGAINED = "answer written as the choice that it is but for white space"  # which makes a row an example
 NEAR_CHARS = 10  # an answer that stands several times is meant where it stands so near to the place that is given
 STARTS, ENDS = ("start", "start_offset", "start_idx"), ("end", "end_offset", "end_idx")
 LABELS, MENTIONS = ("label", "type", "entity"), ("text", "mention", "word", "entity_text")
@@ -53,8 +53,8 @@ def row_changes(task: str, roles: Mapping[str, str], text: str, node: Node | Non
 
 def _stripped(text: str, label: Node) -> list[Change]:
     value = label.value
-    if not isinstance(value, str) or value == value.strip():
-        return []
+    if not isinstance(value, str) or value == value.strip() or not value.strip():
+        return []  # of blanks nothing would be left, which is another fault
     edit = rewritten(text, label, value.strip())
     return [Change(edit, "white space around the label removed", repr(value), repr(value.strip()))]
 
@@ -145,7 +145,7 @@ def is_empty(task: str, cells: Mapping[str, Any]) -> bool:
     roles = () if task in ("choose", "relation") else ("text", "first", "second", "negative", "question", "context")
     gold = cells.get({"tag": "entities", "answer": "answers"}.get(task, "label"))
     texts = [cells[role] for role in roles if isinstance(cells.get(role), str)]
-    return gold not in (None, "", NO_LABEL) and any(map(checks.is_blank, texts))
+    return gold not in (None, "") and any(map(checks.is_blank, texts))
 
 
 def array_changes(task: str, roles: Mapping[str, str], text: str, removed: Mapping[int, str]) -> list[Change]:
@@ -222,8 +222,7 @@ def _chosen(text: str, answer: Node, choices: Sequence[str]) -> list[Change]:
     same = [choice for choice in choices if choice.strip() == answer.value.strip()]
     if len(same) != 1:
         return []
-    what = "answer written as the choice that it is but for white space"
-    return [Change(rewritten(text, answer, same[0]), what, repr(answer.value), repr(same[0]))]
+    return [Change(rewritten(text, answer, same[0]), REGAINED, repr(answer.value), repr(same[0]))]
 
 
 def _listed(node: Node, name: str) -> tuple[Node, ...]:

@@ -19,7 +19,7 @@ from filbert.core.records import Example, Floats, Prediction
 from filbert.core.registry import member
 from filbert.decode.blanks import Blank, ranked
 from filbert.decode.pooling import POOLS, text_vectors, unit_length
-from filbert.infer.predict import TASK, Asked, begun, read_as, said_of
+from filbert.infer.predict import TASK, Asked, begun, read_as, said_of, trained_on
 from filbert.infer.search import Hit, search
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import WindowEncoding, windowed
@@ -27,6 +27,7 @@ from filbert.text.windows import WindowEncoding, windowed
 if TYPE_CHECKING:
     from filbert.artefact.folder import Loaded
     from filbert.artefact.portable import Portable
+    from filbert.data.sources import ReadOptions
     from filbert.infer import attend
     from filbert.infer.explain import Explanation
     from filbert.infer.questions import Target
@@ -149,6 +150,11 @@ class Model:
         if not (self.folder / TASK).exists() or said_of(self._found).get("task") != "embed":
             return None
         return read_as(self._found)[1]
+
+    @property
+    def trained_on(self) -> ReadOptions:
+        """The columns and the encoding of the files that it learnt from, where they had to be said."""
+        return trained_on(self.folder)
 
     @property
     def widths(self) -> tuple[int, ...]:
