@@ -202,9 +202,10 @@ def inside(folder: Path, name: str) -> Path:
     """The path of a file in a folder, if it truly lies there: links may not lead out.
 
     The Hugging Face cache keeps `models--x/snapshots/<commit>/` full of links to `models--x/blobs/`; links that stay
-    within the one `models--x` folder are therefore as good as inside.
+    within the one `models--x` folder are therefore as good as inside. Of folders within it, one level is read
+    (`1_Pooling/config.json`).
     """
-    if not plain_name(name):
+    if not 1 <= len(parts := name.split("/")) <= 2 or not all(map(plain_name, parts)):
         raise InputError(f"{folder}: {name[:120]!r} is not the name of a file in this folder, and only such are read.")
     home = folder.resolve()
     path = folder / name
