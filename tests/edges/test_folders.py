@@ -92,7 +92,9 @@ def test_C1_both_forms_of_the_pooling_are_read_and_carried(
 ) -> None:
     switches = {f"pooling_mode_{name}": name.startswith(way + "_") and "sqrt" not in name for name in OLD}
     said = {"string": {"pooling_mode": way}, "list": {"pooling_mode": [way]}, "switches": switches}[form]
-    source = theirs(tiny_folder, tmp_path / "st", ["Transformer", "Pooling"], {"1_Pooling/config.json": {**NEW, **said}})
+    source = theirs(
+        tiny_folder, tmp_path / "st", ["Transformer", "Pooling"], {"1_Pooling/config.json": {**NEW, **said}}
+    )
     model = fb.load(source, device="cpu")
     found = model.embed(TEXTS)
     np.testing.assert_allclose(found[0], pooled(model, TEXTS[0], way), atol=1e-5)
@@ -132,7 +134,9 @@ def test_C1_a_model_fine_tuned_for_vectors_gives_them_in_sentence_transformers(
 # C2: the other modules ------------------------------------------------------------------------------------------------
 
 
-def dense(folder: Path, inputs: int, outputs: int, activation: str = "activation.Tanh", seed: int = 0) -> dict[str, Any]:
+def dense(
+    folder: Path, inputs: int, outputs: int, activation: str = "activation.Tanh", seed: int = 0
+) -> dict[str, Any]:
     """A Dense module's numbers and config."""
     folder.mkdir(parents=True)
     random = np.random.default_rng(seed)
@@ -149,7 +153,7 @@ def dense(folder: Path, inputs: int, outputs: int, activation: str = "activation
 
 
 def test_C2_dense_and_normalize_are_followed(tiny_folder: Path, tmp_path: Path) -> None:
-    files = {"1_Pooling/config.json": {"pooling_mode_cls_token": True}, "3_Normalize/config.json": {}}
+    files = {"1_Pooling/config.json": {**NEW, "pooling_mode": "cls"}, "3_Normalize/config.json": {}}
     source = theirs(tiny_folder, tmp_path / "st", ["Transformer", "Pooling", "Dense", "Normalize"], files)
     told = dense(source / "2_Dense", 32, 8)
     model = fb.load(source, device="cpu")
@@ -169,7 +173,9 @@ def test_C2_dense_and_normalize_are_followed(tiny_folder: Path, tmp_path: Path) 
         model.predict([("a", "b")], task="embed")
 
 
-@pytest.mark.parametrize(("name", "function"), [("linear.Identity", lambda x: x), ("activation.ReLU", lambda x: x * (x > 0))])
+@pytest.mark.parametrize(
+    ("name", "function"), [("linear.Identity", lambda x: x), ("activation.ReLU", lambda x: x * (x > 0))]
+)
 def test_C2_activations_of_dense(name: str, function: Any, tiny_folder: Path, tmp_path: Path) -> None:
     files = {"1_Pooling/config.json": {"pooling_mode": "mean"}}
     source = theirs(tiny_folder, tmp_path / "st", ["Transformer", "Pooling", "Dense"], files)
@@ -239,7 +245,7 @@ def test_C2_modules_that_name_code_are_refused(kind: str, tiny_folder: Path, tmp
 
 def test_C2_prompts_are_put_before_texts(tiny_folder: Path, tmp_path: Path) -> None:
     said = {"prompts": {"query": "问：", "document": ""}, "default_prompt_name": None}
-    files = {"1_Pooling/config.json": {"pooling_mode": "mean"}, "config_sentence_transformers.json": said}
+    files = {"1_Pooling/config.json": {**NEW, "pooling_mode": "mean"}, "config_sentence_transformers.json": said}
     source = theirs(tiny_folder, tmp_path / "st", ["Transformer", "Pooling"], files)
     plain = fb.load(source, device="cpu")
     assert any("query" in note for note in plain.notes)
@@ -313,7 +319,7 @@ def test_C3_one_label_of_several_is_a_label(tagged: Callable[..., Path], tmp_pat
     assert 0 < said.scores["toxic"] < 1
 
 
-# C4: import reads the whole before it writes ---------------------------------------------------------------------------
+# C4: import reads the whole before it writes --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("what", ["bpe", "size", "labels"])
@@ -358,7 +364,7 @@ def test_C6_a_name_that_is_none_stands_in_no_command(tmp_path: Path) -> None:
         weights.read_folder(tmp_path / "m")
 
 
-# C7: taggers without O -------------------------------------------------------------------------------------------------
+# C7: taggers without O ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -388,5 +394,6 @@ def test_C7_labels_without_prefixes_stand_for_words(tagged: Callable[..., Path],
     assert [(span.start, span.end) for span in spans] == [(0, 1), (1, 2), (3, 9)]
     encoding = model.tokenizer.encode(text)
     rows = model.engine.rows(encoding, np.arange(len(encoding.ids)))
-    best = model.backbone.heads["tokens"](rows).argmax(-1).tolist()
+    with torch.inference_mode():
+        best = model.backbone.heads["tokens"](rows).argmax(-1).tolist()
     assert [span.label for span in spans] == [model.labels[best[place]] for place in (1, 2, 3)]
