@@ -10,6 +10,7 @@ import torch
 
 import filbert as fb
 from filbert.artefact import folder as folders
+from filbert.artefact import modules
 from filbert.data.packing import pack
 from filbert.decode.blanks import filled
 from filbert.infer.engine import Engine
@@ -155,7 +156,7 @@ def test_a_model_without_heads_says_so(minilm: Path, tmp_path: Path) -> None:
     model = fb.load(minilm, device="cpu")
     with pytest.raises(fb.InputError, match="cannot fill"):
         model.fill("a [MASK]")
-    assert folders.pooling(minilm) == "mean"
+    assert modules.read(minilm, 384).pool == "mean"
 
 
 def test_an_imported_folder_keeps_its_pooling(tiny_folder: Path, tmp_path: Path) -> None:

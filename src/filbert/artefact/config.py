@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from filbert.artefact import fields as keys
 from filbert.artefact.hollow import family
 from filbert.artefact.weights import inside, small_json
 from filbert.core.errors import InputError, one_of
@@ -24,10 +25,7 @@ from filbert.nn.heads import HEADS
 NAME = "config.json"
 OWN = {f"filbert-{name}": name for name in members("models")}  # kinds that only we write, and their files
 KINDS = ("bert", "modernbert", *OWN)
-FIELDS = {  # transformers' names of our whole numbers
-    "vocab_size": "vocab_size", "hidden_size": "width", "num_hidden_layers": "layers", "num_attention_heads": "heads",
-    "intermediate_size": "inner", "max_position_embeddings": "max_length", "type_vocab_size": "segments",
-}  # fmt: skip
+FIELDS = keys.NAMES
 DEFAULTS = {  # what transformers takes for a field that a folder leaves out
     "bert": dataclasses.replace(bert.PRESETS["base"], vocab_size=30_522),
     "modernbert": dataclasses.replace(bert.PRESETS["modern"], vocab_size=50_368),
@@ -48,14 +46,14 @@ ARCHITECTURES = {
 FIXED: dict[str, dict[str, Any]] = {  # fields that change the arithmetic, and the one value that we compute
     "bert": {
         "is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute",
-        "quantization_config": None, "pruned_heads": {},
+        "quantization_config": None, "pruned_heads": {}, "is_encoder_decoder": False,
     },
     "modernbert": {
         "attention_bias": False, "mlp_bias": False, "norm_bias": False, "classifier_bias": False, "decoder_bias": True,
         "hidden_activation": "gelu", "classifier_activation": "gelu", "local_attention": 2 * bert.REACH,
         "global_attn_every_n_layers": bert.GLOBAL_EVERY, "global_rope_theta": bert.GLOBAL_THETA,
         "local_rope_theta": bert.LOCAL_THETA, "rope_scaling": None, "quantization_config": None, "is_decoder": False,
-        "position_embedding_type": "absolute",
+        "is_encoder_decoder": False, "position_embedding_type": "absolute",
     },
 }  # fmt: skip
 DEFAULT_FIELDS: dict[str, dict[str, Any]] = {  # written unless the folder that was read said otherwise
@@ -66,10 +64,8 @@ DEFAULT_FIELDS: dict[str, dict[str, Any]] = {  # written unless the folder that 
     },
 }  # fmt: skip
 SAID_OTHERWISE = ("torch_dtype", "_name_or_path", "num_labels", "layer_types", "rope_parameters")  # not written again
-CODE = ("auto_map", "trust_remote_code", "custom_pipelines")  # and _attn_implementation*: they choose code to run
 DTYPES = ("float32", "float16", "bfloat16", "float64", "auto")
-PROBLEMS = ("single_label_classification", "multi_label_classification", "regression")
-MOST_LABELS = 1_000_000
+PROBLEMS = keys.PROBLEMS
 LONGEST_LIST = 1_001  # in a shape: a number for each layer, and one more
 
 
@@ -91,38 +87,27 @@ class Described:
 
 def described(folder: Path) -> Described:
     """The folder's config.json, read and checked."""
+    if not (folder / NAME).exists() and (folder / keys.ADAPTER).exists():
+        raise InputError(keys.adapter(folder))
     path = inside(folder, "config.json")
     fields = small_json(path)
     kind = fields.get("model_type")
     if kind not in KINDS:
-        raise one_of(f"{path}: model_type", _short(kind), KINDS)
-    notes = _passed_over(path, fields)
+        raise one_of(f"{path}: model_type", keys.short(kind), KINDS)
+    notes = keys.passed_over(path, fields)
     for name, allowed in FIXED.get(kind, {}).items():
         _must_be(path, name, fields.get(name), allowed)
-    _word(path, fields, "dtype", DTYPES)
-    _word(path, fields, "torch_dtype", DTYPES)
+    keys.word(path, fields, "dtype", DTYPES)
+    keys.word(path, fields, "torch_dtype", DTYPES)
     architecture, parts = _architecture(path, fields, kind)
-    labels, num_labels = _labels(path, fields)
+    labels, num_labels, odd = keys.labels(path, fields)
+    notes += odd + keys.beside(folder, fields)
     config = _own(path, fields, OWN[kind]) if kind in OWN else _theirs(path, fields, kind)
     return Described(
         path=path, kind=kind, config=config, parts=parts, architecture=architecture,
         labels=labels, num_labels=num_labels,
-        problem_type=_word(path, fields, "problem_type", PROBLEMS), fields=fields, notes=notes,
+        problem_type=keys.word(path, fields, "problem_type", PROBLEMS), fields=fields, notes=notes,
     )  # fmt: skip
-
-
-def _short(value: object) -> object:
-    """The value, or the beginning of a long one: it will stand in a sentence."""
-    return value if isinstance(value, int | float | bool | None) and abs(value or 0) < 10**20 else str(value)[:60]
-
-
-def _passed_over(path: Path, fields: dict[str, Any]) -> list[str]:
-    """Takes out fields that name code to run; says so."""
-    found = sorted(name for name in fields if name in CODE or name.startswith("_attn_implementation"))
-    values = [fields.pop(name) for name in found]
-    if not any(values):
-        return []
-    return [f"{path}: ignored {', '.join(name[:60] for name in found)}: filbert never runs code that a folder names."]
 
 
 def _must_be(path: Path, name: str, value: object, allowed: object) -> None:
@@ -131,16 +116,7 @@ def _must_be(path: Path, name: str, value: object, allowed: object) -> None:
     if allowed in (None, {}) and not value:
         return
     shown = "absent" if allowed in (None, {}) else repr(allowed)
-    raise InputError(f"{path}: {name} is {_short(value)!r}, but must be {shown}: filbert computes nothing else.")
-
-
-def _word(path: Path, fields: Mapping[str, Any], name: str, allowed: Sequence[str]) -> str | None:
-    value = fields.get(name)
-    if value is None:
-        return None
-    if not isinstance(value, str) or value.removeprefix("torch.") not in allowed:
-        raise one_of(f"{path}: {name}", _short(value), allowed)
-    return value.removeprefix("torch.")
+    raise InputError(f"{path}: {name} is {keys.short(value)!r}, but must be {shown}: filbert computes nothing else.")
 
 
 def _theirs(path: Path, fields: Mapping[str, Any], kind: str) -> bert.Config:
@@ -154,7 +130,7 @@ def _theirs(path: Path, fields: Mapping[str, Any], kind: str) -> bert.Config:
         value = fields.get(name, getattr(default, ours))
         if type(value) is not int or not max(low, 1) <= value <= high:
             raise InputError(
-                f"{path}: {name} is {_short(value)!r}, but must be a whole number from {max(low, 1)} to {high:,}."
+                f"{path}: {name} is {keys.short(value)!r}, but must be a whole number from {max(low, 1)} to {high:,}."
             )
         found[ours] = value
     modern = kind == "modernbert"
@@ -165,7 +141,7 @@ def _theirs(path: Path, fields: Mapping[str, Any], kind: str) -> bert.Config:
     else:
         activation = fields.get("hidden_act", "gelu")
         if not isinstance(activation, str) or activation not in ACTIVATIONS:
-            raise one_of(f"{path}: hidden_act", _short(activation), ACTIVATIONS)
+            raise one_of(f"{path}: hidden_act", keys.short(activation), ACTIVATIONS)
         found["feedforward"] = ACTIVATIONS[activation]
     if found["width"] % found["heads"] or (modern and found["width"] // found["heads"] % 2):
         raise InputError(
@@ -178,7 +154,7 @@ def _theirs(path: Path, fields: Mapping[str, Any], kind: str) -> bert.Config:
 def _number(path: Path, fields: Mapping[str, Any], name: str, default: float, most: float) -> float:
     value = fields.get(name, default)
     if type(value) not in (int, float) or not math.isfinite(value) or not 0 <= value <= most:
-        raise InputError(f"{path}: {name} is {_short(value)!r}, but must be a number from 0 to {most}.")
+        raise InputError(f"{path}: {name} is {keys.short(value)!r}, but must be a number from 0 to {most}.")
     return float(value)
 
 
@@ -242,33 +218,13 @@ def _architecture(path: Path, fields: Mapping[str, Any], kind: str) -> tuple[str
     classes = [name for name in ARCHITECTURES if name.startswith("Modern") == (kind == "modernbert")]
     first = given[0] if isinstance(given, list) else given
     if not isinstance(given, list) or not isinstance(first, str) or first not in classes:
-        raise one_of(f"{path}: architectures", _short(first), classes)
+        raise one_of(f"{path}: architectures", keys.short(first), classes)
     return first, ARCHITECTURES[first]
 
 
 def _parts_of(name: str) -> tuple[str, ...]:
     """The heads that a model of that file may have."""
     return bert.PARTS if name == "bert" else ("pooler", *member("models", name).Model.own, *HEADS)
-
-
-def _labels(path: Path, fields: Mapping[str, Any]) -> tuple[list[str], int | None]:
-    """The names of id2label in order, and how many labels the file says there are."""
-    count = fields.get("num_labels")
-    if count is not None and (type(count) is not int or not 1 <= count <= MOST_LABELS):
-        raise InputError(
-            f"{path}: num_labels is {_short(count)!r}, but must be a whole number from 1 to {MOST_LABELS:,}."
-        )
-    names = fields.get("id2label")
-    if names is None:
-        return [], count
-    if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
-        raise InputError(f"{path}: id2label must map each number from 0 to a label's name.")
-    labels = [names.get(str(i)) for i in range(len(names))]
-    if None in labels:
-        raise InputError(f"{path}: id2label has no entry {labels.index(None)}, but needs every number from 0.")
-    if count is not None and count != len(labels):
-        raise InputError(f"{path}: num_labels is {count}, but id2label names {len(labels)}; let them agree.")
-    return labels, len(labels)  # type: ignore[return-value]
 
 
 # Writing --------------------------------------------------------------------------------------------------------------

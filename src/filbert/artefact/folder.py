@@ -11,7 +11,7 @@ import contextlib
 import os
 import secrets
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -22,8 +22,8 @@ from torch import Tensor
 
 from filbert.artefact import card as cards
 from filbert.artefact import config as configs
-from filbert.artefact import foreign, gpt2, hollow, weights
-from filbert.artefact.manifest import CARD, FORMAT, MANIFEST, POOLING, check_manifest, model_folder, pooling, seal
+from filbert.artefact import foreign, gpt2, hollow, modules, weights
+from filbert.artefact.manifest import CARD, FORMAT, MANIFEST, check_links, check_manifest, model_folder, seal
 from filbert.core.errors import InputError, one_of
 from filbert.core.files import json_text, write_text
 
@@ -78,9 +78,13 @@ def load(path: Path | str, *, dtype: str = "float32", verify: bool = False) -> L
     if dtype not in (*DTYPES, "stored"):
         raise one_of("dtype", dtype, (*DTYPES, "stored"))
     if gpt2.is_one(folder := model_folder(path)):
+        check_links(folder)
         own, fields = gpt2.read(folder)
         own = own.to(DTYPES.get(dtype, torch.float32)).eval()
-        return Loaded(folder=folder, model=own, kind=gpt2.KIND, labels=[], problem_type=None, fields=fields, notes=[])
+        return Loaded(
+            folder=folder, model=own, kind=gpt2.KIND, labels=[], problem_type=None, fields=fields,
+            notes=gpt2.notes(folder, fields),
+        )  # fmt: skip
     source = read(path, verify=verify)
     foreign.check_data(source)
     about = source.described
@@ -101,9 +105,6 @@ def read(path: Path | str, *, verify: bool = False) -> foreign.Source:
     """The folder's files, checked, with no number read yet and nothing built."""
     folder = model_folder(path)
     check_manifest(folder, hashes=verify)
-    for name in TOKENIZER_FILES:
-        if (folder / name).is_symlink():
-            weights.inside(folder, name)
     return foreign.read(folder)
 
 
@@ -171,17 +172,25 @@ def _pieces(
 
 
 def import_folder(source: Path | str, out: Path | str) -> foreign.Source:
-    """Writes a transformers folder as one of ours: tensors bit for bit in their own precision, labels and tokenizer."""
-    if gpt2.is_one(folder := model_folder(source)):
-        from filbert.text.tokenizer import Tokenizer
+    """Writes a transformers folder as one of ours: tensors bit for bit in their own precision, labels and tokenizer.
 
-        card = f"Imported from the folder `{folder.resolve().name}`."
+    All of it is read first, so that nothing is written which cannot be read back.
+    """
+    from filbert.text.tokenizer import Tokenizer
+
+    folder = model_folder(source)
+    card = f"Imported from the folder `{folder.resolve().name}`."
+    if gpt2.is_one(folder):
         save(out, gpt2.read(folder)[0], Tokenizer.load(folder), card=card)
         return read(out)
     found = read(source, verify=True)
+    about = found.described
+    tokenizer = Tokenizer.load(found.folder)
+    check_sizes(found.folder, tokenizer.vocab_size, about.config.vocab_size)
+    vectors = modules.read(found.folder, about.config.width)
+    about.notes.extend(vectors.notes)
     foreign.check_data(found)
     foreign.check_finite(found)
-    about = found.described
     tensors = {
         name: (piece.dtype, piece.shape, piece.raw())
         for ours, theirs in foreign.layout(about.kind, about.config, found.parts)
@@ -191,10 +200,36 @@ def import_folder(source: Path | str, out: Path | str) -> foreign.Source:
     fields = configs.written(about.config, found.parts, found.labels, dtype, about.fields)
     with whole_folder(out) as part:
         TokenizerFiles(found.folder).save(part, about.config.max_length)
-        pool = pooling(found.folder)
-        files = {POOLING: json_text({"pool": pool})} if pool else {}
-        _write(part, tensors, fields, f"Imported from the folder `{found.folder.resolve().name}`.", files)
+        carry(found.folder, vectors, part)
+        has_list = not vectors.pool or (found.folder / modules.MODULES).exists()
+        files = {} if has_list else modules.written(vectors.pool or "", about.config.width, unit=False)
+        _write(part, tensors, fields, card, {n: text for n, text in files.items() if not (part / n).exists()})
     return found
+
+
+def check_sizes(folder: Path, tokens: int, rows: int) -> None:
+    """Refuses a tokenizer with more tokens than the model has rows for."""
+    if tokens > rows:
+        raise InputError(
+            f"{folder}: the tokenizer knows {tokens:,} tokens but the model only {rows:,}; they are not of one folder."
+        )
+
+
+def carry(source: Path, vectors: modules.Vectors, out: Path) -> None:
+    """Copies what says how vectors are made into a folder that is being written."""
+    for name, path in modules.carried(source, vectors):
+        (out / name).parent.mkdir(exist_ok=True)
+        shutil.copyfile(path, out / name)
+
+
+def copied(source: Path, out: Path, left: Collection[str]) -> None:
+    """Copies a model folder's files, and those of its numbered modules, but for some."""
+    homes = [home for home in sorted(source.iterdir()) if home.is_dir() and home.name[:1].isdigit()]
+    for file in sorted([*source.iterdir(), *(file for home in homes for file in home.iterdir())]):
+        name = file.relative_to(source).as_posix()
+        if file.is_file() and name not in left:
+            (out / name).parent.mkdir(exist_ok=True)
+            shutil.copyfile(weights.inside(source, name), out / name)
 
 
 @dataclass(frozen=True)
@@ -210,10 +245,9 @@ class TokenizerFiles:
         for name in TOKENIZER_FILES:
             if (self.folder / name).exists():
                 shutil.copyfile(weights.inside(self.folder, name), Path(folder) / name)
-        if not (self.folder / "vocab.txt").exists() and (self.folder / "tokenizer.json").exists():
-            with contextlib.suppress(InputError):  # another kind of tokenizer than BERT's has no vocab.txt
-                tokens = Tokenizer.load(self.folder / "tokenizer.json").vocabulary
-                write_text(Path(folder) / "vocab.txt", "".join(f"{token}\n" for token in tokens))
+        if not (self.folder / "vocab.txt").exists():
+            tokens = Tokenizer.load(self.folder).vocabulary
+            write_text(Path(folder) / "vocab.txt", "".join(f"{token}\n" for token in tokens))
 
 
 def _write(
@@ -223,8 +257,9 @@ def _write(
     write_text(part / configs.NAME, json_text(fields))
     write_text(part / CARD, cards.made(fields, card, answers="task.json" in files))
     for name, text in files.items():
-        if not weights.plain_name(name) or (part / name).exists():
+        if not all(map(weights.plain_name, name.split("/"))) or name.count("/") > 1 or (part / name).exists():
             raise InputError(f"{part.name}: {name!r} cannot be the name of a further file in a model folder.")
+        (part / name).parent.mkdir(exist_ok=True)
         write_text(part / name, text)
     seal(part)
 
@@ -243,7 +278,7 @@ def whole_folder(path: Path | str) -> Iterator[Path]:
     try:
         part.mkdir(parents=True)
         yield part
-        for file in [*part.iterdir(), part]:
+        for file in [*part.rglob("*"), part]:
             _flush(file)
         if path.exists():
             os.rename(path, old)

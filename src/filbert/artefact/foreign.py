@@ -75,7 +75,8 @@ def read(folder: Path) -> Source:
     """The folder's config and headers, checked against each other."""
     about = configs.described(folder)
     found, copies = _canonical(about.path.parent, about.kind, weights.read_folder(folder))
-    parts = _parts(about, found)
+    is_copied = any(copy.name.endswith("decoder.weight") for copy, _ in copies)
+    parts = _parts(about, found, is_copied)
     num_labels = _num_labels(about, parts, found)
     expected = hollow.shapes(about.config, parts, num_labels)
     _check_size(about, expected, found)
@@ -111,8 +112,11 @@ def _canonical(folder: Path, kind: str, stored: Tensors) -> tuple[Tensors, tuple
     return found, tuple(copies)
 
 
-def _parts(about: configs.Described, found: Tensors) -> tuple[str, ...]:
-    """The heads that the weights hold. One that the architecture has and the weights have not is refused or noted."""
+def _parts(about: configs.Described, found: Tensors, is_copied: bool) -> tuple[str, ...]:
+    """The heads that the weights hold. One that the architecture has and the weights have not is refused or noted.
+
+    is_copied: whether the folder stores the word table a second time, as the output weights.
+    """
     if about.kind in configs.OWN:
         return about.parts
     have = {
@@ -129,6 +133,11 @@ def _parts(about: configs.Described, found: Tensors) -> tuple[str, ...]:
         )
     if lost:
         about.notes.append(f"{about.path}: the weights hold no {' or '.join(sorted(lost))} head, though it names one.")
+    if "mlm" in have and about.fields.get("tie_word_embeddings") is False and not is_copied:
+        raise InputError(
+            f"{about.path}: tie_word_embeddings is False, but the weights hold no output weights; filbert's "
+            "are the word table: correct the field, or fetch the folder again."
+        )
     return tuple(part for part in bert.PARTS if part in have)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from filbert.artefact import foreign, hollow, weights
+from filbert.artefact import fields, foreign, hollow, weights
 from filbert.core.errors import InputError
 from filbert.models import gpt
 
@@ -26,6 +26,16 @@ FIXED = {  # fields that change the arithmetic, and the values that we compute
     "activation_function": ("gelu_new", "gelu_pytorch_tanh"), "scale_attn_weights": (True,),
     "scale_attn_by_inverse_layer_idx": (False,), "add_cross_attention": (False,), "quantization_config": (None,),
 }  # fmt: skip
+TRAINING = ("attn_pdrop", "embd_pdrop")  # dropout that ours does not have in such places
+OLD = (
+    "n_ctx",
+    "summary_type",
+    "summary_use_proj",
+    "summary_activation",
+    "summary_proj_to_labels",
+    "summary_first_dropout",
+    "reorder_and_upcast_attn",
+)  # of heads that are not read, and of half precision
 HEAD = "lm_head.weight"  # the table of words once more
 MASKS = (".attn.bias", ".attn.masked_bias")  # that old folders stored as if they were learnt
 
@@ -39,20 +49,27 @@ def is_one(folder: Path) -> bool:
 def read(folder: Path) -> tuple[gpt.Gpt, dict[str, Any]]:
     """The model, in float32, and config.json as it stands."""
     path = weights.inside(folder, "config.json")
-    fields = weights.small_json(path)
+    told = weights.small_json(path)
     check_vocabulary(folder)
     for name, allowed in FIXED.items():
-        if fields.get(name, allowed[0]) not in allowed:
-            raise InputError(f"{path}: {name} is {fields[name]!r}, but filbert computes {allowed[0]!r} alone.")
-    shape = {ours: fields.get(theirs, usual) for theirs, (ours, usual) in FIELDS.items()}
-    inner = fields.get("n_inner")
+        if told.get(name, allowed[0]) not in allowed:
+            raise InputError(f"{path}: {name} is {told[name]!r}, but filbert computes {allowed[0]!r} alone.")
+    shape = {ours: told.get(theirs, usual) for theirs, (ours, usual) in FIELDS.items()}
+    inner = told.get("n_inner")
     try:
         config = gpt.Config(**shape, inner=4 * shape["width"] if inner is None else inner)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     model: Any = hollow.made(config, ("lm",), 2)
     model.load_state_dict(gpt.from_gpt2(_tensors(folder, config), config), strict=True, assign=True)
-    return model, fields
+    return model, told
+
+
+def notes(folder: Path, told: dict[str, Any]) -> list[str]:
+    """What of the folder was passed over."""
+    path = folder / "config.json"
+    ours = (*FIELDS, *FIXED, "n_inner", *TRAINING, *OLD)
+    return [*fields.passed_over(path, dict(told), ours), *fields.beside(folder, told)]
 
 
 def check_vocabulary(folder: Path) -> None:

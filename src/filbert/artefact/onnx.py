@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
-from filbert.artefact import encoder, foreign, portable, weights
+from filbert.artefact import encoder, foreign, portable
 from filbert.artefact import folder as folders
 from filbert.artefact import int8 as small
 from filbert.artefact.manifest import MANIFEST, seal
@@ -27,9 +26,7 @@ def export(path: Path | str, out: Path | str, int8: bool = False) -> Path:
     foreign.check_data(found)
     foreign.check_finite(found)
     with folders.whole_folder(out) as part:
-        for file in sorted(found.folder.iterdir()):
-            if file.is_file() and file.name not in LEFT:
-                shutil.copyfile(weights.inside(found.folder, file.name), part / file.name)
+        folders.copied(found.folder, part, LEFT)
         add(part, int8)
     return Path(out)
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
-from filbert.artefact import card, portable, weights
+from filbert.artefact import card, modules, portable, weights
 from filbert.artefact import folder as folders
 from filbert.artefact.config import ARCHITECTURES, OWN, architecture_of
 from filbert.artefact.manifest import MANIFEST, seal
 from filbert.core.errors import InputError
+from filbert.core.files import json_text, write_text
 
 TASK, SECTION = "task.json", "In transformers"
 LEFT = (
@@ -56,13 +56,23 @@ def export(path: Path | str, out: Path | str) -> tuple[Path, str, list[str]]:
     remarks = _remarks(said)
     loads = AUTO.get(architecture, "AutoModel")
     with folders.whole_folder(out) as part_folder:
-        for file in sorted(found.folder.iterdir()):
-            if file.is_file() and file.name not in LEFT:
-                shutil.copyfile(weights.inside(found.folder, file.name), part_folder / file.name)
+        folders.copied(found.folder, part_folder, LEFT)
+        _write_modules(part_folder, said, about.config)
         seal(part_folder)
         told = f"`transformers.{loads}.from_pretrained(FOLDER)` and `AutoTokenizer` load it, with the same numbers."
         card.renew(part_folder, {SECTION: "\n".join([told, "", card.bullets(remarks)])})
     return Path(out), loads, remarks
+
+
+def _write_modules(part: Path, said: dict[str, Any], config: Any) -> None:
+    """The files by which sentence-transformers makes the vectors that a folder was fine-tuned for."""
+    if said.get("task") != "embed" or said.get("pool", "mean") not in ("cls", "mean"):
+        return
+    files = modules.written(str(said.get("pool", "mean")), config.width, unit=True)
+    files[modules.READING] = json_text({"max_seq_length": said.get("max_length", config.max_length)})
+    for name, text in files.items():
+        (part / name).parent.mkdir(exist_ok=True)
+        write_text(part / name, text)
 
 
 def _remarks(said: dict[str, Any]) -> list[str]:
@@ -80,7 +90,12 @@ def _remarks(said: dict[str, Any]) -> list[str]:
         found.append(f"The number is logit × {said.get('scale', 1.0)!r} + {said.get('center', 0.0)!r}.")
     if said.get("task") == "embed":
         pool = said.get("pool", "mean")
-        found.append(f"A text's vector is the {pool} of the last layer, to length 1; there, pool it yourself.")
+        if pool in ("cls", "mean"):
+            found.append(
+                f"A text's vector is the {pool} of the last layer, to length 1; sentence-transformers does so."
+            )
+        else:
+            found.append("A text is summed up in the model's own way; there is none there.")
     if said.get("task") == "blank":
         found.append("The text around the blank and the labels' words are in task.json; there, apply them yourself.")
     if said.get("task") in ("tag", "answer"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -33,10 +34,7 @@ FLOATS = ("F32", "F16", "BF16", "F64")
 WEIGHTS, INDEX = "model.safetensors", "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle", ".metadata", ".distcp")
 ELSEWHERE = (".h5", ".msgpack", ".index", ".onnx", ".gguf")  # other frameworks' weights
-CONVERT = (
-    'convert it once where you trust it: python -c "from transformers import AutoModel as M; '
-    "M.from_pretrained('IN').save_pretrained('OUT', safe_serialization=True)\""
-)
+_CLASS = re.compile(r"[A-Z][A-Za-z0-9]{0,80}")
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -90,6 +88,20 @@ class Stored:
 Tensors = dict[str, Stored]
 
 
+def convert(folder: Path) -> str:
+    """The line that converts a folder of pickles, by the class that its config.json names: so no head is lost."""
+    try:
+        given = json_object(inside(folder, "config.json"), JSON_LIMIT).get("architectures")
+    except InputError:
+        given = None
+    first = given[0] if isinstance(given, list) and given else None
+    name = first if isinstance(first, str) and _CLASS.fullmatch(first) else "AutoModel"
+    return (
+        f'convert it once where you trust it: python -c "from transformers import {name} as M, AutoTokenizer as T; '
+        "M.from_pretrained('IN').save_pretrained('OUT'); T.from_pretrained('IN').save_pretrained('OUT')\""
+    )
+
+
 def named(names: Iterable[str]) -> str:
     """At most five names and how many more there are, fit to stand in a sentence."""
     every = sorted(names)
@@ -109,7 +121,7 @@ def read(path: Path | str) -> Tensors:
             start = handle.read(16)
             length = int.from_bytes(start[:8], "little")
             if len(start) < 10 or start[8:9] != b"{" or length > min(HEADER_LIMIT, size - 8):
-                raise InputError(f"{path}: {_what_else(start, length, size)}")
+                raise InputError(f"{path}: {_what_else(path.parent, start, length, size)}")
             handle.seek(8)
             raw = handle.read(length)
     except OSError as error:
@@ -117,12 +129,12 @@ def read(path: Path | str) -> Tensors:
     return _placed(path, _header(path, raw), 8 + length, size)
 
 
-def _what_else(start: bytes, length: int, size: int) -> str:
+def _what_else(folder: Path, start: bytes, length: int, size: int) -> str:
     """Why a file with this beginning is no safetensors file."""
     if start[:1] == b"\x80" and start[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05") and start[8:9] != b"{":
-        return f"is a pickle, which can run code when opened, not a safetensors file; {CONVERT}"
+        return f"is a pickle, which can run code when opened, not a safetensors file; {convert(folder)}"
     if start[:4] == b"PK\x03\x04":
-        return f"is a zip archive (as torch.save writes: a pickle inside), not a safetensors file; {CONVERT}"
+        return f"is a zip archive (as torch.save writes: a pickle inside), not a safetensors file; {convert(folder)}"
     if start[:7] == b"version" or start[:5] == b"oid s":
         return "is a Git LFS pointer, not the weights themselves; fetch them with: git lfs pull"
     if start[8:9] == b"{" and length > HEADER_LIMIT:
@@ -202,9 +214,10 @@ def inside(folder: Path, name: str) -> Path:
     """The path of a file in a folder, if it truly lies there: links may not lead out.
 
     The Hugging Face cache keeps `models--x/snapshots/<commit>/` full of links to `models--x/blobs/`; links that stay
-    within the one `models--x` folder are therefore as good as inside.
+    within the one `models--x` folder are therefore as good as inside. Of folders within it, one level is read
+    (`1_Pooling/config.json`).
     """
-    if not plain_name(name):
+    if not 1 <= len(parts := name.split("/")) <= 2 or not all(map(plain_name, parts)):
         raise InputError(f"{folder}: {name[:120]!r} is not the name of a file in this folder, and only such are read.")
     home = folder.resolve()
     path = folder / name
@@ -270,10 +283,12 @@ def _no_weights(folder: Path) -> str:
     names = sorted(path.name for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
     for name in names:
         if name.endswith(PICKLES):
-            return f"{folder / name}: is a pickle, which can run code when opened, so it is not opened; {CONVERT}"
+            return (
+                f"{folder / name}: is a pickle, which can run code when opened, so it is not opened; {convert(folder)}"
+            )
     for name in names:
         if name.endswith(ELSEWHERE):
-            return f"{folder / name}: another framework's weights; filbert reads {WEIGHTS}; {CONVERT}"
+            return f"{folder / name}: another framework's weights; filbert reads {WEIGHTS}; {convert(folder)}"
     return f"{folder}: holds neither {WEIGHTS} nor {INDEX}; is it a model folder?"
 
 

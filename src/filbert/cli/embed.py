@@ -67,7 +67,7 @@ def command(model: str, data: str | None, text: tuple[str, ...], out: str | None
         while chunk := list(islice(texts, CHUNK)):
             write(chunk, loaded.embed(chunk, **how))
             count += len(chunk)
-    seconds, size = time.perf_counter() - start, width or loaded.config.width
+    seconds, size = time.perf_counter() - start, width or loaded.widths[0]
     if as_json:
         told = {"texts": count, "width": size, "coverage": 1.0, "seconds": round(seconds, 3)}
         result({**told, "out": out} if out else {**told, "vectors": kept})

@@ -34,6 +34,21 @@ def regular_file(path: Path | str) -> Path:
 
 def json_object(path: Path | str, limit_bytes: int = JSON_LIMIT_BYTES) -> dict[str, Any]:
     """The object that a JSON file holds; oversize, too deep, broken or repeated keys are refused by name."""
+    value = _json(Path(path), limit_bytes)
+    if not isinstance(value, dict):
+        raise InputError(f"{path}: holds a JSON {type(value).__name__}, but an object {{…}} is needed.")
+    return value
+
+
+def json_array(path: Path | str, limit_bytes: int = JSON_LIMIT_BYTES) -> list[Any]:
+    """The list that a JSON file holds; refused as an object's file is."""
+    value = _json(Path(path), limit_bytes)
+    if not isinstance(value, list):
+        raise InputError(f"{path}: holds a JSON {type(value).__name__}, but a list […] is needed.")
+    return value
+
+
+def _json(path: Path, limit_bytes: int) -> Any:
     path = regular_file(path)
     size = path.stat().st_size
     if size > limit_bytes:
@@ -43,16 +58,13 @@ def json_object(path: Path | str, limit_bytes: int = JSON_LIMIT_BYTES) -> dict[s
     except OSError as error:
         raise InputError(f"{path}: cannot be read ({error.strerror}).") from None
     try:
-        value = json.loads(raw.decode("utf-8-sig"), object_pairs_hook=_unique)
+        return json.loads(raw.decode("utf-8-sig"), object_pairs_hook=_unique)
     except UnicodeDecodeError as error:
         raise InputError(f"{path}: byte {error.start} is not UTF-8, but JSON must be.") from None
     except RecursionError:
         raise InputError(f"{path}: is nested too deeply; no model file is.") from None
     except ValueError as error:
         raise InputError(f"{path}: is not valid JSON ({error}).") from None
-    if not isinstance(value, dict):
-        raise InputError(f"{path}: holds a JSON {type(value).__name__}, but an object {{…}} is needed.")
-    return value
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

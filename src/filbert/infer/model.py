@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from filbert.artefact.manifest import pooling
+from filbert.artefact import modules
 from filbert.core.errors import InputError, one_of
 from filbert.core.pause import collector_paused
 from filbert.core.records import Example, Floats, Prediction
@@ -56,7 +56,9 @@ def load(path: Path | str, *, device: str | None = None, dtype: str = "float32",
             f"{found.folder}: the tokenizer knows {tokenizer.vocab_size:,} tokens but the model only "
             f"{found.config.vocab_size:,}; they are not of one folder."
         )
-    return Model(found, tokenizer, engine)
+    model = Model(found, tokenizer, engine)
+    found.notes.extend(model.vectors_as.notes)
+    return model
 
 
 def _with_torch(path: Path | str, device: str, dtype: str) -> tuple[Loaded, Any]:
@@ -108,24 +110,40 @@ class Model:
         pool: str | None = None,
         normalize: bool | None = None,
         width: int | None = None,
+        prompt: str | None = None,
     ) -> Floats:
         """One vector per text, [texts, width]; texts of any length are read whole.
 
         pool: "mean" of all tokens, "cls" for the first token's vector, "pooled" for BERT's tanh layer on it. Without
-        one, the folder's own (as it was fine-tuned, or as 1_Pooling/config.json of sentence-transformers says), else
-        the mean. normalize: to length 1; without it, where the folder was fine-tuned for vectors. width: the first so
-        many numbers alone; those that the folder was fine-tuned for are in `widths`, others lose more.
+        one, the folder's own: as it was fine-tuned, or with all modules that a sentence-transformers folder names, else
+        the mean. normalize: to length 1; without it, where the folder was fine-tuned for vectors or normalizes them.
+        width: the first so many numbers alone; those that the folder was fine-tuned for are in `widths`, others lose
+        more. prompt: the name of one of the folder's prompts; without it, the one that it puts before texts itself.
         """
-        learnt = self._learnt_vectors
-        pool = pool or (learnt.pool if learnt else pooling(self.folder)) or "mean"
-        if pool not in POOLS:
+        learnt, told, full = self._learnt_vectors, self.vectors_as, self.widths[0]
+        own = learnt.pool if learnt else told.pool or "mean"
+        if learnt is None and told.refused and pool is None:
+            raise InputError(f"{told.refused} Give pool='cls' or pool='mean' to pool its tokens otherwise.")
+        if (pool := pool or own) not in POOLS:
             raise one_of("pool", pool, POOLS)
-        if width is not None and (type(width) is not int or not 1 <= width <= self.config.width):
-            raise InputError(f"width is {width!r}, but must be a whole number from 1 to {self.config.width}.")
-        texts = _texts(texts)
+        if width is not None and (type(width) is not int or not 1 <= width <= full):
+            raise InputError(f"width is {width!r}, but must be a whole number from 1 to {full}.")
+        texts = self._prompted(_texts(texts), prompt)
         if not texts:
-            return np.zeros((0, width or self.config.width), dtype=np.float32)
-        lengths = (learnt.max_length, learnt.overlap) if learnt else (self.config.max_length, OVERLAP)
+            return np.zeros((0, width or full), dtype=np.float32)
+        result = self._pooled(texts, pool)
+        is_followed = learnt is None and pool == own and not told.refused
+        if is_followed:
+            result = told.stepped(result)
+        if normalize is None:
+            normalize = learnt is not None or (is_followed and told.unit)
+        result = result[:, :width]
+        return unit_length(result) if normalize else result
+
+    def _pooled(self, texts: list[str], pool: str) -> Floats:
+        """One vector per text, its windows averaged; numbers that are not finite are an error."""
+        learnt = self._learnt_vectors
+        lengths = (learnt.max_length, learnt.overlap) if learnt else (self._window, OVERLAP)
         windows, owners = self._windows(texts, *lengths)
         if pool == "mean":
             vectors = self.engine.mean(windows, _counted(windows) if len(windows) > len(texts) else None)
@@ -135,8 +153,31 @@ class Model:
                 vectors = self.engine.pooled(vectors)
         # An empty text owns nothing, but its one window is all there is of it.
         weights = [max(1.0, float(window.owned.sum())) for window in windows]
-        result = text_vectors(vectors, weights, owners, len(texts))[:, :width]
-        return unit_length(result) if (learnt is not None if normalize is None else normalize) else result
+        return text_vectors(vectors, weights, owners, len(texts))
+
+    def _prompted(self, texts: list[str], prompt: str | None) -> list[str]:
+        """The texts as the folder's maker hands them to the tokenizer."""
+        told = self.vectors_as
+        if prompt is not None and not told.prompts:
+            raise InputError(f"prompt is {prompt!r}, but {self.folder} has none; write it before the texts yourself.")
+        if prompt is not None and prompt not in told.prompts:
+            raise one_of("prompt", prompt, told.prompts)
+        if self._learnt_vectors is not None and prompt is None:
+            return texts
+        name = told.prompt if prompt is None else prompt
+        texts = [told.prompts[name] + text for text in texts] if name is not None else texts
+        return [text.lower() for text in texts] if told.lowercase else texts
+
+    @cached_property
+    def vectors_as(self) -> modules.Vectors:
+        """How the folder's maker makes vectors: pooling, what follows it, prompts."""
+        return modules.read(self.folder, self.config.width)
+
+    @cached_property
+    def _window(self) -> int:
+        """The tokens of a window where the folder was not fine-tuned for vectors."""
+        most = modules.window(self.folder, self.config.max_length)
+        return min(most, self.vectors_as.max_length or most)
 
     def search(
         self, queries: Sequence[str], texts: Sequence[str], *, top: int = 5, width: int | None = None
@@ -161,7 +202,8 @@ class Model:
         """How many numbers of a vector can be kept: those that the folder was fine-tuned for, at least all."""
         learnt = self._learnt_vectors
         fewer = member("tasks", "embed").widths(learnt) if learnt else ()
-        return tuple(sorted({self.config.width, *fewer}, reverse=True))
+        full = self.config.width if learnt else self.vectors_as.width or self.config.width
+        return tuple(sorted({full, *fewer}, reverse=True))
 
     def fill(self, text: str, *, top: int = 5) -> list[Blank]:
         """What the model would put at each [MASK] of the text, best first."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from filbert.artefact.manifest import pooling
+from filbert.artefact import modules
 from filbert.artefact.weights import inside, small_json
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Example, Prediction
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 TASK = "task.json"  # in a model folder: how texts are read and pooled before the head
 DATA = "data.json"  # in a model folder: how the files that it learnt from were read, where that had to be said
+HEADED = "labels"  # the part of a published folder that labels a text or pair, or gives it a number
 CHUNK, CHUNK_CHARS = 2_048, 2_000_000  # texts, and characters of them, that are answered together
 
 
@@ -183,10 +184,19 @@ def trained_on(folder: Path) -> ReadOptions:
 
 def _plain(found: Found, module: Any) -> dict[str, Any]:
     """How a folder that was fine-tuned for nothing reads texts for a task without a head: as its maker says."""
+    longest = modules.window(found.folder, found.config.max_length)
     if module.HEAD:
-        return {"max_length": min(module.Config.max_length, found.config.max_length)}
-    pool = pooling(found.folder)
-    return {"max_length": found.config.max_length, **({"pool": pool} if pool else {})}
+        return {"max_length": min(module.Config.max_length, longest)}
+    if "pool" not in module.Config.__dataclass_fields__:
+        return {"max_length": longest}
+    told = modules.read(found.folder, found.config.width)
+    if told.refused or told.width or told.prompt or told.lowercase:
+        raise InputError(
+            f"{found.folder}: its maker does more to a vector than to pool it ({', '.join(told.files[:4])}); "
+            "`embed` and `search` follow that, and cosines are theirs to take."
+        )
+    longest = min(longest, told.max_length or longest)
+    return {"max_length": longest, **({"pool": told.pool} if told.pool else {})}
 
 
 def begun(
@@ -233,45 +243,67 @@ def _asked_names(found: Found, task: str | None) -> Sequence[str]:
     return (own,) if is_told else naming("tasks", "HEAD")
 
 
+def _is_number(found: Found) -> bool:
+    """Whether a published folder's head has one output, which is then a number and not a label."""
+    return HEADED in found.model.parts and len(found.labels) == 1 and found.problem_type != "multi_label_classification"
+
+
+def _published(found: Found, name: str, module: Any) -> dict[str, Any]:
+    """The fields of the config for a published folder that has the task's head."""
+    said: dict[str, Any] = module.published(found.model, found.labels)
+    said |= getattr(module, "PROBLEMS", {}).get(found.problem_type, {})
+    said["max_length"] = min(said["max_length"], modules.window(found.folder, said["max_length"]))
+    if HEADED not in (module.HEAD, *getattr(module, "HEADS", ())):
+        return said
+    if found.problem_type == "regression" and len(found.labels) > 1:
+        raise InputError(f"{found.folder}: gives {len(found.labels)} numbers at once, but filbert reads one of a pair.")
+    if _is_number(found) and name != "pair":
+        raise InputError(
+            f"{found.folder}: its head has one output, which is a number for a pair of texts and no label; it cannot "
+            f"be asked as {name}: take pair."
+        )
+    return said | ({"answer": "number"} if _is_number(found) else {})
+
+
 def read_as(found: Found, task: str | None = None, settings: Sequence[str] = ()) -> tuple[str, Any]:
     """The folder's task and how it reads texts: as its task.json says, or as published folders do.
 
-    Published folders with labels do not say whether they read texts or pairs: `task` does, or they read texts.
+    Published folders with labels do not say whether they read texts or pairs: `task` does, or they read texts; those
+    with one output give pairs a number.
     settings: fields that are to be otherwise, as `task.field=value`.
     """
-    modules = {name: member("tasks", name) for name in _asked_names(found, task)}
-    if task is not None and task not in modules:
-        raise one_of("the task", task, modules)
-    heads = {name: getattr(module, "HEADS", (module.HEAD,)) for name, module in modules.items()}
+    tasks = {name: member("tasks", name) for name in _asked_names(found, task)}
+    if task is not None and task not in tasks:
+        raise one_of("the task", task, tasks)
+    heads = {name: getattr(module, "HEADS", (module.HEAD,)) for name, module in tasks.items()}
     fitting = [name for name, several in heads.items() if not all(several) or {*several} & {*found.model.parts}]
-    told = [name for name in fitting if hasattr(modules[name], "published")]  # the head itself says what it is for
+    told = [name for name in fitting if hasattr(tasks[name], "published")]  # the head itself says what it is for
     path = found.folder / TASK
     if not told and task is None and not path.exists():
         raise InputError(f"{found.folder}: has no head for a task; make one: filbert finetune classify --model …")
     if path.exists():
         said = said_of(found)
         name = str(said.pop("task", None))
-        if name not in modules:
-            raise one_of(f"{path}: task", name, modules)
+        if name not in tasks:
+            raise one_of(f"{path}: task", name, tasks)
     else:
-        name = task or told[0]
-        said = modules[name].published(found.model, found.labels) if name in told else _plain(found, modules[name])
-        said |= getattr(modules[name], "PROBLEMS", {}).get(found.problem_type, {})
+        name = task or ("pair" if _is_number(found) else told[0])
+        said = _published(found, name, tasks[name]) if name in told else _plain(found, tasks[name])
     if task not in (None, name):
         raise InputError(f"{found.folder}: was fine-tuned for {name}, not for {task}.")
     if name not in fitting:
         raise InputError(f"{found.folder}: has no head for {name}; make one: filbert finetune {name} --model …")
-    known = modules[name].Config.__dataclass_fields__
+    known = tasks[name].Config.__dataclass_fields__
     if not all(field in known and type(value) in (int, str, float) for field, value in said.items()):
         raise InputError(f"{path}: has fields other than {', '.join(known)}; fetch the folder again.")
-    wanted = parsed(settings, {"task": modules[name].Config}).get("task", {})
+    wanted = parsed(settings, {"task": tasks[name].Config}).get("task", {})
     try:
-        config = replace(modules[name].Config(**said), **wanted)
+        config = replace(tasks[name].Config(**said), **wanted)
     except InputError as error:
         if wanted:
             raise
         raise InputError(f"{path}: {error}") from None
-    pooled = getattr(config, "pool", None) if modules[name].HEAD else None  # without a head nothing is pooled by one
+    pooled = getattr(config, "pool", None) if tasks[name].HEAD else None  # without a head nothing is pooled by one
     if config.max_length > found.config.max_length or (pooled and (pooled == "cls") != ("pooler" in found.model.parts)):
         raise InputError(f"{path}: does not fit the model beside it; fetch the folder again.")
     return name, config

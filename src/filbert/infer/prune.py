@@ -17,7 +17,7 @@ import torch
 
 from filbert.artefact import folder as folders
 from filbert.artefact import foreign, hollow
-from filbert.artefact.manifest import POOLING, pooling
+from filbert.artefact.manifest import seal
 from filbert.core.errors import InputError
 from filbert.core.files import json_text
 from filbert.core.records import Floats
@@ -156,13 +156,15 @@ def _cut(state: dict[str, torch.Tensor], at: str, count: int, own: Sequence[int]
 
 def _save(out: Path | str, smaller: bert.Bert, model: Model, card: str) -> None:
     """The folder, with what the first one said of how texts are read."""
-    task, pool = model.folder / TASK, pooling(model.folder)
+    task = model.folder / TASK
     files = {TASK: task.read_text("utf-8")} if task.exists() else {}
     files |= {DATA: json_text(told)} if (told := model.trained_on.told()) else {}
-    files |= {POOLING: json_text({"pool": pool})} if pool else {}
     problem = folders.read(model.folder).described.problem_type
     fields = {"problem_type": problem} if problem else None
-    folders.save(out, smaller, model.tokenizer, labels=model.labels, card=card, files=files, fields=fields)
+    with folders.whole_folder(out) as part:
+        folders.save(part, smaller, model.tokenizer, labels=model.labels, card=card, files=files, fields=fields)
+        folders.carry(model.folder, model.vectors_as, part)
+        seal(part)
 
 
 def _check(model: Model) -> None:

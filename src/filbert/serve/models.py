@@ -100,7 +100,7 @@ class Served:
         return {
             "name": self.name, "task": self.task, "labels": list(model.labels),
             "fills_blanks": bool(model.engine.fills),
-            "width": model.config.width, "widths": list(model.widths), "max_length": model.config.max_length,
+            "width": model.widths[0], "widths": list(model.widths), "max_length": model.config.max_length,
             "runtime": "torch" if self.has_torch else "onnx", "waiting": self.batcher.num_waiting,
         }  # fmt: skip
 

@@ -35,7 +35,7 @@ def embed_asked(given: Any, served: Served) -> Embed:
     _check_cutting(body)
     if word(body, "encoding_format") not in (None, "float"):
         raise Refused(422, "encoding_format must be float here; /v1/embeddings also has base64.")
-    width = whole(body, "dimensions", None, served.model.config.width)
+    width = whole(body, "dimensions", None, served.model.widths[0])
     return Embed(
         strings(body.get("inputs"), "inputs", served.limits), flag(body, "normalize", True), known(width, served)
     )

@@ -17,9 +17,11 @@ Legend: T tokens of the row, B windows, U tokens of texts end to end, L tags, J 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,6 +46,10 @@ HEADS = ("tokens", "pointer")  # of which a model for it has one
 KEPT = ("max_length", "overlap", "decoder", "scheme", "longest")
 NOTHING = classify.NOTHING
 SCHEMES = ("auto", "bio", "bioes", "plain")
+# Of published taggers whose labels have no B- or I-: each word has one (`words`), or some have and neighbours of one
+# label are one span (`runs`). A word's label is that of its first piece, which is what such taggers were taught.
+BARE = ("words", "runs")
+_TAG, _DASHED = re.compile(r"O|[BIES](-.*)?"), re.compile(r"[BIES]-.*")
 CELLS = 2**23  # pairs of tags that are weighed at a time
 TOLD = {
     "cut": "spans begin or end inside a token, which is learnt as a whole",
@@ -72,7 +78,7 @@ class Config:
     def __post_init__(self) -> None:
         settings.check_whole("task", self, max_length=8, overlap=0, longest=1)
         settings.check_shares("task", self, "label_smoothing", "mask_prob")
-        settings.check_one_of("task", self, scheme=SCHEMES, decoder=DECODERS)
+        settings.check_one_of("task", self, scheme=(*SCHEMES, *BARE), decoder=DECODERS)
         if self.label_smoothing and self.decoder != "softmax":
             raise InputError(f"task.label_smoothing is for task.decoder=softmax; leave it out with {self.decoder}.")
 
@@ -98,12 +104,15 @@ def _tag_set(kinds: Sequence[str], scheme: str) -> tuple[str, ...]:
     return decoding.tag_set(kinds, "bioes")[1:] if scheme == "plain" else decoding.tag_set(kinds, scheme)
 
 
-def _kinds(tags: Sequence[str]) -> tuple[str, ...]:
-    return tuple(sorted({tag[2:] for tag in tags if tag != decoding.OUTSIDE}))
+def _kinds(tags: Sequence[str], scheme: str = "") -> tuple[str, ...]:
+    named = (tag if scheme in BARE else tag[2:] or decoding.NAMELESS for tag in tags if tag != decoding.OUTSIDE)
+    return tuple(sorted(set(named)))
 
 
 def _scheme(tags: Sequence[str]) -> str:
     """What the tags themselves tell."""
+    if not all(map(_TAG.fullmatch, tags)) and not any(map(_DASHED.fullmatch, tags)):
+        return "runs" if decoding.OUTSIDE in tags else "words"
     if set(tags) == set(_tag_set(_kinds(tags), "plain")):
         return "plain"
     return "bioes" if any(tag.startswith(("E-", "S-")) for tag in tags) else "bio"
@@ -222,26 +231,50 @@ class Tagged(Task):
     parts: tuple[str, ...] = ("tokens",)
 
     def _ready(self) -> None:
-        plain = self.config.scheme == "plain"
-        if (decoding.OUTSIDE in self.labels) == plain:
-            why = "which a scheme without it cannot have" if plain else "which a tagger needs"
-            have = "have" if plain else "have no"
-            raise InputError(f"the labels {', '.join(self.labels)[:80]} {have} {decoding.OUTSIDE}, {why}.")
-        self.scheme = "bioes" if plain else self.config.scheme
-        self.kinds, self.legal = _kinds(self.labels), decoding.allowed(self.labels, self.scheme)
+        scheme = self.config.scheme
+        if scheme in ("plain", "words") and decoding.OUTSIDE in self.labels:
+            shown = ", ".join(self.labels)[:80]
+            raise InputError(f"the labels {shown} have {decoding.OUTSIDE}, which a scheme without it cannot have.")
+        self.scheme = "bioes" if scheme == "plain" else "plain" if scheme in BARE else scheme
+        self.kinds, self.legal = _kinds(self.labels, scheme), decoding.allowed(self.labels, self.scheme)
 
     def _learnt(self) -> npt.NDArray[Any]:
         """[tokens of all texts] the place of each token's tag."""
         places = {label: place for place, label in enumerate(self.labels)}
         found = np.full(len(self.ids), NOTHING, dtype=np.int64)
         for index, example, tokens, entities in self._aligned():
-            names = decoding.tags(entities, len(tokens.ids), self.scheme)
+            names = self._names(entities, len(tokens.ids))
             if decoding.OUTSIDE in names and decoding.OUTSIDE not in places:
                 at = int(tokens.starts[names.index(decoding.OUTSIDE)])
                 what = f"{example.texts[0][at : at + 20]!r} has no label, but this tagger knows no text without one."
                 raise InputError(f"{classify.place_of(example, index)}: {what}")
             begin = self.pieces.boundaries[index]
             found[begin : begin + len(names)] = [places[name] for name in names]
+        return found
+
+    def _names(self, entities: Sequence[decoding.Entity], count: int) -> list[str]:
+        """The tags of a text's tokens; where they have no prefix, a span's label on each of its tokens."""
+        if self.config.scheme not in BARE:
+            return list(decoding.tags(entities, count, self.scheme))
+        found = [decoding.OUTSIDE] * count
+        for first, end, kind in entities:
+            found[first:end] = [kind] * (end - first)
+        return found
+
+    def _entities(self, tags: Sequence[str], tokens: Tokens) -> list[decoding.Entity]:
+        """The spans that tags draw; where they have no prefix, by words or by runs of words."""
+        if self.config.scheme not in BARE:
+            return decoding.entities(tags, self.scheme)
+        goes_on = self.tokenizer.continues[tokens.ids]
+        goes_on[1:] &= tokens.starts[1:] == tokens.ends[:-1]
+        edges = [place for place in range(len(tags)) if not place or not goes_on[place]]
+        words = [(first, end, tags[first]) for first, end in pairwise([*edges, len(tags)])]
+        found: list[decoding.Entity] = []
+        for first, end, kind in words:
+            if self.config.scheme == "runs" and found and found[-1][1:] == (first, kind):
+                found[-1] = (found[-1][0], end, kind)
+            elif kind != decoding.OUTSIDE:
+                found.append((first, end, kind))
         return found
 
     def _lined(self, gold: Sequence[Span], tokens: Tokens) -> decoding.Alignment:
@@ -337,7 +370,7 @@ class Tagged(Task):
         """The spans of each text, in its own characters, by the best legal tags."""
         found = []
         for tokens, (tags, shares) in zip(self.pieces, self._read(raw), strict=True):
-            entities = decoding.entities([self.labels[tag] for tag in tags.tolist()], self.scheme)
+            entities = self._entities([self.labels[tag] for tag in tags.tolist()], tokens)
             sure = shares[np.arange(len(tags)), tags]
             found.append(Prediction(spans=decoding.spans(entities, tokens.starts, tokens.ends, sure)))
         return found

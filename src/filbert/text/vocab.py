@@ -10,7 +10,7 @@ from __future__ import annotations
 import heapq
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ import numpy as np
 
 from filbert.core.errors import InputError
 from filbert.core.files import json_object, json_text, regular_file, write_text
+from filbert.text import tokenizer_files
 from filbert.text.characters import Characters
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -79,7 +80,30 @@ def read(path: Path | str) -> Vocabulary:
         if not found:
             raise InputError(f"{path}: holds neither tokenizer.json nor vocab.txt; a tokenizer needs one of them.")
         path = found[0]
-    return _from_json(path) if path.suffix == ".json" else _from_text(path)
+    own = _from_json(path) if path.suffix == ".json" else _from_text(path)
+    return _as_said(path, own, tokenizer_files.read(path.parent), path.suffix == ".json")
+
+
+def _as_said(path: Path, found: Vocabulary, beside: tokenizer_files.Beside, is_json: bool) -> Vocabulary:
+    """The vocabulary with what the files beside it say: of tokenizer.json, where its class heeds them."""
+    if beside.overrides or not is_json:
+        settings = beside.settings
+        found = replace(
+            found,
+            lowercase=settings.get("do_lower_case", found.lowercase) is True,
+            strip_accents=settings.get("strip_accents", found.strip_accents),
+            split_cjk=settings.get("tokenize_chinese_chars", found.split_cjk) is True,
+        )
+    ids = {token: index for index, token in enumerate(found.all_tokens())}
+    new = [token for token in beside.added if token not in ids]
+    for token, index in ({token: len(ids) + place for place, token in enumerate(new)} | ids).items():
+        if beside.numbers.get(token, index) != index:
+            raise InputError(
+                f"{path.parent}: {token[:60]!r} is token {index:,} of {path.name}, but {beside.numbers[token]:,} of "
+                f"{tokenizer_files.ADDED} or added_tokens_decoder; they are not of one folder."
+            )
+    further = [token for token in beside.added if token not in found.added]
+    return replace(found, added=(*found.added, *further)) if further else found
 
 
 def write(vocabulary: Vocabulary, folder: Path, max_length: int | None = None) -> None:
@@ -91,7 +115,7 @@ def write(vocabulary: Vocabulary, folder: Path, max_length: int | None = None) -
 
 
 def _from_text(path: Path) -> Vocabulary:
-    """One token a line; the folder's tokenizer_config.json says how it is cased, where it lies beside."""
+    """One token a line."""
     size = regular_file(path).stat().st_size
     if size > LIMIT_BYTES:
         raise InputError(f"{path}: has {size:,} bytes, more than the {LIMIT_BYTES:,} that a vocabulary may have.")
@@ -111,20 +135,7 @@ def _from_text(path: Path) -> Vocabulary:
             f"{path} line {line}: {twice!r} stands again in line {ids[twice] + 1}; each token may stand once."
         )
     check(lines, str(path))
-    beside = path.with_name("tokenizer_config.json")
-    config = json_object(beside) if beside.exists() else {}
-    settings = {
-        key: config[key] for key in ("do_lower_case", "strip_accents", "tokenize_chinese_chars") if key in config
-    }
-    for key, value in settings.items():
-        if not isinstance(value, bool) and not (key == "strip_accents" and value is None):
-            raise InputError(f"{beside}: {key} is {value!r}, but must be true or false.")
-    return Vocabulary(
-        tuple(lines),
-        lowercase=settings.get("do_lower_case", True),
-        strip_accents=settings.get("strip_accents"),
-        split_cjk=settings.get("tokenize_chinese_chars", True),
-    )
+    return Vocabulary(tuple(lines))
 
 
 # What a vocabulary.json may be made of. The file is never handed to the Rust library: a pattern in it could hang or
