@@ -18,11 +18,6 @@ from typing import Any
 
 from filbert.core.errors import InputError
 
-try:
-    import fcntl
-except ImportError:  # not a Unix
-    fcntl = None  # type: ignore[assignment]
-
 _parts: set[Path] = set()  # folders that `whole_folder` of this process writes now
 LOOKS = 3  # at a lock, before it is believed
 JSON_LIMIT_BYTES = 64 * 2**20  # a tokenizer.json of 250k tokens has 17 MB; a config has 1 kB
@@ -212,14 +207,19 @@ def _is_of_another(error: OSError, part: Path) -> bool:
 
 def locked_by_us(handle: int) -> bool:
     """Whether this open file is now locked for us; False where another process has it. True where nothing locks."""
-    if fcntl is None:
-        return True
+    return _lock(handle) is not False
+
+
+def _lock(handle: int) -> bool | None:
+    """Whether this open file is now locked for us; None where nothing locks: no Unix, or a file system without locks."""
     try:
+        import fcntl
+
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # a file system without locks
-        return True
+    except (ImportError, OSError):
+        return None
     return True
 
 
@@ -248,9 +248,7 @@ def _parts_of(path: Path, ends: str) -> list[Path]:
 
 
 def _is_owned(part: Path) -> bool | None:
-    """Whether some process is still writing it; None where that cannot be told, as on file systems without locks."""
-    if fcntl is None:
-        return None
+    """Whether some process is still writing it; None where that cannot be told."""
     try:
         handle = os.open(part.with_suffix(".part"), os.O_RDONLY)
     except FileNotFoundError:  # of an `old`, whose part has taken its place
@@ -259,14 +257,10 @@ def _is_owned(part: Path) -> bool | None:
         return None
     try:
         for attempt in range(LOOKS):  # another process that looks too has it for an instant
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                time.sleep(0.01 if attempt < LOOKS - 1 else 0)
-            except OSError:
-                return None
-            else:
-                return False
+            is_ours = _lock(handle)
+            if is_ours is not False:
+                return None if is_ours is None else False
+            time.sleep(0.01 if attempt < LOOKS - 1 else 0)
         return True
     finally:
         os.close(handle)
