@@ -211,7 +211,7 @@ def locked_by_us(handle: int) -> bool:
 
 
 def _lock(handle: int) -> bool | None:
-    """Whether this open file is now locked for us; None where nothing locks: no Unix, or a file system without locks."""
+    """Whether this open file is now locked for us; None where nothing locks, as on some file systems."""
     try:
         import fcntl
 
