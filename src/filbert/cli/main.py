@@ -20,7 +20,7 @@ from filbert.cli import output
 from filbert.core.errors import FilbertError, did_you_mean
 from filbert.core.version import VERSION
 
-NOT_COMMANDS = {"__init__", "main", "output", "shared"}
+NOT_COMMANDS = {"__init__", "asking", "main", "output", "shared"}
 # As a newcomer meets them; others follow by name.
 ORDER = (
     "demo", "doctor", "vocab", "pretrain", "finetune", "evaluate", "predict", "compare", "translate", "summarize",
