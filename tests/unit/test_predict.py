@@ -20,7 +20,8 @@ from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction
 from filbert.infer import predict
-from filbert.infer.predict import Asked, Results, answered
+from filbert.infer.predict import Asked, answered
+from filbert.infer.results import Results
 
 ROWS = [("the train leaves the station", "rail"), ("a ship on the water", "sea"), ("clouds and the wind", "sky")]
 

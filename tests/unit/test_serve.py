@@ -80,7 +80,7 @@ def test_many_at_once_each_get_their_own(server: Server) -> None:
         ({"texts": ["a"], "inputs": "a"}, 422, "send one of them"),
         ({"texts": []}, 422, "one text or more"),
         ({"texts": "one"}, 422, "must be a list"),
-        ({"texts": ["a", ""]}, 422, "text 1 is empty"),
+        ({"texts": ["a", []]}, 422, "text 1 is an empty list"),
         ({"texts": ["a", 3]}, 422, "text 1 is of type int"),
         ({"texts": [["a", "b"]]}, 422, "must be a string"),
         ({"texts": ["a"], "model": "old"}, 404, "there is no model of that name; there is news"),

@@ -7,11 +7,9 @@ justify. Sizes are compared at every load; `verify=True` compares the hashes too
 
 from __future__ import annotations
 
-import contextlib
-import os
-import secrets
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -26,6 +24,7 @@ from filbert.artefact import foreign, gpt2, hollow, modules, weights
 from filbert.artefact.manifest import CARD, FORMAT, MANIFEST, check_links, check_manifest, model_folder, seal
 from filbert.core.errors import InputError, one_of
 from filbert.core.files import json_text, write_text
+from filbert.core.files import whole_folder as written_whole
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -264,51 +263,18 @@ def _write(
     seal(part)
 
 
-@contextlib.contextmanager
-def whole_folder(path: Path | str) -> Iterator[Path]:
+def whole_folder(path: Path | str) -> AbstractContextManager[Path]:
     """A temporary folder beside `path` to write to; renamed onto it when the block ends well, removed otherwise.
 
     What stood there is replaced only if it was empty or a model folder of ours.
     """
-    path = Path(path).absolute()
-    if path.exists() and not _replaceable(path):
-        raise InputError(f"{path}: is there already and is not a model folder of filbert; choose another place.")
-    tail = secrets.token_hex(4)
-    part, old = (path.with_name(f".{path.name}.{tail}.{end}") for end in ("part", "old"))
-    try:
-        part.mkdir(parents=True)
-        yield part
-        for file in [*part.rglob("*"), part]:
-            _flush(file)
-        if path.exists():
-            os.rename(path, old)
-        os.rename(part, path)
-        _flush(path.parent)
-    except OSError as error:
-        raise InputError(f"{path}: could not be written ({error.strerror}).") from error
-    finally:
-        if old.exists() and not path.exists():  # stopped between the two renames
-            os.rename(old, path)
-        for leftover in (part, old):
-            shutil.rmtree(leftover, ignore_errors=True)
+    return written_whole(path, _replaceable, "a model folder")
 
 
 def _replaceable(path: Path) -> bool:
-    if not path.is_dir() or path.is_symlink():
-        return False
     if not any(path.iterdir()):
         return True
     try:
         return weights.small_json(path / MANIFEST).get("format") == FORMAT
     except InputError:
         return False
-
-
-def _flush(path: Path) -> None:
-    """Makes sure that a file or folder is on the disk, where the system can do that."""
-    with contextlib.suppress(PermissionError):  # Windows opens no folders
-        handle = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import device_option, encoding_option, json_option
+from filbert.cli.shared import device_option, encoding_option, json_option, say
 from filbert.cli.translate import answer_all, writer
 
 TURNS = 6  # that an answer is written to; what was said before them is forgotten
@@ -16,13 +16,14 @@ TURNS = 6  # that an answer is written to; what was said before them is forgotte
 @click.command("chat")
 @click.argument("model")
 @click.option("--text", "-t", multiple=True, help="Say this and nothing else; may be repeated, each by itself.")
-@click.option("--data", "-d", help="File of texts to answer, each by itself.")
-@click.option("--out", "-o", help="File to write answers to, a line for each text.")
+@click.option("--data", "-d", multiple=True, help="File or folder of texts to answer, each by itself; may be repeated.")
+@click.option("--out", "-o", help="File to write answers to: a line for each text, or .jsonl, .csv, .tsv.")
+@click.option("--resume", is_flag=True, help="Go on where OUT ends.")
 @click.option("--set", "settings", multiple=True, help="A field of the task, e.g. task.temperature=0.8.")
 @device_option
 @encoding_option
 @json_option
-def command(model: str, text: tuple[str, ...], data: str | None, out: str | None, **options: Any) -> None:
+def command(model: str, text: tuple[str, ...], data: tuple[str, ...], out: str | None, **options: Any) -> None:
     """Talk with a model of `filbert finetune chat`, line by line; an empty line ends it."""
     if text or data:
         answer_all("chat", model, (text, data, out), options)
@@ -35,6 +36,9 @@ def command(model: str, text: tuple[str, ...], data: str | None, out: str | None
         if not said.strip():
             return
         turns.append(" ".join(said.split()))
-        answer = loaded.predict(["\n".join(turns[-TURNS:])], task="chat")[0].text or ""
+        said_of = loaded.predict(["\n".join(turns[-TURNS:])], task="chat")[0]
+        answer = said_of.text or ""
+        if not answer and said_of.scores.get("unknown") == 1.0:
+            say("note: not one character of it is in the model's vocabulary, so nothing is answered.")
         turns.append(answer)
         click.echo(answer)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from filbert.cli.shared import data_encoding_option, errors_option, json_option, progress, result, roles, say, table
+from filbert.cli.shared import data_encoding_option, errors_option, json_option, result, roles, say, table
 
 if TYPE_CHECKING:
     from filbert.core.records import Example
     from filbert.infer.explain import Explanation
 
 METHODS = ("integrated-gradients", "gradient-x-input", "occlusion", "sampling", "attention-rollout")
+LINES = {".jsonl": "jsonl", ".ndjson": "jsonl"}
 BAR = 16  # signs of the longest bar
 SHOWN = 80  # words that are printed at most: the strongest
 
@@ -24,7 +25,10 @@ SHOWN = 80  # words that are printed at most: the strongest
 @click.argument("model")
 @click.option("--text", "-t", help="The text to explain; of a pretrained model, with [MASK] in it.")
 @click.option("--pair", "-p", help="The second text, of a model that reads pairs: the passage beside a question.")
-@click.option("--data", "-d", help="File of texts instead: every row is explained, one JSON object a line.")
+@click.option(
+    "--data", "-d", multiple=True,
+    help="File or folder of texts instead: every row is explained, one JSON object a line. May be repeated.",
+)  # fmt: skip
 @click.option("--target", metavar="LABEL", help="What to explain: a label, an entity, an answer, an option, a word.")
 @click.option("--at", metavar="START:END", help="The place of the entity, answer or [MASK] that is meant.")
 @click.option("--method", type=click.Choice(METHODS), default=METHODS[0], show_default=True)
@@ -39,7 +43,7 @@ SHOWN = 80  # words that are printed at most: the strongest
 @errors_option
 @data_encoding_option
 @json_option
-def command(model: str, text: str | None, data: str | None, out: str | None, **options: Any) -> None:
+def command(model: str, text: str | None, data: tuple[str, ...], out: str | None, **options: Any) -> None:
     """Explain what a model says of a text by its words, and test the explanation.
 
     Numbers are log-odds: above 0 a word speaks for the target, below against it. MODEL is a model folder or a run.
@@ -48,22 +52,24 @@ def command(model: str, text: str | None, data: str | None, out: str | None, **o
 
     from filbert import load
     from filbert.core.errors import InputError
+    from filbert.infer.results import check_place, form_of
 
-    if (data is None) == (text is None):
+    if (not data) == (text is None):
         raise InputError("give the text once: either --text TEXT or --data FILE.")
-    if data is not None and options["pair"] is not None:
+    if data and options["pair"] is not None:
         raise InputError("--pair stands beside --text; a file of --data has both texts.")
-    if data is not None and out and Path(out).suffix == ".html":
+    if data and out and Path(out).suffix == ".html":
         raise InputError("--out with --data is a file of JSON lines, one for each row; a page is of one --text.")
-    if options["resume"] and (data is None or not out):
+    if options["resume"] and (not data or not out):
         raise click.UsageError("--resume goes on with a file of --data: give its --out.")
-    if out and not Path(out).absolute().parent.is_dir():
-        raise InputError(f"{out}: its folder does not exist; make it first, so that no work is done in vain.")
+    if out:
+        form_of(out, LINES if data else {".html": "page", ".htm": "page", **LINES})
+        check_place(out)
     loaded = load(model)
     for note in loaded.notes:
         say(f"note: {note}")
     if text is None:
-        _rows(loaded, str(data), out, options)
+        _rows(loaded, data, out, options)
         return
     begun = time.perf_counter()
     asked = text if options["pair"] is None else (text, options["pair"])
@@ -99,7 +105,11 @@ def _write(found: Explanation, path: Any) -> None:
 
     from filbert.core.files import whole_file
 
-    text = found.to_html() if path.suffix == ".html" else json.dumps(found.as_view(), ensure_ascii=False) + "\n"
+    text = (
+        found.to_html()
+        if path.suffix.lower() in (".html", ".htm")
+        else json.dumps(found.as_view(), ensure_ascii=False) + "\n"
+    )
     with whole_file(path) as part:
         part.write_bytes(text.encode("utf-8", "replace"))
 
@@ -129,27 +139,31 @@ def _print(found: Explanation) -> None:
             click.echo(found.certificate.sentence_zh)
 
 
-def _rows(loaded: Any, data: str, out: str | None, options: dict[str, Any]) -> None:
-    """Every row of a file, each written as soon as it is explained; what cannot be explained says why."""
-    from filbert.infer.predict import Results
+def _rows(loaded: Any, data: tuple[str, ...], out: str | None, options: dict[str, Any]) -> None:
+    """Every row of the files, each written as soon as it is explained; what cannot be explained says why."""
+    from filbert.cli.asking import Bar, Texts
+    from filbert.infer.results import Results
     from filbert.text.streams import Reading
 
     reading, how = Reading(errors=options["errors"]), _how(options)
-    results = Results(out, options["resume"]) if out else None
-    examples = _examples(loaded, data, reading, options)
-    if results is not None:
-        examples = results.rest(examples)
+    given = {"columns": roles(options["columns"]), "encoding": options["encoding"], "trained_on": loaded.trained_on}
+    texts = Texts((), data, _kind(loaded, options["task"]), given)
     begun, count, failed = time.perf_counter(), 0, 0
     kept: list[dict[str, Any]] = []
-    for example in progress(examples, unit="texts", quiet=out is None):
-        told = _told(loaded, example, how)
-        count, failed = count + 1, failed + ("error" in told)
-        if results is not None:
-            results.write([told])
-        elif options["as_json"]:
-            kept.append(told)
-        else:
-            result(told)
+    with contextlib.ExitStack() as stack:
+        results = stack.enter_context(Results(out, options["resume"])) if out else None
+        examples = texts.read(reading) if results is None else results.rest(texts.read(reading))
+        bar = stack.enter_context(Bar(texts, reading, results.count if results else 0, quiet=results is None))
+        for example in examples:
+            told = {**texts.place(example), **_told(loaded, example, how)}
+            count, failed = count + 1, failed + ("error" in told)
+            if results is not None:
+                results.write([told])
+            elif options["as_json"]:
+                kept.append(told)
+            else:
+                result(told)
+            bar.add(1)
     for note in reading.report.remarks():
         say(f"note: {note}")
     seconds = round(time.perf_counter() - begun, 3)
@@ -174,12 +188,11 @@ def _told(loaded: Any, example: Example, how: dict[str, Any]) -> dict[str, Any]:
         return {**place, **texts, **options, "error": str(error)}
 
 
-def _examples(loaded: Any, data: str, reading: Any, options: dict[str, Any]) -> Iterator[Example]:
+def _kind(loaded: Any, task: str | None) -> str:
+    """What its files are read as."""
     from filbert.core.errors import InputError
-    from filbert.data.sources import file_examples
     from filbert.infer.questions import FILL
 
-    task = options["task"]
     if task != FILL:
         try:
             task = loaded.task(task)
@@ -187,5 +200,4 @@ def _examples(loaded: Any, data: str, reading: Any, options: dict[str, Any]) -> 
             if getattr(loaded.backbone, "mlm", None) is None or task is not None:
                 raise
             task = FILL  # a pretrained model: the texts have [MASK] in them
-    given = {"columns": roles(options["columns"]), "encoding": options["encoding"], "trained_on": loaded.trained_on}
-    return file_examples("classify" if task == FILL else task, data, given, reading)
+    return "classify" if task == FILL else str(task)

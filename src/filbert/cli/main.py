@@ -6,6 +6,7 @@ inside their functions, so that `--help` answers at once.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
@@ -15,10 +16,11 @@ from typing import Any
 
 import click
 
+from filbert.cli import output
 from filbert.core.errors import FilbertError, did_you_mean
 from filbert.core.version import VERSION
 
-NOT_COMMANDS = {"__init__", "main", "shared"}
+NOT_COMMANDS = {"__init__", "asking", "main", "output", "shared"}
 # As a newcomer meets them; others follow by name.
 ORDER = (
     "demo", "doctor", "vocab", "pretrain", "finetune", "evaluate", "predict", "compare", "translate", "summarize",
@@ -48,7 +50,22 @@ class House(click.Group):
         name = args[0]
         if not name.startswith("-") and name not in (names := self.list_commands(ctx)):
             ctx.fail(f"there is no command '{name}'; there are: {', '.join(names)}.{did_you_mean(name, names)}")
+        output.check_ranks(name)
         return super().resolve_command(ctx, args)
+
+    def make_context(self, *args: Any, **more: Any) -> click.Context:
+        """As click does; see `invoke`."""
+        try:
+            return super().make_context(*args, **more)
+        except OSError as error:
+            raise output.told(error) from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """As click does; what the system refuses is told in a sentence, before click takes a broken pipe for an end."""
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            raise output.told(error) from error
 
 
 @click.group(cls=House, context_settings={"help_option_names": ["-h", "--help"]})
@@ -62,35 +79,43 @@ def filbert() -> None:
 
 def main() -> None:
     """Runs a command; every refusal is one sentence, never a traceback."""
+    output.open_closed()
+    with output.watched():
+        code = _ended()
+        output.let_go()
+    gc.freeze()  # nothing is left to collect: walking all of torch's objects once more would take half a second
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _ended() -> Any:
+    """Runs a command; its exit code."""
     try:
         code = filbert.main(standalone_mode=False)
-        sys.stdout.flush()
+        output.flush()
     except FilbertError as error:
-        click.echo(f"filbert: {error}", err=True)
+        output.say(f"filbert: {error}")
         code = error.exit_code
         _leave(code)
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        click.echo("filbert: this command needs torch, which is not installed: pip install 'filbert[train]'", err=True)
+        output.say("filbert: this command needs torch, which is not installed: pip install 'filbert[train]'")
         code = 2
     except click.ClickException as error:
-        error.show()
+        with contextlib.suppress(OSError):
+            error.show()
         code = 2
     except (KeyboardInterrupt, click.Abort):
-        click.echo("filbert: interrupted.", err=True)
+        output.say("filbert: interrupted.")
         code = 130
         _leave(code)
-    except BrokenPipeError:  # the reader of our output left, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
-    gc.freeze()  # nothing is left to collect: walking all of torch's objects once more would take half a second
-    sys.exit(code if isinstance(code, int) else 0)
+    except output.ReaderLeftError:
+        code = output.READER_LEFT
+    return code
 
 
 def _leave(code: int) -> None:
     """Of several ranks, one that failed ends at once: gloo, taken down in order, would wait for the others."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        output.let_go()
         os._exit(code)

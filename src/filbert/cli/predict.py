@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -14,22 +14,21 @@ from filbert.cli.shared import (
     json_option,
     model_options,
     model_wishes,
-    progress,
     result,
     roles,
     say,
 )
-
-if TYPE_CHECKING:
-    from filbert.core.records import Example
 
 
 @click.command("predict")
 @click.argument("model")
 @click.option("--text", "-t", multiple=True, help="A text given here; may be repeated.")
 @click.option("--pair", nargs=2, multiple=True, metavar="FIRST SECOND", help="Two texts, or question and passage.")
-@click.option("--data", "-d", help="File of texts: plain lines, CSV, TSV, JSONL, Parquet; .gz .xz .zst; or -.")
-@click.option("--out", "-o", help="JSONL file to write, each result as it comes; without it, standard output.")
+@click.option(
+    "--data", "-d", multiple=True,
+    help="File or folder of texts: plain lines, CSV, TSV, JSONL, Parquet; .gz .xz .zst; or -. May be repeated.",
+)  # fmt: skip
+@click.option("--out", "-o", help="File to write as results come: .jsonl, .csv or .tsv; without it, standard output.")
 @click.option("--columns", metavar="ROLE=NAME,…", help="Which column is what, e.g. text=review.")
 @click.option("--task", help="classify or pair, for a published folder, which does not say; else the folder's own.")
 @click.option("--set", "settings", multiple=True, help="A field of the task, e.g. task.template=… with --task blank.")
@@ -39,76 +38,52 @@ if TYPE_CHECKING:
 @errors_option
 @data_encoding_option
 @json_option
-def command(model: str, data: str | None, out: str | None, **options: Any) -> None:
+def command(model: str, data: tuple[str, ...], out: str | None, **options: Any) -> None:
     """Label texts or pairs, or answer questions, by a fine-tuned model; MODEL is a model folder or a run.
 
     Texts of any number and length: they are read as they come, and whole. An interrupted run keeps what it wrote.
     """
     from filbert import load
+    from filbert.cli.asking import Asking, Texts, results_file
     from filbert.core.errors import InputError
-    from filbert.infer.predict import CHUNK, Results, answered, peeked, record
+    from filbert.infer.predict import CHUNK, peeked
+    from filbert.infer.results import check_place, form_of
     from filbert.text.streams import Reading
 
-    as_json, top = options["as_json"], options["top"]
     here = [(text,) for text in options["text"]] + list(options["pair"])
-    if (data is None) == (not here):
+    if (not data) == (not here):
         raise InputError("give the texts once: either --data FILE, or one or more --text or --pair.")
     if options["resume"] and not out:
         raise click.UsageError("--resume goes on with a file: give its --out.")
+    if out:
+        form_of(out)
+        check_place(out)
     reading = Reading(errors=options["errors"])
-    results = Results(out, options["resume"]) if out else None
     loaded = load(model, **model_wishes(options))
     task = loaded.task(options["task"])
     how = {"columns": roles(options["columns"]), "encoding": options["encoding"], "trained_on": loaded.trained_on}
-    examples = _examples(here, data, reading, (task, how))
+    texts = Texts(here, data, task, how)
+    examples = texts.read(reading)
     if options["settings"]:
         first, examples = peeked(examples, CHUNK)
         loaded = loaded.reading(task, options["settings"], [example.texts[0] for example in first])
     for note in loaded.notes:
         say(f"note: {note}")
-    begun, count = time.perf_counter(), 0
+    begun = time.perf_counter()
     kept: list[dict[str, Any]] = []
-    try:
-        if results is not None:
-            _tell_resumed(results)
-            examples = results.rest(examples)
-        shown = progress(examples, unit="texts", quiet=out is None)
-        for chunk in answered(loaded, shown, task):
-            records = [record(task, example, said, top) for example, said in chunk]
-            count += len(records)
-            if results is not None:
-                results.write(records)
-            elif as_json:
-                kept += records
-            else:
-                for found in records:
-                    result(found)
-    except BaseException as error:
-        if results is not None and (count or isinstance(error, KeyboardInterrupt)):
-            say(f"{out}: holds {results.count:,} results, all of what was finished; go on with --resume.")
-        raise
-    for note in reading.report.remarks():
-        say(f"note: {note}")
+
+    def show(records: list[dict[str, Any]]) -> None:
+        if options["as_json"]:
+            kept.extend(records)
+        else:
+            for found in records:
+                result(found)
+
+    with contextlib.ExitStack() as stack:
+        results = stack.enter_context(results_file(out, options["resume"], task, texts)) if out else None
+        count = Asking(loaded, task, texts, results, show, options["top"]).all(examples, reading)
     seconds = round(time.perf_counter() - begun, 3)
-    if as_json:
+    if options["as_json"]:
         result({"texts": count, "seconds": seconds, **({"out": out} if out else {"predictions": kept})})
     else:
         say(f"{count:,} texts in {seconds:.1f} s.")
-
-
-def _examples(
-    here: list[tuple[str, ...]], data: str | None, reading: Any, how: tuple[str, dict[str, Any]]
-) -> Iterator[Example]:
-    from filbert.core.records import Example
-    from filbert.data.sources import file_examples
-
-    if data is None:
-        return (Example(texts, id=number) for number, texts in enumerate(here))
-    return file_examples(how[0], data, how[1], reading)
-
-
-def _tell_resumed(results: Any) -> None:
-    if results.torn:
-        say(f"note: {results.path}: its last line was not finished and is written anew.")
-    if results.count:
-        say(f"{results.path}: {results.count:,} results are there already.")

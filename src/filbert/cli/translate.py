@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
 from typing import Any
 
 import click
 
 from filbert.cli.shared import data_encoding_option, device_option, json_option, result, say
+
+LINES = "lines"  # how a file is written whose suffix does not say otherwise
 
 
 def writing(task: str, about: str) -> click.Command:
@@ -16,13 +18,19 @@ def writing(task: str, about: str) -> click.Command:
     @click.command(task, help=f"{about}\n\nMODEL is a folder or a run of `filbert finetune {task}`.")
     @click.argument("model")
     @click.option("--text", "-t", multiple=True, help="A text given here; may be repeated.")
-    @click.option("--data", "-d", help="File of texts: plain lines, CSV, TSV, JSONL, Parquet; .gz .xz .zst; or -.")
-    @click.option("--out", "-o", help="File to write, a line for each text; without it, standard output.")
+    @click.option(
+        "--data", "-d", multiple=True,
+        help="File or folder of texts: plain lines, CSV, TSV, JSONL, Parquet; .gz .xz .zst; or -. May be repeated.",
+    )  # fmt: skip
+    @click.option(
+        "--out", "-o", help="File to write: a line for each text, or .jsonl, .csv, .tsv; else standard output."
+    )
+    @click.option("--resume", is_flag=True, help="Go on where OUT ends.")
     @click.option("--set", "settings", multiple=True, help="A field of the task, e.g. task.beam=8.")
     @device_option
     @data_encoding_option
     @json_option
-    def command(model: str, text: tuple[str, ...], data: str | None, out: str | None, **options: Any) -> None:
+    def command(model: str, text: tuple[str, ...], data: tuple[str, ...], out: str | None, **options: Any) -> None:
         answer_all(task, model, (text, data, out), options)
 
     return command
@@ -32,36 +40,40 @@ command = writing("translate", "Translate texts.")
 
 
 def answer_all(
-    task: str, model: str, where: tuple[tuple[str, ...], str | None, str | None], options: dict[str, Any]
+    task: str, model: str, where: tuple[tuple[str, ...], tuple[str, ...], str | None], options: dict[str, Any]
 ) -> None:
-    """Writes what the model writes for each text: a line each, or one JSON object."""
+    """Writes what the model writes for each text: a line each, a record each, or one JSON object."""
+    from filbert.cli.asking import Asking, Texts, results_file
     from filbert.core.errors import InputError
-    from filbert.core.files import write_text
-    from filbert.core.records import Example
-    from filbert.data.sources import file_examples
-    from filbert.infer.predict import answered, record
+    from filbert.infer.results import Table, check_place, form_of
     from filbert.text.streams import Reading
 
-    texts, data, out = where
-    if (data is None) == (not texts):
+    given, data, out = where
+    if (not data) == (not given):
         raise InputError("give the texts once: either --data FILE, or one or more --text.")
-    loaded, reading = writer(task, model, options), Reading()
-    given: Iterable[Example] = (Example((text,), id=number) for number, text in enumerate(texts))
-    if data is not None:
-        how = {"encoding": options["encoding"], "trained_on": loaded.trained_on}
-        given = file_examples(task, data, how, reading)
-    told = [(record(task, *pair, None), pair[1]) for some in answered(loaded, given, task) for pair in some]
-    for note in reading.report.remarks():
-        say(f"note: {note}")
-    lines = [" ".join((said.text or "").split("\n")) for _, said in told]
+    if options["resume"] and not out:
+        raise click.UsageError("--resume goes on with a file: give its --out.")
+    if out:
+        form_of(out, otherwise=LINES)
+        check_place(out)
+    loaded = writer(task, model, options)
+    how = {"encoding": options["encoding"], "trained_on": loaded.trained_on}
+    texts, reading = Texts([(text,) for text in given], data, task, how), Reading()
+    kept: list[dict[str, Any]] = []
+
+    def show(records: list[dict[str, Any]]) -> None:
+        if options["as_json"]:
+            kept.extend(records)
+        else:
+            click.echo(Table(LINES).text(records), nl=False)
+
+    with contextlib.ExitStack() as stack:
+        results = stack.enter_context(results_file(out, options["resume"], task, texts, LINES)) if out else None
+        count = Asking(loaded, task, texts, results, show).all(texts.read(reading), reading)
     if options["as_json"]:
-        result({"texts": len(told), "written": [found for found, _ in told]})
+        result({"texts": count, **({"out": out} if out else {"written": kept})})
     elif out:
-        write_text(out, "".join(f"{line}\n" for line in lines))
-        say(f"{out}: {len(lines):,} texts.")
-    else:
-        for line in lines:
-            click.echo(line)
+        say(f"{out}: {count:,} texts.")
 
 
 def writer(task: str, model: str, options: dict[str, Any]) -> Any:

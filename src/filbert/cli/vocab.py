@@ -20,15 +20,12 @@ from filbert.cli.shared import corpus, corpus_options, json_option, progress, re
 @json_option
 def command(sources: tuple[str, ...], size: int, out: str, as_json: bool, **options: Any) -> None:
     """Train a WordPiece vocabulary. The same texts give the same file, in any order and with any number of workers."""
-    from pathlib import Path
-
     from filbert.text.tokenizer import Tokenizer
     from filbert.text.vocab import train
 
     lowercase, min_count, workers = (options.pop(name) for name in ("lowercase", "min_count", "workers"))
     texts = (document.text for document in corpus(sources, options))
     report = train(progress(texts, unit=" documents"), size, lowercase=lowercase, min_count=min_count, workers=workers)
-    Path(out).mkdir(parents=True, exist_ok=True)
     Tokenizer(report.tokens, lowercase=lowercase).save(out)
     if as_json:
         result({"tokens": len(report.tokens), "asked": size, **report.counts, "out": out})

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
+import re
 import secrets
+import shutil
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from filbert.core.errors import InputError
 
+_parts: set[Path] = set()  # folders that `whole_folder` of this process writes now
+LOOKS = 3  # at a lock, before it is believed
 JSON_LIMIT_BYTES = 64 * 2**20  # a tokenizer.json of 250k tokens has 17 MB; a config has 1 kB
 
 
@@ -83,18 +89,193 @@ def json_text(value: Any) -> str:
 
 @contextlib.contextmanager
 def whole_file(path: Path | str) -> Iterator[Path]:
-    """A temporary path beside `path` to write to; renamed onto it when the block ends well, removed otherwise."""
+    """A temporary path beside `path` to write to; renamed onto it when the block ends well, removed otherwise.
+
+    What a process that was killed left of an earlier try goes first; while another process writes it, it is refused.
+    """
     path = Path(path)
-    part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    part, owner = _own_part(path)
     try:
         yield part
         with part.open("rb") as handle:
             os.fsync(handle.fileno())
         os.replace(part, path)
     except OSError as error:
-        raise InputError(f"{path}: could not be written ({error.strerror}).") from error
+        if _is_of_another(error, part):
+            raise
+        raise InputError(unwritten(path, error)) from error
     finally:
         part.unlink(missing_ok=True)
+        os.close(owner)
+
+
+@contextlib.contextmanager
+def whole_folder(path: Path | str, is_ours: Callable[[Path], bool], kind: str) -> Iterator[Path]:
+    """A temporary folder beside `path` to write to; renamed onto it when the block ends well, removed otherwise.
+
+    is_ours: whether the folder that stands there may be replaced, as a `kind` of filbert's. What a process that was
+    killed left goes first; the folder before, if it was killed while it replaced that, is put back. A path that is such
+    a temporary folder itself is written to as it is.
+    """
+    path = Path(path).absolute()
+    if path in _parts:
+        yield path
+        return
+    try:
+        is_kept = os.path.lexists(path) and (path.is_symlink() or not path.is_dir() or not is_ours(path))
+    except OSError as error:
+        raise InputError(unwritten(path, error)) from error
+    if is_kept:
+        raise InputError(f"{path}: is there already and is not {kind} of filbert; choose another place.")
+    part, old, owner = path, path, -1
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part, owner = _own_part(path, is_folder=True)
+        old = part.with_name(part.name.removesuffix("part") + "old")
+        _parts.add(part)
+        yield part
+        for file in [*part.rglob("*"), part]:
+            flush(file)
+        if path.exists():
+            os.rename(path, old)
+        os.rename(part, path)
+        flush(path.parent)
+    except OSError as error:
+        if owner >= 0 and _is_of_another(error, part):
+            raise
+        raise InputError(unwritten(path, error)) from error
+    finally:
+        _parts.discard(part)
+        if old != path and old.exists() and not path.exists():  # stopped between the two renames
+            os.rename(old, path)
+        for leftover in {part, old} - {path}:
+            shutil.rmtree(leftover, ignore_errors=True)
+        if owner >= 0:
+            os.close(owner)
+
+
+def flush(path: Path) -> None:
+    """Makes sure that a file or folder is on the disk, where the system can do that."""
+    with contextlib.suppress(PermissionError):  # Windows opens no folders
+        handle = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+def unwritten(path: Path | str, error: OSError) -> str:
+    """The sentence for a file or folder that could not be written."""
+    reason = error.strerror or str(error)
+    advice = {
+        errno.ENOSPC: "; make room, or choose another place",
+        errno.EDQUOT: "; make room, or choose another place",
+        errno.EFBIG: "; files may not be so large here, so choose another place",
+        errno.ENOENT: "; make its folder first",
+        errno.EACCES: "; choose a place where you may write",
+        errno.EPERM: "; choose a place where you may write",
+        errno.EROFS: "; choose a place where you may write",
+    }
+    return f"{path}: could not be written ({reason}){advice.get(error.errno or 0, '')}."
+
+
+# What a process that was killed leaves --------------------------------------------------------------------------------
+
+# A part is locked for as long as its writer lives: the system lets go of that however the writer ends.
+
+
+def _own_part(path: Path, is_folder: bool = False) -> tuple[Path, int]:
+    """A new file or folder beside `path`, and the open handle whose lock says that somebody is writing it."""
+    try:
+        remove_leftovers(path)
+        part, owner = _locked_part(path, is_folder)
+    except OSError as error:
+        raise InputError(unwritten(path, error)) from error
+    if any(other != part and _is_owned(other) for other in _parts_of(path, "part")):
+        part.rmdir() if is_folder else part.unlink(missing_ok=True)
+        os.close(owner)
+        raise InputError(f"{path}: another process is writing it now; wait until that ends, or choose another place.")
+    return part, owner
+
+
+def _locked_part(path: Path, is_folder: bool) -> tuple[Path, int]:
+    while True:
+        part = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+        if is_folder:
+            part.mkdir()
+        owner = os.open(part, os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+        if locked_by_us(owner) and os.path.lexists(part):  # not taken for a leftover before it was locked
+            return part, owner
+        os.close(owner)
+
+
+def _is_of_another(error: OSError, part: Path) -> bool:
+    """Whether it is some other file's that was read or written meanwhile."""
+    if not isinstance(error.filename, str | os.PathLike):
+        return False
+    found = Path(error.filename)
+    return found != part and part not in found.parents
+
+
+def locked_by_us(handle: int) -> bool:
+    """Whether this open file is now locked for us; False where another process has it. True where nothing locks."""
+    return _lock(handle) is not False
+
+
+def _lock(handle: int) -> bool | None:
+    """Whether this open file is now locked for us; None where nothing locks, as on some file systems."""
+    try:
+        import fcntl
+
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except (ImportError, OSError):
+        return None
+    return True
+
+
+def remove_leftovers(path: Path) -> None:
+    """Removes what writers of `path` that no longer live have left beside it; a whole folder they moved is put back."""
+    for found in _parts_of(path, "part|old"):
+        with contextlib.suppress(OSError):
+            if _is_owned(found) is not False:
+                continue
+            if found.suffix == ".old" and not path.exists():
+                os.rename(found, path)
+            elif found.is_dir():
+                shutil.rmtree(found, ignore_errors=True)
+            else:
+                found.unlink(missing_ok=True)
+
+
+def _parts_of(path: Path, ends: str) -> list[Path]:
+    """What writers of `path` have beside it."""
+    name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.({ends})")
+    try:
+        found = [path.with_name(each) for each in sorted(os.listdir(path.parent)) if name.fullmatch(each)]
+    except OSError:  # no folder yet, or none that can be read
+        return []
+    return [each for each in found if not each.is_symlink()]
+
+
+def _is_owned(part: Path) -> bool | None:
+    """Whether some process is still writing it; None where that cannot be told."""
+    try:
+        handle = os.open(part.with_suffix(".part"), os.O_RDONLY)
+    except FileNotFoundError:  # of an `old`, whose part has taken its place
+        return False
+    except OSError:
+        return None
+    try:
+        for attempt in range(LOOKS):  # another process that looks too has it for an instant
+            is_ours = _lock(handle)
+            if is_ours is not False:
+                return None if is_ours is None else False
+            time.sleep(0.01 if attempt < LOOKS - 1 else 0)
+        return True
+    finally:
+        os.close(handle)
 
 
 def write_text(path: Path | str, text: str) -> None:

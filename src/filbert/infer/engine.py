@@ -5,7 +5,8 @@ Legend: T tokens in the pack, B sequences, D width.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from torch import Tensor
 
 from filbert.core.records import Encoding, Floats, Packed
 from filbert.data.packing import bins, pack
-from filbert.infer.work import each
+from filbert.infer.work import Done, Told, each
 from filbert.nn.attention import batch_tensors, tensors
 
 # Tokens in one pack. Measured (experiments/2026-11-16-cpu-encoding.md): below 1,000 the matrix products lose speed,
@@ -32,6 +33,7 @@ class Engine:
     def __init__(self, backbone: Any, device: str = "cpu", budget: int | None = None) -> None:
         self.backbone, self.device = backbone.to(device).eval(), device
         self.budget = budget or (CUDA_BUDGET if device.startswith("cuda") else CPU_BUDGET)
+        self.told: Told | None = None  # hears while `answers` works how far that is, also within one long text
 
     def first(self, sequences: Sequence[Encoding]) -> Floats:
         """The last layer's vector of each sequence's first token ([CLS]), [B, D]; that layer does nothing else."""
@@ -87,7 +89,9 @@ class Engine:
                 for index, found in zip(group, task.raw(self.backbone, batch), strict=True):
                     out[index] = found
 
-        _each(work, list(bins(task.lengths(0).tolist(), self.budget))[::-1], self.device)
+        lengths = task.lengths(0).tolist()
+        with _followed(self.backbone, sum(lengths), self.told):
+            _each(work, list(bins(lengths, self.budget))[::-1], self.device)
         return out
 
     def _run(self, sequences: Sequence[Encoding], take: Take, kept: Kept | None = None) -> Floats:
@@ -105,6 +109,26 @@ class Engine:
 
         _each(work, groups[::-1], self.device)  # the longest first: no worker is left alone with them at the end
         return out
+
+
+@contextlib.contextmanager
+def _followed(backbone: Any, num_tokens: int, told: Told | None) -> Iterator[None]:
+    """During the block `told` hears of every layer that is done: a long text is one pack, and takes its time."""
+    layers = max((m for m in backbone.modules() if isinstance(m, torch.nn.ModuleList)), key=len, default=())
+    if told is None or not len(layers):
+        yield
+        return
+    done = Done(num_tokens * len(layers), told)
+
+    def heard(_: Any, given: tuple[Any, ...], __: Any) -> None:
+        done.add(len(given[0]) if given and isinstance(given[0], Tensor) else 0)
+
+    hooks = [layer.register_forward_hook(heard) for layer in layers]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
 def _each(work: Callable[[list[int]], None], groups: list[list[int]], device: str) -> None:

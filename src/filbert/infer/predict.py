@@ -1,12 +1,11 @@
-"""Texts of any number in, what a fine-tuned model says of each out, in order; and a file of it that no crash loses."""
+"""Texts of any number in, what a fine-tuned model says of each out, in order."""
 
 from __future__ import annotations
 
 import itertools
-import json
-import os
+import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -28,7 +27,9 @@ if TYPE_CHECKING:
 TASK = "task.json"  # in a model folder: how texts are read and pooled before the head
 DATA = "data.json"  # in a model folder: how the files that it learnt from were read, where that had to be said
 HEADED = "labels"  # the part of a published folder that labels a text or pair, or gives it a number
-CHUNK, CHUNK_CHARS = 2_048, 2_000_000  # texts, and characters of them, that are answered together
+CHUNK, CHUNK_CHARS = 2_048, 2_000_000  # texts, and characters of them, that are answered together at most
+FIRST_COST, TEXT_COST = 2_000, 50  # what is answered first, in characters, and what a text counts besides its own
+PACE_S = 3.0  # seconds from one answer to the next, about
 
 
 Asked = str | tuple[Any, ...]  # a text, a pair of them, or what the task's `examples` takes
@@ -42,37 +43,73 @@ class Predicts(Protocol):
         ...
 
 
-def answered(
-    model: Predicts, examples: Iterable[Example], task: str | None = None
-) -> Iterator[list[tuple[Example, Prediction]]]:
-    """Every example with its prediction, some at a time. Where reading fails, all that was read is answered first."""
+class Pace:
+    """How much is answered together: little at first, then what takes about PACE_S seconds."""
+
+    def __init__(self) -> None:
+        self.limit, self.size, self.count, self.begun = FIRST_COST, 0, 0, 0.0
+
+    def is_full(self, example: Example) -> bool:
+        """Takes one more; whether that is enough."""
+        self.count += 1
+        self.size += sum(map(len, example.texts))
+        return self.count >= CHUNK or self.size > CHUNK_CHARS or self.size + self.count * TEXT_COST >= self.limit
+
+    def start(self) -> None:
+        """What was taken is asked now."""
+        self.begun = time.perf_counter()
+
+    def done(self) -> None:
+        """It is answered; the next may be up to four times as much."""
+        times = PACE_S / max(1e-6, time.perf_counter() - self.begun)
+        self.limit = max(FIRST_COST, int((self.size + self.count * TEXT_COST) * min(4.0, max(0.25, times))))
+        self.size = self.count = 0
+
+
+Answered = list[tuple[Example, Prediction]]
+
+
+def answered(model: Predicts, examples: Iterable[Example], task: str | None = None) -> Iterator[Answered]:
+    """Every example with its prediction, some at a time, soon and then every few seconds.
+
+    Where reading fails, all that was read is answered first; where the model refuses a text, all before that one.
+    """
     waiting: list[Example] = []
     failed: Exception | None = None
-    size = 0
-
-    def flushed() -> list[tuple[Example, Prediction]]:
-        done = list(zip(waiting, model.predict([asked(example) for example in waiting], task=task), strict=True))
-        waiting.clear()
-        return done
-
-    reader = iter(examples)
-    while True:
+    pace, reader = Pace(), iter(examples)
+    while failed is None:
         try:
-            example = next(reader)
-        except StopIteration:
-            break
+            example = next(reader, None)
         except Exception as error:
-            failed = error
+            example, failed = None, error
+        if example is not None:
+            waiting.append(example)
+            if not pace.is_full(example):
+                continue
+        if waiting:
+            pace.start()
+            yield from _said(model, waiting, task)
+            pace.done()
+            waiting = []
+        if example is None:
             break
-        waiting.append(example)
-        size += sum(map(len, example.texts))
-        if len(waiting) == CHUNK or size > CHUNK_CHARS:
-            yield flushed()
-            size = 0
-    if waiting:
-        yield flushed()
     if failed is not None:
         raise failed
+
+
+def _said(model: Predicts, waiting: list[Example], task: str | None) -> Iterator[Answered]:
+    """These with what the model says; where it refuses them, each by itself, up to the one it means."""
+    try:
+        found = model.predict([asked(example) for example in waiting], task=task)
+    except InputError:
+        for example in waiting:
+            try:
+                yield [(example, model.predict([asked(example)], task=task)[0])]
+            except InputError as error:
+                where = f"{example.source} line {example.line}" if example.source else f"text {example.id + 1}"
+                raise InputError(f"{where}: {str(error).removeprefix('example 0: ')}") from None
+        return
+    yield list(zip(waiting, found, strict=True))
 
 
 def asked(example: Example) -> Asked:
@@ -92,76 +129,6 @@ def record(task: str, example: Example, said: Prediction, top: int | None = None
     names = getattr(member("tasks", task), "TEXTS", ("text", "second"))
     texts = dict(zip(names, example.texts, strict=False))
     return {**place, **texts, **member("tasks", task).record(example, said, top), "coverage": said.coverage}
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """How far a file of results came: so many, and where the last text stood."""
-
-    count: int
-    line: int
-    texts: tuple[str, ...]
-
-
-class Results:
-    """A file of results, one JSON object a line. Each chunk is on the disk before the next is begun."""
-
-    def __init__(self, path: Path | str, resume: bool = False) -> None:
-        self.path, self.count, self.torn = Path(path), 0, False
-        if not self.path.absolute().parent.is_dir():
-            raise InputError(f"{path}: its folder does not exist; make it first, so that no work is done in vain.")
-        if self.path.exists() and not resume:
-            raise InputError(f"{path}: is there already; go on with --resume, or choose another --out.")
-        self.before = self._before() if self.path.exists() else None
-
-    def _before(self) -> Place | None:
-        """What an earlier run left; a last line that was not finished is cut off."""
-        count, whole, last = 0, 0, b""
-        with self.path.open("rb") as file:
-            for line in file:
-                if line.endswith(b"\n"):
-                    count, whole, last = count + 1, whole + len(line), line
-        if whole < self.path.stat().st_size:
-            self.torn = True
-            os.truncate(self.path, whole)
-        if not count:
-            return None
-        self.count = count
-        try:
-            found = json.loads(last)
-            more = [found[name] for name in ("second", "negative") if name in found]
-            texts = (found["text"], *more, *found.get("options", ()))
-            return Place(count, int(found.get("line", 0)), texts)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise InputError(
-                f"{self.path} line {count}: is not a result that predict wrote; choose another --out."
-            ) from None
-
-    def rest(self, examples: Iterable[Example]) -> Iterator[Example]:
-        """The examples that have no result yet; those that have one must be the same as then."""
-        before, number = self.before, 0
-        for number, example in enumerate(examples, 1):
-            if before is None or number > before.count:
-                yield example
-            elif number == before.count and (example.line, example.texts) != (before.line, before.texts):
-                self._other(number)
-        if before is not None and number < before.count:
-            self._other(number)
-
-    def _other(self, number: int) -> None:
-        raise InputError(
-            f"{self.path}: its {self.count:,} results are not of this data, whose text {number:,} is another; "
-            f"choose another --out."
-        )
-
-    def write(self, records: Sequence[dict[str, Any]]) -> None:
-        """Adds these; when it returns they are on the disk."""
-        lines = "".join(json.dumps(found, ensure_ascii=False) + "\n" for found in records)
-        with self.path.open("ab") as file:
-            file.write(lines.encode("utf-8", "surrogatepass"))
-            file.flush()
-            os.fsync(file.fileno())
-        self.count += len(records)
 
 
 def said_of(found: Found) -> dict[str, Any]:

@@ -20,7 +20,7 @@ from filbert.core.errors import InputError, needed, one_of
 from filbert.core.records import Encoding, Floats, Packed, runs
 from filbert.data.packing import bins, pack
 from filbert.decode.plain import Heads, Rows, means, sums
-from filbert.infer.work import each
+from filbert.infer.work import Done, Told, each
 
 EXTRA = "runtime"
 BUDGET = 1_024  # tokens in one pack: what they become lies in the caches (experiments/2026-11-17-eight-bits.md)
@@ -45,6 +45,7 @@ class Runtime:
         self.width, self.budget, self.precision = found.config.width, BUDGET, precision
         self.heads = Heads(found.heads, found.eps, found.activation)
         self.threads = threads or _cores()
+        self.told: Told | None = None  # hears while `answers` works how far that is
         self.session = _session(str(checked(found.folder, name)))
         self.wanted = {given.name for given in self.session.get_inputs()}
 
@@ -93,8 +94,12 @@ class Runtime:
         def work(group: list[int]) -> None:
             for index, found in zip(group, task.heard(self, task.batch((0, np.asarray(group)))), strict=True):
                 out[index] = found
+            if done is not None:
+                done.add(sum(lengths[index] for index in group))
 
-        each(work, list(bins(task.lengths(0).tolist(), self.budget))[::-1], self.threads)
+        lengths = task.lengths(0).tolist()
+        done = None if self.told is None else Done(sum(lengths), self.told)
+        each(work, list(bins(lengths, self.budget))[::-1], self.threads)
         return out
 
     def _run(self, sequences: Sequence[Encoding], kept: Any, rows: Rows) -> Floats:
@@ -142,6 +147,10 @@ def _session(path: str) -> Any:
 
 
 def _cores() -> int:
-    given = int(os.environ.get("OMP_NUM_THREADS", "0") or 0)
+    """Threads to take: OMP_NUM_THREADS, of which a list speaks of nested levels, else one for each core."""
+    said = os.environ.get("OMP_NUM_THREADS", "").strip()
+    first = said.partition(",")[0].strip()
+    if said and not first.isdecimal():
+        raise InputError(f"OMP_NUM_THREADS is {said!r}, but must be a whole number, such as 4.")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return given or cores
+    return int(first or 0) or cores

@@ -1,4 +1,4 @@
-"""Groups of work and a number of threads in; all of it done, by threads that each take the next group."""
+"""Groups of work and a number of threads in; all of it done, by threads that each take the next group, and told."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 Group = TypeVar("Group")
+Told = Callable[[float], None]  # the share of some work that is done, from 0 to 1
 PATIENCE_S = 5.0  # that an interrupted run waits for each thread, of which some may never have begun
 
 
@@ -52,3 +53,16 @@ def each(
         raise
     if failed:
         raise failed[0]
+
+
+class Done:
+    """How much of some work is done; says so as more of it is, from whichever thread."""
+
+    def __init__(self, total: float, told: Told) -> None:
+        self.total, self.told, self.done, self.lock = max(1.0, total), told, 0.0, threading.Lock()
+
+    def add(self, more: float) -> None:
+        """So much more is done."""
+        with self.lock:
+            self.done += more
+            self.told(min(1.0, self.done / self.total))

@@ -100,7 +100,6 @@ def vocabulary(corpus: Corpus, size: int, out: Path) -> Tokenizer:
         if not (folder / "vocab.txt").exists():
             report = CorpusReport()
             texts = sharding.texts(files(list(corpus.sources), report), corpus.reading, report)
-            folder.mkdir(parents=True, exist_ok=True)
             Tokenizer(train_vocabulary(texts, size).tokens).save(folder)
         return Tokenizer.load(folder)
 

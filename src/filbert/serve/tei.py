@@ -67,7 +67,7 @@ def predict_asked(given: Any, limits: Limits) -> Predict:
     body = fields_of(given, PREDICT_FORM)
     _check_cutting(body)
     inputs, raw = body.get("inputs"), flag(body, "raw_scores", False)
-    if inputs in ("", []):
+    if inputs == []:
         raise Refused(422, "inputs is empty; send a text.")
     if isinstance(inputs, str):
         return Predict([inputs], True, raw)
@@ -84,8 +84,6 @@ def predict_asked(given: Any, limits: Limits) -> Predict:
 def _one_or_two(given: Any) -> Any:
     if not isinstance(given, list) or not 1 <= len(given) <= 2 or not all(isinstance(text, str) for text in given):
         raise Refused(422, f"inputs must be {PREDICT_FORM}.")
-    if "" in given:
-        raise Refused(422, "inputs has an empty text; leave it out.")
     return given[0] if len(given) == 1 else list(given)
 
 
@@ -124,8 +122,8 @@ def rerank_asked(given: Any, limits: Limits) -> Rerank:
     body = fields_of(given, '{"query": "…", "texts": ["…", "…"]}')
     _check_cutting(body)
     query = word(body, "query")
-    if not query:
-        raise Refused(422, "query must be a text that is not empty.")
+    if query is None:
+        raise Refused(422, "query must be a text.")
     if not isinstance(body.get("texts"), list):
         raise Refused(422, 'texts must be a list: {"query": "…", "texts": ["…", "…"]}.')
     texts = strings(body["texts"], "texts", limits)

@@ -72,6 +72,9 @@ def called(labels: Sequence[str]) -> str:
     return "A model that answers questions"
 
 
+LATER = ("start", "end", "score", "no_answer")  # fields that not every record has
+
+
 def record(example: Example, said: Prediction, top: int | None) -> dict[str, Any]:
     """A prediction as it is written: the answer with its place, other candidates, and the right ones if known."""
     passage = example.texts[1]

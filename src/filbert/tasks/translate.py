@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 HEAD = "writer"
+LATER = ("unknown", "cut")  # fields that not every record has
 KEPT = ("max_length", "beam", "length_penalty", "no_repeat", "max_new", "max_ratio", "temperature", "top_k", "top_p")
 CELLS = 2**27  # scores over the vocabulary that are held at a time: half a gigabyte
 SPARE = 1.1  # of the sources' usual share of a batch, where packs are filled up to one size
@@ -122,7 +123,6 @@ class Task(classify.Task):
         self.gold = np.array([example.gold is not None for example in examples], dtype=bool)
         self.sources = self._read([example.texts[0] for example in examples])
         self.ids = np.asarray(self.sources.ids, dtype=np.int32)
-        self._check_sources()
         self._take(self._parted())
         self.targets = tokenizer.pieces([_target(example, at) for at, example in enumerate(examples)])
         self.left_out = self._left_out()
@@ -136,18 +136,6 @@ class Task(classify.Task):
     def _read(self, texts: Sequence[str]) -> Pieces:
         """The tokens of the sources."""
         return self.tokenizer.pieces(texts)
-
-    def _check_sources(self) -> None:
-        """Refuses a text to be written from in which nothing can be read."""
-        sizes, unknown = np.diff(self.sources.boundaries), self._unknown(self.sources)
-        for index in np.flatnonzero(~self.gold & (unknown == sizes)):
-            where = classify.place_of(self.examples[index], int(index))
-            if not sizes[index]:
-                raise InputError(f"{where}: the text is empty, so there is nothing to write from; leave it out.")
-            shown = self.examples[index].texts[0].strip()[:20]
-            raise InputError(
-                f"{where}: not one character of {shown!r} is in the model's vocabulary; take a model that knows them."
-            )
 
     def _unknown(self, pieces: Pieces) -> Places:
         """[N] how many tokens of each text are [UNK]."""
@@ -375,12 +363,14 @@ class Task(classify.Task):
         """The texts.
 
         scores: "score", the mean probability of a token (geometric); and where they are not 0 "unknown", the share of
-        the source's tokens that the vocabulary does not have, and "cut", that of stretches whose text had to stop.
+        the source's tokens that the vocabulary does not have, and "cut", that of stretches whose text had to stop. Of a
+        text in which nothing can be read, nothing is written.
         """
-        unknown = self._unknown(self.sources) / np.maximum(1, np.diff(self.sources.boundaries))
+        sizes, unknown = np.diff(self.sources.boundaries), self._unknown(self.sources)
+        shares, is_read = unknown / np.maximum(1, sizes), unknown < sizes
         return [
-            _prediction(self._tokens(at, parts), parts, float(share))
-            for at, (parts, share) in enumerate(zip(raw, unknown, strict=True))
+            _prediction(self._tokens(at, parts), parts, float(share)) if is_read[at] else _nothing(float(share))
+            for at, (parts, share) in enumerate(zip(raw, shares, strict=True))
         ]
 
     def _tokens(self, index: int, parts: Sequence[tuple[Any, ...]]) -> list[list[str]]:
@@ -503,6 +493,11 @@ def _next_losses(model: Any, known: tuple[Tensor, Tensor], copies: Any, smoothin
     parts = [again(*part) for part in zip(*(torch.split(whole, size) for whole in each), strict=True)]
     total, right = (torch.stack(column).sum() for column in zip(*parts, strict=True))
     return total, right
+
+
+def _nothing(unknown: float) -> Prediction:
+    """What is written of a text that is empty, or of which the vocabulary knows no character."""
+    return Prediction(text="", scores={"score": 0.0, **({"unknown": unknown} if unknown else {})})
 
 
 def _prediction(written: Sequence[list[str]], parts: Sequence[tuple[Any, ...]], unknown: float) -> Prediction:

@@ -7,7 +7,9 @@ order and ties are broken by the pieces' own letters, so the result depends on n
 
 from __future__ import annotations
 
+import contextlib
 import heapq
+import os
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from filbert.core.errors import InputError
-from filbert.core.files import json_object, json_text, regular_file, write_text
+from filbert.core.files import json_object, json_text, regular_file, whole_file, whole_folder
 from filbert.text import tokenizer_files
 from filbert.text.characters import Characters
 
@@ -107,11 +109,35 @@ def _as_said(path: Path, found: Vocabulary, beside: tokenizer_files.Beside, is_j
 
 
 def write(vocabulary: Vocabulary, folder: Path, max_length: int | None = None) -> None:
-    """Writes vocab.txt, tokenizer.json and tokenizer_config.json into the folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "vocab.txt", "".join(f"{token}\n" for token in vocabulary.all_tokens()))
-    write_text(folder / "tokenizer.json", json_text(_to_json(vocabulary)))
-    write_text(folder / "tokenizer_config.json", json_text(_to_config(vocabulary, max_length)))
+    """Writes tokenizer.json, tokenizer_config.json and vocab.txt into the folder, all or none.
+
+    A folder that is new, or holds these alone, is replaced whole; among other files each is. tokenizer.json, which says
+    all by itself and is read first, comes first.
+    """
+    texts = {
+        "tokenizer.json": json_text(_to_json(vocabulary)),
+        "tokenizer_config.json": json_text(_to_config(vocabulary, max_length)),
+        "vocab.txt": "".join(f"{token}\n" for token in vocabulary.all_tokens()),
+    }
+    with contextlib.ExitStack() as stack:
+        if _is_replaced(folder, set(texts)):
+            place = stack.enter_context(whole_folder(folder, lambda _: True, "a vocabulary"))
+            parts = [place / name for name in texts]
+        else:
+            parts = [stack.enter_context(whole_file(folder / name)) for name in reversed(texts)][::-1]
+        for part, text in zip(parts, texts.values(), strict=True):
+            part.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _is_replaced(folder: Path, names: set[str]) -> bool:
+    """Whether the folder is not there yet, or holds such files alone; whoever made an empty one may write more."""
+    try:
+        found = set(os.listdir(folder))
+    except FileNotFoundError:
+        return True
+    except OSError:  # no folder, or one that cannot be read: writing says so
+        return False
+    return bool(found) and found <= names and not folder.is_symlink() and not os.path.samefile(folder, os.curdir)
 
 
 def _from_text(path: Path) -> Vocabulary:

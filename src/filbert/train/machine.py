@@ -98,8 +98,8 @@ def found(config: Config, local_rank: int = 0, local_world: int = 1) -> Machine:
 
 
 def _environment_threads() -> int:
-    said = os.environ.get("OMP_NUM_THREADS", "")
-    return int(said) if said.isdigit() else 0
+    said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # a list speaks of nested levels
+    return int(said) if said.isdecimal() else 0
 
 
 def unsteady(machine: Machine) -> Machine:
