@@ -39,7 +39,8 @@ def command(models: str, out: str, as_json: bool, **options: Any) -> None:
     found = compare(contest, out, say)
     if as_json:
         rows = [{key: value for key, value in row.items() if key not in ("said", "identity")} for row in found["rows"]]
-        result({"out": out, "task": found["task"], "rows": rows, "parted": len(found["parted"])})
+        result({"out": out, "task": found["task"], "rows": rows, "sentences": found["sentences"],
+                "parted": len(found["parted"])})  # fmt: skip
         return
     table = [HEAD, *(cells(row) for row in found["rows"])]
     widths = [max(len(line[column]) for line in table) for column in range(len(HEAD))]
@@ -49,6 +50,8 @@ def command(models: str, out: str, as_json: bool, **options: Any) -> None:
             for at, (each, width) in enumerate(zip(line, widths, strict=True))
         )
         click.echo("  ".join([first, *rest]))
+    for sentence in found["sentences"]:
+        click.echo(f"- {sentence}")
     click.echo(f"{out}/comparison.html tells more.")
 
 
