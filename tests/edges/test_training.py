@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -105,3 +106,93 @@ def test_E12_a_shard_of_another_build_is_refused_when_it_is_mapped(tmp_path: Pat
     assert len(second.train.shards[0].ids) == second.train.num_tokens
     with pytest.raises(InputError, match="of another build by now"):
         _ = first.train.shards[0].ids
+
+
+# Fine-tuning: what is set, what is fitted, what may change ----------------------------------------------------------
+
+QUICK = ("machine.threads=1", "train.steps=2", "train.batch_tokens=256", "train.learning_rate=1e-3")
+WORDS = ("很好", "不好", "喜欢", "讨厌")
+
+
+def labelled(path: Path, count: int, both: bool = False) -> Path:
+    """text<TAB>label; with `both` some texts have two labels."""
+    rows = []
+    for index in range(count):
+        label = "good" if index % 4 in (0, 2) else "bad"
+        label = "good|bad" if both and index % 3 == 0 else label
+        rows.append({"text": f"第{index}天{WORDS[index % 4]}", "label": label.split("|") if both else label})
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def tuned(folder: Path, out: Path, count: int, *settings: str, both: bool = False, **more: Any) -> dict[str, Any]:
+    """The task.json of a run with so many rows of dev data."""
+    train = labelled(out.with_suffix(".train.jsonl"), 40, both)
+    dev = labelled(out.with_suffix(".dev.jsonl"), count, both)
+    run.finetune("classify", str(train), folder, out, dev=str(dev), settings=[*QUICK, *settings], quiet=True, **more)
+    return dict(json.loads((out / "model" / "task.json").read_text(encoding="utf-8")))
+
+
+def notes(out: Path) -> str:
+    """What the log of a run notes."""
+    lines = [json.loads(line) for line in (out / "log.jsonl").read_text(encoding="utf-8").splitlines()]
+    return " ".join(line["message"] for line in lines if line.get("event") == "note")
+
+
+def test_E2_vectors_of_a_han_are_learnt_saved_and_given(tmp_path: Path) -> None:
+    import filbert as fb
+
+    pairs = tmp_path / "pairs.tsv"
+    words = ("天气", "公园", "医院", "老师")
+    pairs.write_text("".join(f"我喜欢{a}。今天{b}。\t{a}很好，{b}。\n" for a in words for b in words), encoding="utf-8")
+    out = tmp_path / "out"
+    done = run.finetune(
+        "embed", str(pairs), None, out, dev="30%", settings=QUICK, quiet=True, arch="han", preset="tiny"
+    )
+    assert done.report["evaluations"]["dev"]["num_examples"]
+    model = fb.load(out)
+    texts = ["我喜欢天气。今天公园。", "天气很好，公园。", "长" * 600]
+    vectors = model.embed(texts)
+    assert vectors.shape == (3, model.config.width)
+    asked = model.predict([(texts[0], texts[1])])[0].scores["similarity"]
+    assert float(vectors[0] @ vectors[1]) == pytest.approx(asked, abs=1e-4)
+    with pytest.raises(InputError, match="no such way to sum a text up"):
+        fb.load("builtin").embed(texts, pool="own")
+
+
+def test_E3_what_the_user_sets_stays(tiny_folder: Path, tmp_path: Path) -> None:
+    assert tuned(tiny_folder, tmp_path / "one", 60, "task.temperature=1")["temperature"] == 1.0
+    assert tuned(tiny_folder, tmp_path / "half", 60, "task.several=0.5", both=True)["several"] == 0.5
+    with pytest.raises(InputError, match=r"task\.several is false"):
+        tuned(tiny_folder, tmp_path / "false", 60, "task.several=false", both=True)
+    with pytest.raises(InputError, match="epochs is 0"):
+        tuned(tiny_folder, tmp_path / "none", 60, epochs=0)
+
+
+def test_E4_nothing_is_fitted_from_few_rows_and_it_is_told(tiny_folder: Path, tmp_path: Path) -> None:
+    assert tuned(tiny_folder, tmp_path / "few", 4)["temperature"] == 1.0
+    assert "task.temperature was not fitted on the dev data: 4 rows are too few" in notes(tmp_path / "few")
+    said = json.loads((tmp_path / "few" / "report.json").read_text(encoding="utf-8"))["evaluations"]["dev"]["sentences"]
+    assert any("4 rows are too few" in sentence for sentence in said)
+    assert "4 rows of dev data are too few" in (tmp_path / "few" / "model" / "README.md").read_text(encoding="utf-8")
+    assert tuned(tiny_folder, tmp_path / "sets", 4, both=True)["several"] == 0.5
+    assert "task.several was not fitted" in notes(tmp_path / "sets")
+
+
+def test_E11_what_is_other_on_resume_is_named(tiny_folder: Path, tmp_path: Path) -> None:
+    table = tmp_path / "table.csv"
+    lines = [f"第{index}天{WORDS[index % 4]},另{index}文,{'ab'[index % 2]}\n" for index in range(20)]
+    table.write_text("one,two,label\n" + "".join(lines), encoding="utf-8")
+
+    def tune(column: str, *settings: str, resume: bool = True) -> None:
+        columns = {"text": column, "label": "label"}
+        how = {"settings": [*QUICK, *settings], "columns": columns, "quiet": True, "resume": resume}
+        run.finetune("classify", str(table), tiny_folder, tmp_path / "out", **how)
+
+    tune("one", resume=False)
+    with pytest.raises(InputError, match=r"another data\.columns \(.*one.*now.*two"):
+        tune("two")
+    with pytest.raises(InputError, match=r"made with another train\.learning_rate \(0\.001, now 0\.002\);"):
+        tune("one", "train.learning_rate=2e-3")
+    with pytest.raises(InputError, match=r"another task\.mask_prob \(.*, now 0\.3\)"):
+        tune("one", "task.mask_prob=0.3")

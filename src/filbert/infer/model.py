@@ -110,10 +110,11 @@ class Model:
     ) -> Floats:
         """One vector per text, [texts, width]; texts of any length are read whole.
 
-        pool: "mean" of all tokens, "cls" for the first token's vector, "pooled" for BERT's tanh layer on it. Without
-        one, the folder's own (as it was fine-tuned, or as 1_Pooling/config.json of sentence-transformers says), else
-        the mean. normalize: to length 1; without it, where the folder was fine-tuned for vectors. width: the first so
-        many numbers alone; those that the folder was fine-tuned for are in `widths`, others lose more.
+        pool: "mean" of all tokens, "cls" for the first token's vector, "pooled" for BERT's tanh layer on it, "own" for
+        the model's own way to sum a text up (HAN's attention). Without one, the folder's own (as it was fine-tuned, or
+        as 1_Pooling/config.json of sentence-transformers says), else the mean. normalize: to length 1; without it,
+        where the folder was fine-tuned for vectors. width: the first so many numbers alone; those that the folder was
+        fine-tuned for are in `widths`, others lose more.
         """
         learnt = self._learnt_vectors
         pool = pool or (learnt.pool if learnt else pooling(self.folder)) or "mean"
@@ -128,6 +129,8 @@ class Model:
         windows, owners = self._windows(texts, *lengths)
         if pool == "mean":
             vectors = self.engine.mean(windows, _counted(windows) if len(windows) > len(texts) else None)
+        elif pool == "own":
+            vectors = self.engine.own(windows)
         else:
             vectors = self.engine.first(windows)
             if pool == "pooled":

@@ -24,7 +24,19 @@ from filbert.data import shards as sharding
 from filbert.data.overlap import Fingerprints
 from filbert.infer import verify
 from filbert.run import cards, fresh
-from filbert.run.folders import CHECKPOINTS, LOG, MODEL, RECIPE, SHARDS, VOCAB, Finished, digest, is_first, resumed_at
+from filbert.run.folders import (
+    CHECKPOINTS,
+    LOG,
+    MODEL,
+    RECIPE,
+    SHARDS,
+    VOCAB,
+    Finished,
+    digest,
+    is_first,
+    recipe_fields,
+    resumed_at,
+)
 from filbert.tasks import mlm_nsp
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import train as train_vocabulary
@@ -301,11 +313,7 @@ def _grown(model: Any, recipe: Recipe, task: Any) -> Any:
 def _identity(recipe: Recipe, tokenizer: Tokenizer, shards: sharding.Shards) -> dict[str, str]:
     """What must not change within a run, each by its own name."""
 
-    sections = ((name, dataclasses.asdict(getattr(recipe, name))) for name in ("model", "task", "train"))
-    fields = {f"{section}.{name}": json.dumps(value) for section, values in sections for name, value in values.items()}
-    for name in ("checkpoint_every", "evaluate_every", "patience"):
-        fields.pop(f"train.{name}")
-    return fields | {
+    return recipe_fields({name: getattr(recipe, name) for name in ("model", "task", "train")}) | {
         "vocabulary": digest(list(tokenizer.vocabulary)),
         "corpus": digest([entry["sha256"] for entry in shards.meta["shards"]]),  # wherever its files lie
     }

@@ -18,7 +18,7 @@ Legend: T tokens of the row, B windows, U tokens of texts end to end, L tags, J 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,7 @@ from filbert.core.records import Example, Prediction, Span
 from filbert.decode import chains, plain
 from filbert.decode import tags as decoding
 from filbert.decode.labels import probabilities
+from filbert.metrics import calibration
 from filbert.metrics import tags as metrics
 from filbert.tasks import classify
 from filbert.text.tokenizer import Pieces, Tokenizer, Tokens
@@ -198,9 +199,9 @@ class Task(classify.Task):
         packed = self._hidden(batch.packed) if model.training and self.config.mask_prob else batch.packed
         return model(packed)  # type: ignore[no-any-return]
 
-    def calibrated(self, raw: Sequence[Any]) -> Any:
+    def calibrated(self, raw: Sequence[Any], given: Collection[str] = ()) -> calibration.Fit:
         """The config as it is: dev data fix nothing of it."""
-        return self.config
+        return calibration.Fit(self.config)
 
     def evaluated(self, raw: Sequence[Any]) -> dict[str, Any]:
         """Precision, recall and F1 of whole spans, with intervals and for each kind; equal to seqeval's.
