@@ -196,3 +196,101 @@ def test_E11_what_is_other_on_resume_is_named(tiny_folder: Path, tmp_path: Path)
         tune("one", "train.learning_rate=2e-3")
     with pytest.raises(InputError, match=r"another task\.mask_prob \(.*, now 0\.3\)"):
         tune("one", "task.mask_prob=0.3")
+
+
+# E10: nothing to learn from -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arch", ["word2vec", "glove"])
+def test_E10_a_corpus_without_pairs_of_words_is_refused(
+    arch: str, tmp_path: Path, filbert: Any, tokenizer: Tokenizer
+) -> None:
+    corpus = tmp_path / "text.txt"
+    letters = [token for token in tokenizer.vocabulary if len(token) == 1 and token.isalpha()]
+    corpus.write_text("\n\n".join(letters), encoding="utf-8")
+    tokenizer.save(tmp_path / "vocab")
+    words = ("--vocab", tmp_path / "vocab", "--out", tmp_path / "out", *STEPS, "--arch", arch)
+    done = filbert("pretrain", corpus, *words)
+    assert done.code == 2
+    assert "nothing" in done.err
+    assert not (tmp_path / "out" / "model").exists()
+
+
+# E13: tags are decoded by tokens --------------------------------------------------------------------------------------
+
+
+def test_E13_tags_are_decoded_in_groups_of_so_many_tokens() -> None:
+    from filbert.tasks import tag
+
+    assert list(tag.together([3, 3, 3, 20, 1, 1], 6)) == [(0, 2), (2, 3), (3, 4), (4, 6)]
+    assert list(tag.together([], 6)) == []
+
+
+def test_E13_groups_change_no_tag(monkeypatch: pytest.MonkeyPatch, tokenizer: Tokenizer) -> None:
+    import numpy as np
+
+    from filbert.core.records import Example
+    from filbert.decode import tags as decoding
+    from filbert.tasks import tag
+
+    texts = [Example(("今天天气很好" * size,)) for size in (1, 9, 2, 40, 3)]
+    task = tag.Task(texts, decoding.tag_set(["A", "B"], "bio"), tokenizer, tag.Config(max_length=64))
+    random = np.random.Generator(np.random.PCG64(0))
+    sizes = np.diff(task.pieces.boundaries).tolist()
+    raw = [random.normal(size=(size, len(task.labels))).astype(np.float32) for size in sizes]
+    whole, walked = task.predictions(raw), []
+    kept = decoding.viterbi
+    monkeypatch.setattr(tag, "CELLS", 50 * len(task.labels) ** 2)
+    monkeypatch.setattr(decoding, "viterbi", lambda scores, *more, **how: walked.append(len(scores)) or kept(
+        scores, *more, **how))  # fmt: skip
+    assert task.predictions(raw) == whole
+    assert len(walked) > 1
+    assert all(size <= 50 or size in sizes for size in walked)
+
+
+# E14: next-sentence prediction can be asked ---------------------------------------------------------------------------
+
+
+def test_E14_a_pretrained_model_says_whether_a_text_follows(tiny_folder: Path, filbert: Any) -> None:
+    import numpy as np
+    import torch
+
+    import filbert as fb
+    from filbert.core.records import Encoding
+    from filbert.data.packing import pack
+
+    first, second = "今天天气很好。", "我们去公园玩。"
+    done = filbert("predict", tiny_folder, "--pair", first, second, "--pair", second, first)
+    assert done.code == 0, done.err
+    rows = [json.loads(line) for line in done.out.splitlines()]
+    model = fb.load(tiny_folder)
+    said = model.predict([(first, second), (second, first)])
+    words = model.tokenizer
+    ids, segments = [words.cls_id], [0]
+    for place, text in enumerate((first, second)):
+        own = [*words.pieces([text]).ids.tolist(), words.sep_id]
+        ids, segments = ids + own, segments + [place] * len(own)
+    nothing = np.zeros(len(ids), dtype=np.int32)
+    one = Encoding(np.array(ids, dtype=np.int32), np.array(segments, dtype=np.int32), nothing, nothing, nothing)
+    from filbert.nn.attention import tensors
+
+    with torch.inference_mode():
+        module = model.backbone.eval()
+        packed = tensors(pack([one])[0], "cpu")
+        right = module.nsp(module.pooled(module(packed, "first"))).softmax(-1)[0, 0].item()
+    assert said[0].scores["follows"] == pytest.approx(right, abs=1e-5)
+    assert rows[0]["scores"]["follows"] == pytest.approx(right, abs=1e-5)
+    assert rows[0]["scores"]["follows"] != rows[1]["scores"]["follows"]
+    assert set(said[0].scores) == {"follows", "does not follow"}
+
+
+def test_E14_only_pairs_are_asked_it(tiny_folder: Path, filbert: Any, tmp_path: Path) -> None:
+    done = filbert("predict", tiny_folder, "--text", "今天天气很好。")
+    assert done.code == 2
+    assert "has no head for a task" in done.err
+    table = tmp_path / "pairs.tsv"
+    table.write_text("今天天气很好。\t我们去公园玩。\n很好。\t不好。\n", encoding="utf-8")
+    asked = filbert("predict", tiny_folder, "--task", "nsp", "--data", table)
+    assert asked.code == 0, asked.err
+    assert len(asked.out.splitlines()) == 2
+    assert filbert("finetune", "nsp", "--train", table, "--model", tiny_folder, "--out", tmp_path / "out").code == 2

@@ -12,7 +12,7 @@ from filbert.core.registry import naming
 
 @click.command("compare")
 @click.option("--models", required=True, help="With commas: files of models (bert, gpt, …), folders, or builtin.")
-@click.option("--task", type=click.Choice(naming("tasks", "HEAD")), default="classify", show_default=True)
+@click.option("--task", type=click.Choice(naming("tasks", "KEPT")), default="classify", show_default=True)
 @click.option("--train", multiple=True, required=True, help="Labelled file to learn from.")
 @click.option("--dev", multiple=True, help="Chooses the state that is measured: a file, or a share of --train: 10%.")
 @click.option("--test", multiple=True, required=True, help="Labelled file that every model is measured on.")

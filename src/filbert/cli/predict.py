@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 @click.option("--data", "-d", help="File of texts: plain lines, CSV, TSV, JSONL, Parquet; .gz .xz .zst; or -.")
 @click.option("--out", "-o", help="JSONL file to write, each result as it comes; without it, standard output.")
 @click.option("--columns", metavar="ROLE=NAME,…", help="Which column is what, e.g. text=review.")
-@click.option("--task", help="classify or pair, for a published folder, which does not say; else the folder's own.")
+@click.option("--task", help="classify or pair, for a published folder, which does not say; nsp, for a pretrained one.")
 @click.option("--set", "settings", multiple=True, help="A field of the task, e.g. task.template=… with --task blank.")
 @click.option("--top", type=click.IntRange(1), help="Only so many labels of each text, the likeliest.")
 @click.option("--resume", is_flag=True, help="Go on where OUT ends.")
@@ -58,7 +58,7 @@ def command(model: str, data: str | None, out: str | None, **options: Any) -> No
     reading = Reading(options["encoding"], errors=options["errors"])
     results = Results(out, options["resume"]) if out else None
     loaded = load(model, **model_wishes(options))
-    task = loaded.task(options["task"])
+    task = loaded.task(options["task"] or (loaded.untuned if options["pair"] else None))
     examples = _examples(here, data, reading, (task, options["columns"]))
     if options["settings"]:
         first, examples = peeked(examples, CHUNK)

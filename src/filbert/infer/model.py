@@ -186,9 +186,11 @@ class Model:
 
         A model that answers questions takes (question, passage); one of relations (text, head, tail), the two as
         (start, end) or as words; one that chooses (passage, question, [option, option, …]). task: "pair" for a
-        published folder that reads pairs, since such folders do not say so themselves.
+        published folder that reads pairs, since such folders do not say so themselves. A pretrained model with a head
+        for next-sentence prediction takes (first, second) and says how likely the second follows.
         """
-        _, found = self.reads(texts, task)
+        are_pairs = isinstance(texts, list | tuple) and len(texts) > 0 and not isinstance(texts[0], str)
+        _, found = self.reads(texts, task or (self.untuned if are_pairs else None))
         return found.predictions(self.engine.answers(found)) if len(found) else []
 
     def reads(self, texts: Sequence[Asked], task: str | None = None) -> tuple[str, Any]:
@@ -216,6 +218,12 @@ class Model:
             return module.examples(texts)  # type: ignore[no-any-return]
         read = _pairs(texts) if module.Task.num_texts == 2 else [(text,) for text in _texts(texts)]
         return [Example(each) for each in read]
+
+    @property
+    def untuned(self) -> str | None:
+        """What a model that was fine-tuned for nothing can say of pairs: nsp, where pretraining left that head."""
+        parts, is_tuned = set(self._found.model.parts), self._reading or (self.folder / TASK).exists()
+        return "nsp" if "nsp" in parts and parts <= {"pooler", "mlm", "nsp"} and not is_tuned else None
 
     def task(self, task: str | None = None) -> str:
         """What it was fine-tuned for; a folder without a task's head is refused."""

@@ -110,7 +110,7 @@ def finetune(
     `scratch` (random weights), `force`, `quiet`, and `told` instead of the journal, which leaves no report either.
     Without a model, `arch` names the file of models that a new one is of, `preset` its size, `vocab` its vocabulary.
     """
-    known = naming("tasks", "HEAD")
+    known = naming("tasks", "KEPT")
     if task not in known:
         raise one_of("task", task, known)
     unknown = sorted(set(more) - set(MORE))

@@ -13,6 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from filbert.artefact.folder import save
@@ -44,6 +45,7 @@ from filbert.train import budget, journal, loop, machine, report
 from filbert.train.checkpoint import Store, locked
 from filbert.train.distributed import Ranks, ends_with_parent, is_restarted, joined
 
+LOOKED_AT = 64  # items that are built at a time, to see whether a corpus teaches anything
 MADE_OF = "made_of.json"  # beside a vocabulary that was trained for a run: what it was trained on
 
 
@@ -281,10 +283,26 @@ def _tasks(
     task = module.Task(shards.train.shards, tokenizer, recipe.task)
     kept_back = shards.held.shards if clock is None else budget.sample(shards.held.shards, clock.choice.held_tokens)
     held = module.Task(kept_back, tokenizer, recipe.task) if _has_held(shards, recipe.task) else None
+    if not _asks(task):
+        raise InputError(
+            f"the corpus has nothing that {recipe.model_name} could learn from: no text of it asks anything of "
+            f"task {recipe.task_name} (a word needs another beside it); give a corpus of sentences."
+        )
+    held = held if held is not None and _asks(held) else None
     if recipe.teacher:
         task = more["lesson"].wrapped(task)
         held = more["lesson"].wrapped(held) if held is not None else None
     return task, held
+
+
+def _asks(task: Any) -> bool:
+    """Whether an epoch of a task asks anything at all; known as a rule after a few of its items."""
+    plan = task.plan(0)
+    for begin in range(0, len(plan.lengths), LOOKED_AT):
+        batch = task.batch(plan.orders(np.arange(begin, min(begin + LOOKED_AT, len(plan.lengths)))))
+        if any(task.counts(batch).values()):
+            return True
+    return False
 
 
 def _fresh(recipe: Recipe, task: Any, tokenizer: Tokenizer) -> Any:
