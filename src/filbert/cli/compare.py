@@ -12,7 +12,7 @@ from filbert.core.registry import naming
 
 @click.command("compare")
 @click.option("--models", required=True, help="With commas: files of models (bert, gpt, …), folders, or builtin.")
-@click.option("--task", type=click.Choice(naming("tasks", "HEAD")), default="classify", show_default=True)
+@click.option("--task", type=click.Choice(naming("tasks", "KEPT")), default="classify", show_default=True)
 @click.option("--train", multiple=True, required=True, help="Labelled file to learn from.")
 @click.option("--dev", multiple=True, help="Chooses the state that is measured: a file, or a share of --train: 10%.")
 @click.option("--test", multiple=True, required=True, help="Labelled file that every model is measured on.")
@@ -39,7 +39,8 @@ def command(models: str, out: str, as_json: bool, **options: Any) -> None:
     found = compare(contest, out, say)
     if as_json:
         rows = [{key: value for key, value in row.items() if key not in ("said", "identity")} for row in found["rows"]]
-        result({"out": out, "task": found["task"], "rows": rows, "parted": len(found["parted"])})
+        result({"out": out, "task": found["task"], "rows": rows, "sentences": found["sentences"],
+                "parted": len(found["parted"])})  # fmt: skip
         return
     table = [HEAD, *(cells(row) for row in found["rows"])]
     widths = [max(len(line[column]) for line in table) for column in range(len(HEAD))]
@@ -49,6 +50,8 @@ def command(models: str, out: str, as_json: bool, **options: Any) -> None:
             for at, (each, width) in enumerate(zip(line, widths, strict=True))
         )
         click.echo("  ".join([first, *rest]))
+    for sentence in found["sentences"]:
+        click.echo(f"- {sentence}")
     click.echo(f"{out}/comparison.html tells more.")
 
 

@@ -58,7 +58,7 @@ def _measure(model: str | None) -> Measure:
     from filbert.data.checks import Measure
     from filbert.data.datasets import TASKS
 
-    windows = {task: member("tasks", task).Config().max_length for task in naming("tasks", "HEAD") if task in TASKS}
+    windows = {task: member("tasks", task).Config().max_length for task in naming("tasks", "KEPT") if task in TASKS}
     if model is None:
         return Measure(windows=windows)
     from filbert.artefact.config import described

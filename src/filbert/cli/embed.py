@@ -24,7 +24,9 @@ Write = Callable[[Sequence[str], Any], None]
 @click.option("--data", "-d", help="File, folder or - of texts; a document is one text (see --unit).")
 @click.option("--text", "-t", multiple=True, help="A text given here; may be repeated.")
 @click.option("--out", "-o", help="Where to: .npy for an array, else JSONL; without it, JSONL on standard output.")
-@click.option("--pool", type=click.Choice(["mean", "cls", "pooled"]), help="Default: the folder's own, else mean.")
+@click.option(
+    "--pool", type=click.Choice(["mean", "cls", "pooled", "own"]), help="Default: the folder's own, else mean."
+)
 @click.option("--normalize", is_flag=True, help="Scale every vector to length 1; a model fine-tuned for embed does.")
 @click.option("--width", type=click.IntRange(1), help="Only the first so many numbers of each vector.")
 @click.option("--search", metavar="QUERY", help="Print the texts nearest to this one instead of vectors.")

@@ -12,7 +12,7 @@ from filbert.core.registry import naming
 
 
 @click.command("finetune")
-@click.argument("task", type=click.Choice(naming("tasks", "HEAD")))
+@click.argument("task", type=click.Choice(naming("tasks", "KEPT")))
 @click.option("--train", multiple=True, required=True, help="Labelled file to learn from: CSV, TSV, JSONL, Parquet, …")
 @click.option("--dev", multiple=True, help="Says after each epoch how good it is: a file, or a share of --train: 10%.")
 @click.option("--test", multiple=True, help="Labelled file that the model is measured on once, at the end.")

@@ -30,7 +30,7 @@ from filbert.cli.shared import (
 )  # fmt: skip
 @click.option("--out", "-o", help="File to write as results come: .jsonl, .csv or .tsv; without it, standard output.")
 @click.option("--columns", metavar="ROLE=NAME,…", help="Which column is what, e.g. text=review.")
-@click.option("--task", help="classify or pair, for a published folder, which does not say; else the folder's own.")
+@click.option("--task", help="classify or pair, for a published folder, which does not say; nsp, for a pretrained one.")
 @click.option("--set", "settings", multiple=True, help="A field of the task, e.g. task.template=… with --task blank.")
 @click.option("--top", type=click.IntRange(1), help="Only so many labels of each text, the likeliest.")
 @click.option("--resume", is_flag=True, help="Go on where OUT ends.")
@@ -60,7 +60,7 @@ def command(model: str, data: tuple[str, ...], out: str | None, **options: Any) 
         check_place(out)
     reading = Reading(errors=options["errors"])
     loaded = load(model, **model_wishes(options))
-    task = loaded.task(options["task"])
+    task = loaded.task(options["task"] or (loaded.untuned if options["pair"] else None))
     how = {"columns": roles(options["columns"]), "encoding": options["encoding"], "trained_on": loaded.trained_on}
     texts = Texts(here, data, task, how)
     examples = texts.read(reading)

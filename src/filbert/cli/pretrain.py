@@ -61,10 +61,12 @@ def command(sources: tuple[str, ...], out: str, as_json: bool, **options: Any) -
     if options["arch"] != "bert":
         _check_other(options)
         steps_set = True  # only what BERT does in a given time is known
+    options["by_clock"] = not steps_set
     from filbert import run
 
     imported = time.monotonic()
-    options["given"] = _given(options)  # a misspelt field is refused before the corpus is read
+    options["given"] = _given(options)  # a wrong field is refused before the corpus is read …
+    run.check_unbegun(Path(out), options["resume"])  # … and a folder before anything is made in it
     plan = None if steps_set else _plan(Path(out), options, imported - begun)
     corpus, tokenizer, start = _inputs(sources, Path(out), options, plan.most_bytes if plan else 0)
     shards = run.prepared(corpus, tokenizer, Path(out))
@@ -130,6 +132,7 @@ def _inputs(sources: tuple[str, ...], out: Path, options: dict[str, Any], most_b
     from filbert import run
     from filbert.artefact.folder import load
     from filbert.data.shards import Options
+    from filbert.tasks import mlm_nsp
     from filbert.text.tokenizer import Tokenizer
 
     words = (options["masking"] or "whole-word") != "token"
@@ -137,12 +140,19 @@ def _inputs(sources: tuple[str, ...], out: Path, options: dict[str, Any], most_b
     reading = Options(words=words, most_bytes=most_bytes, **how)
     folder = Path(options["shards"]) if options["shards"] else None
     corpus = run.Corpus(sources=sources, reading=reading, without=options["without"], folder=folder)
+    _ = corpus.excluded  # a file that is not there is refused now
     if options["start"]:
         start = load(options["start"])
+        if options["arch"] == "bert":
+            run.check_length(mlm_nsp.Config(**options["given"].get("task", {})), start.config)
         return corpus, Tokenizer.load(start.folder), start.model
     if options["vocab"]:
         return corpus, Tokenizer.load(options["vocab"]), None
-    return corpus, run.vocabulary(corpus, options["vocab_size"], out), None
+    return corpus, run.vocabulary(corpus, options["vocab_size"], out, _note, options["force"]), None
+
+
+def _note(told: str) -> None:
+    say(f"note: {told}")
 
 
 def _recipe(
@@ -154,10 +164,7 @@ def _recipe(
     from filbert.run import Recipe, recipe_of
     from filbert.train import budget as budgets
 
-    given = options["given"]
-    if start is not None and set(given.get("model", {})) - {"dropout"}:
-        raise click.UsageError("--model fixes the model's shape: of --set model.… only model.dropout can be given.")
-    preset = options["preset"]
+    given, preset = options["given"], options["preset"]
     if options["arch"] != "bert":
         shape = start.config if start is not None else None
         return recipe_of(options["arch"], preset, tokenizer, given, shape), None, {}
@@ -191,7 +198,32 @@ def _given(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
             if section == "task" and "seed" not in {field.name for field in fields(learns.Config)}:
                 continue
             given.setdefault(section, {}).setdefault("seed", options["seed"])
+    _check(given, options)
     return given
+
+
+def _check(given: dict[str, dict[str, Any]], options: dict[str, Any]) -> None:
+    """Refuses what no recipe can have, by making each of its parts once."""
+    from filbert import run
+    from filbert.core.registry import member
+    from filbert.train import budget, loop, machine
+
+    module = member("models", options["arch"])
+    learns = member("tasks", module.PRETRAINS or "mlm_nsp")
+    loop.Config(**{**getattr(module, "TRAINS", {}), **given.get("train", {})})
+    machine.device_of(machine.Config(**given.get("machine", {})))
+    task = learns.Config(**{**getattr(module, "LEARNS", {}), **given.get("task", {})})
+    if options["start"]:
+        if set(given.get("model", {})) - {"dropout"}:
+            raise click.UsageError("--model fixes the model's shape: of --set model.… only model.dropout can be given.")
+        return
+    size, preset = options["vocab_size"], options["preset"]
+    if options["by_clock"] and not preset:
+        shapes = list(budget.candidates({"given": given}, size).values())
+    else:
+        shapes = [replace(module.preset(preset or "small", size), **given.get("model", {}))]
+    for shape in shapes:
+        run.check_length(task, shape)
 
 
 def _clock(plan: Plan, begun: float, out: Path, chosen: Callable[[float], Choice]) -> Clock:

@@ -43,6 +43,7 @@ from filbert.text.words import word_numbers
 CHUNK_CHARS = 2**19  # of documents dealt to a worker together: about 1.5 MB of Chinese
 BYTES_PER_TOKEN = 3  # of UTF-8: about right for Chinese and English, and known before anything is tokenised
 HEAD_DOCUMENTS = 20  # from so many documents on, one is held back in any case
+HELD_MOST = 0.05  # of the first shard's tokens are held back where a number of them was asked for
 MAGIC = b"filbert shard 1\n"
 ALIGN = 64
 PARTS = ("train", "held")
@@ -315,8 +316,8 @@ class Dealing:
 class Gathered:
     """The cuts of one shard so far."""
 
-    def __init__(self, held: float) -> None:
-        self.held = held
+    def __init__(self, held: float, held_tokens: int = 0) -> None:
+        self.held, self.held_tokens = held, held_tokens
         self.cuts: list[Cut] = []
         self.hashes: list[npt.NDArray[np.float64]] = []
 
@@ -338,7 +339,25 @@ class Gathered:
         if last.shard == 0 and self.held > 0 and enough and not any(mask.any() for mask in masks):
             least = min(float(hashes.min(initial=2.0)) for hashes in self.hashes)
             masks = [hashes == least for hashes in self.hashes]
+        if last.shard == 0 and self.held > 0 and enough and self.held_tokens:
+            masks = self._filled(masks)
         return masks
+
+    def _filled(self, masks: list[Bools]) -> list[Bools]:
+        """More documents, in the order of their hashes, until there are tokens enough to measure something on.
+
+        One that would take more than its share of what is learnt from is passed over.
+        """
+        hashes, held = np.concatenate(self.hashes), np.concatenate(masks)
+        sizes = np.concatenate([cut.document_sizes for cut in self.cuts])
+        count, most = int(sizes[held].sum()), HELD_MOST * int(sizes.sum())
+        for place in np.argsort(hashes, kind="stable").tolist():
+            if count >= self.held_tokens:
+                break
+            if not held[place] and count + int(sizes[place]) <= most:
+                held[place] = True
+                count += int(sizes[place])
+        return np.split(held, np.cumsum([len(mask) for mask in masks])[:-1])
 
     def write(self, path: Path, identity: str, last: Chunk) -> None:
         """The shard's file, whole or not at all."""
@@ -430,6 +449,17 @@ def array_places(header: dict[str, Any], begin: int) -> tuple[dict[str, list[tup
             num_bytes = np.dtype(kind).itemsize * length
             begin += num_bytes + -num_bytes % ALIGN
     return places, begin
+
+
+def mapped_header(raw: npt.NDArray[np.uint8]) -> dict[str, Any] | None:
+    """The header of a shard file that is mapped, or None where it is something else."""
+    with contextlib.suppress(ValueError):
+        head = raw[: len(MAGIC) + 8].tobytes()
+        size = int.from_bytes(head[len(MAGIC) :], "little")
+        if head.startswith(MAGIC) and size < 2**16:
+            found = json.loads(raw[len(head) : len(head) + size].tobytes())
+            return found if {"identity", "sha256"} <= set(found) else None
+    return None
 
 
 def read_header(path: Path) -> tuple[dict[str, Any], int] | None:

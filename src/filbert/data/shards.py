@@ -48,13 +48,15 @@ class Options:
     """What fixes the shards besides the corpus and the tokenizer.
 
     A document is held back by the hash of its text: wherever it stands, and whatever stands beside it, it stays held.
-    One exception: where the first shard would hold none, the document of least hash in it is held back, if the shard
-    has 20 documents, or if it has two and others follow.
+    Two exceptions: where the first shard would hold none, the document of least hash in it is held back, if the shard
+    has 20 documents, or if it has two and others follow. And where fewer than `held_tokens` are held back there, more
+    documents are, in the order of their hashes, up to a twentieth of the shard.
     """
 
     words: bool = True  # mark where words begin by the segmenter; else each token that is no ## piece begins one
     segmenter: str = "auto"
     held: float = 0.005  # share of documents kept back for measuring
+    held_tokens: int = 0  # so many at least, where they are no more than a twentieth; 0: whatever the share gives
     shard_tokens: int = 2**24  # about so many in a shard: a document's are taken to be its bytes in UTF-8 over 3
     field: str | None = None  # these four: how the corpus is read, see text.corpus.documents
     encoding: str = "utf-8"
@@ -65,6 +67,8 @@ class Options:
     def __post_init__(self) -> None:
         if not 0 <= self.held < 1:
             raise InputError(f"shards: held is {self.held!r}, but must be from 0 up to 1.")
+        if self.held_tokens < 0:
+            raise InputError(f"shards: held_tokens is {self.held_tokens}, but must be 0 or more.")
         if self.shard_tokens < 1:
             raise InputError(f"shards: shard_tokens is {self.shard_tokens}, but must be 1 or more.")
 
@@ -129,12 +133,13 @@ class Progress:
 class Shard:
     """The tokens of some documents; its arrays are mapped when they are first asked for."""
 
-    def __init__(self, path: Path, num_bytes: int, part: dict[str, int], places: list[tuple[str, int, int]]) -> None:
-        self.path, self.num_bytes, self._part, self._places = path, num_bytes, part, places
-        self.num_tokens, self.num_documents = part["tokens"], part["documents"]
+    def __init__(self, path: Path, entry: dict[str, Any], split: str, identity: str) -> None:
+        self.path, self._entry, self._split, self._identity = path, entry, split, identity
+        self.num_bytes: int = entry["bytes"]
+        self.num_tokens, self.num_documents = entry[split]["tokens"], entry[split]["documents"]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Shard, (self.path, self.num_bytes, self._part, self._places)
+        return Shard, (self.path, self._entry, self._split, self._identity)
 
     @cached_property
     def _arrays(self) -> list[npt.NDArray[Any]]:
@@ -145,10 +150,19 @@ class Shard:
         if len(mapped) != self.num_bytes:  # or a look beyond its end would kill the process
             told = f"has {len(mapped):,} bytes where {self.num_bytes:,} were written"
             raise InputError(f"{self.path}: {told}; build the shards again.")
+        # What is mapped stays as it is, also where another build puts a new file in its place: so only now is it known
+        # whose tokens these are.
+        header = writer.mapped_header(mapped)
+        if header is None or (header["identity"], header["sha256"]) != (self._identity, self._entry["sha256"]):
+            raise InputError(
+                f"{self.path}: is of another build by now (another corpus, vocabulary or options); give each run its "
+                "own --shards, and build these again."
+            )
         # Plain views: slices of a memmap object are slower, and it is kept alive by them anyway.
         raw = mapped.view(np.ndarray)
-        ends = [place + np.dtype(kind).itemsize * length for kind, place, length in self._places]
-        return [raw[place:end].view(kind) for (kind, place, _), end in zip(self._places, ends, strict=True)]
+        places = writer.array_places(self._entry, self._entry["begin"])[0][self._split]
+        ends = [place + np.dtype(kind).itemsize * length for kind, place, length in places]
+        return [raw[place:end].view(kind) for (kind, place, _), end in zip(places, ends, strict=True)]
 
     @property
     def ids(self) -> npt.NDArray[Any]:
@@ -232,13 +246,9 @@ class Shards:
         return self._split("held")
 
     def _split(self, name: str) -> Split:
-        shards = []
-        for entry in self.meta["shards"]:
-            part = entry[name]
-            if part["documents"]:
-                places, _ = writer.array_places(entry, entry["begin"])
-                shards.append(Shard(self.folder / entry["file"], entry["bytes"], part, places[name]))
-        return Split(shards)
+        identity = _digest(self.meta["identity"])
+        entries = (entry for entry in self.meta["shards"] if entry[name]["documents"])
+        return Split([Shard(self.folder / entry["file"], entry, name, identity) for entry in entries])
 
     def __getstate__(self) -> dict[str, Any]:
         return {"folder": self.folder, "meta": self.meta}
@@ -370,7 +380,7 @@ def _identity(
     name = getattr(exclude, "__qualname__", type(exclude).__qualname__)
     return {
         "format": FORMAT,
-        "corpus": _corpus_identity(found),
+        "corpus": corpus_identity(found),
         "tokenizer": hashlib.sha256(settings.encode()).hexdigest(),
         "options": asdict(options),
         "segmenter": segment.name if isinstance(segment, Words) else None,
@@ -378,7 +388,12 @@ def _identity(
     }
 
 
-def _corpus_identity(found: list[str]) -> list[list[Any]]:
+def _digest(identity: dict[str, Any]) -> str:
+    """What the files of one build have in common, and those of no other."""
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
+
+
+def corpus_identity(found: list[str]) -> list[list[Any]]:
     """Name, size and time of each file; what comes through a pipe is never the same."""
     named: list[list[Any]] = []
     for name in found:
@@ -428,7 +443,7 @@ class _Making:
         self, folder: Path, found: list[str], cutter: writer.Cutter, options: Options, identity: dict[str, Any]
     ) -> None:
         self.folder, self.found, self.cutter, self.options, self.identity = folder, found, cutter, options, identity
-        self.digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()
+        self.digest = _digest(identity)
         self.num_tokens = self.num_made = 0
         self.start = time.monotonic()
 
@@ -439,7 +454,7 @@ class _Making:
         with contextlib.closing(writer.Seen(self.folder)) as seen:
             dealing = writer.Dealing(self.options.shard_tokens, done, seen)
             self._write_shards(dealing, workers, report, told)
-        if "-" not in self.found and _corpus_identity(self.found) != self.identity["corpus"]:
+        if "-" not in self.found and corpus_identity(self.found) != self.identity["corpus"]:
             raise InputError(f"{self.found[0]}: the corpus changed while it was read; run again when it stands still.")
         entries = [self._entry(index) for index in range(dealing.num_shards)]
         summary = self._report(entries, dealing, report)
@@ -456,7 +471,7 @@ class _Making:
         told: Callable[[Progress], None] | None,
     ) -> None:
         kept = self.options
-        gathered = writer.Gathered(kept.held)
+        gathered = writer.Gathered(kept.held, kept.held_tokens)
         chunks = dealing.chunks(texts(self.found, kept, report))
         with contextlib.closing(writer.cuts(chunks, self.cutter, workers)) as found:
             for chunk, cut in found:
@@ -464,7 +479,7 @@ class _Making:
                 self.num_tokens += len(cut.ids)
                 if chunk.is_last:
                     gathered.write(self._path(chunk.shard), self.digest, chunk)
-                    gathered = writer.Gathered(kept.held)
+                    gathered = writer.Gathered(kept.held, kept.held_tokens)
                     self.num_made += 1
                 if told is not None:
                     told(self._progress(report))

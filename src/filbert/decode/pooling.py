@@ -8,7 +8,7 @@ import numpy as np
 
 from filbert.core.records import Floats
 
-POOLS = ("mean", "cls", "pooled")
+POOLS = ("mean", "cls", "pooled", "own")  # own: as the model itself sums a text up, where it does (models.han)
 
 
 def text_vectors(vectors_BD: Floats, weights: Sequence[float], owners: Sequence[int], num_texts: int) -> Floats:

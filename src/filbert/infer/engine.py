@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from filbert.core.errors import InputError
 from filbert.core.records import Encoding, Floats, Packed
 from filbert.data.packing import bins, pack
 from filbert.infer.work import Done, Told, each
@@ -55,6 +56,16 @@ class Engine:
             return torch.segment_reduce(hidden_TD, "sum", lengths=lengths) / totals[:, None]
 
         return self._run(sequences, take, kept)
+
+    def own(self, sequences: Sequence[Encoding]) -> Floats:
+        """The vector that the model itself makes of each sequence, [B, D] (models.han)."""
+        if not hasattr(self.backbone, "summary"):
+            raise InputError("pool is own, but this model has no such way to sum a text up; take mean or cls.")
+
+        def take(packed: Packed, _: Tensor | None) -> Tensor:
+            return self.backbone.summary(packed)  # type: ignore[no-any-return]
+
+        return self._run(sequences, take)
 
     def rows(self, sequence: Encoding, places: npt.NDArray[np.intp]) -> Tensor:
         """The last layer's vectors of some tokens of one sequence, [R, D], on the device."""

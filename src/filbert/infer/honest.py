@@ -223,6 +223,8 @@ def _leaked(leaks: Mapping[str, Any], told: Mapping[str, Any]) -> str:
 
 def _calibrated(told: Mapping[str, Any]) -> str:
     before, after = told["before"]["ece"], told["after"]["ece"]
+    if told["measured"].startswith("not fitted"):
+        return f"calibration error {before:.4f}; a temperature was {told['measured']}"
     with_it = f"with a temperature of {told['temperature']:.2f} {after:.4f} ({told['measured']})"
     return f"calibration error {before:.4f}, {with_it}"
 

@@ -114,11 +114,12 @@ class Model:
     ) -> Floats:
         """One vector per text, [texts, width]; texts of any length are read whole.
 
-        pool: "mean" of all tokens, "cls" for the first token's vector, "pooled" for BERT's tanh layer on it. Without
-        one, the folder's own: as it was fine-tuned, or with all modules that a sentence-transformers folder names, else
-        the mean. normalize: to length 1; without it, where the folder was fine-tuned for vectors or normalizes them.
-        width: the first so many numbers alone; those that the folder was fine-tuned for are in `widths`, others lose
-        more. prompt: the name of one of the folder's prompts; without it, the one that it puts before texts itself.
+        pool: "mean" of all tokens, "cls" for the first token's vector, "pooled" for BERT's tanh layer on it, "own" for
+        the model's own way to sum a text up (HAN's attention). Without one, the folder's own: as it was fine-tuned, or
+        with all modules that a sentence-transformers folder names, else the mean. normalize: to length 1; without it,
+        where the folder was fine-tuned for vectors or normalizes them. width: the first so many numbers alone; those
+        that the folder was fine-tuned for are in `widths`, others lose more. prompt: the name of one of the folder's
+        prompts; without it, the one that it puts before texts itself.
         """
         learnt, told, full = self._learnt_vectors, self.vectors_as, self.widths[0]
         own = learnt.pool if learnt else told.pool or "mean"
@@ -147,6 +148,8 @@ class Model:
         windows, owners = self._windows(texts, *lengths)
         if pool == "mean":
             vectors = self.engine.mean(windows, _counted(windows) if len(windows) > len(texts) else None)
+        elif pool == "own":
+            vectors = self.engine.own(windows)
         else:
             vectors = self.engine.first(windows)
             if pool == "pooled":
@@ -231,9 +234,11 @@ class Model:
 
         A model that answers questions takes (question, passage); one of relations (text, head, tail), the two as
         (start, end) or as words; one that chooses (passage, question, [option, option, …]). task: "pair" for a
-        published folder that reads pairs, since such folders do not say so themselves.
+        published folder that reads pairs, since such folders do not say so themselves. A pretrained model with a head
+        for next-sentence prediction takes (first, second) and says how likely the second follows.
         """
-        _, found = self.reads(texts, task)
+        are_pairs = isinstance(texts, list | tuple) and len(texts) > 0 and not isinstance(texts[0], str)
+        _, found = self.reads(texts, task or (self.untuned if are_pairs else None))
         return found.predictions(self.engine.answers(found)) if len(found) else []
 
     def reads(self, texts: Sequence[Asked], task: str | None = None) -> tuple[str, Any]:
@@ -261,6 +266,12 @@ class Model:
             return module.examples(texts)  # type: ignore[no-any-return]
         read = _pairs(texts) if module.Task.num_texts == 2 else [(text,) for text in _texts(texts)]
         return [Example(each) for each in read]
+
+    @property
+    def untuned(self) -> str | None:
+        """What a model that was fine-tuned for nothing can say of pairs: nsp, where pretraining left that head."""
+        parts, is_tuned = set(self._found.model.parts), self._reading or (self.folder / TASK).exists()
+        return "nsp" if "nsp" in parts and parts <= {"pooler", "mlm", "nsp"} and not is_tuned else None
 
     def task(self, task: str | None = None) -> str:
         """What it was fine-tuned for; a folder without a task's head is refused."""

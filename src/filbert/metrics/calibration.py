@@ -19,6 +19,24 @@ Counts = npt.NDArray[np.int64]
 BINS = 15  # as Guo et al. 2017 have them
 COLDEST, HOTTEST = 0.05, 20.0  # beyond these a temperature says more of the data's size than of the model
 ROUNDS, CLOSE = 60, 1e-10
+# A temperature, or a threshold, is fitted on no fewer examples. In a simulation of models with 2 and 10 labels that are
+# too sure by 1.0, 1.3 and 2 times, 150 draws each, a temperature from 20 examples made the log loss on others worse in
+# up to half of the draws where there was something to mend, one from 50 made it better on average everywhere, and lay
+# between 0.7 and 1.6 times the right one.
+FEWEST = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A task's config with what dev data fix of it, and what is to be told of that."""
+
+    config: Any
+    note: str = ""
+
+
+def too_few(field: str, count: int, stays: str) -> str:
+    """The sentence that says that a field was not fitted, and what it is instead."""
+    return f"task.{field} was not fitted on the dev data: {count:,} rows are too few ({FEWEST} are needed); {stays}."
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,15 +143,17 @@ def summary(scores_NL: npt.ArrayLike, gold: npt.ArrayLike, stored: float | None 
     """ "before" and "after" a temperature, each with its errors and bins; never measured on what it was fitted to.
 
     stored: a temperature from other data. Without it, these data fit their own, and what it brings is measured on the
-    half that had no part in it.
+    half that had no part in it; where they are too few for that, nothing is fitted.
     """
     scores, right = np.asarray(scores_NL, dtype=np.float64), np.asarray(gold)
-    own = temperature(scores, right) if stored is None else stored
-    each = crossfitted(scores, right) if stored is None else np.full(len(scores), stored)
+    is_few = stored is None and len(right) < FEWEST
+    own = 1.0 if is_few else temperature(scores, right) if stored is None else stored
+    each = crossfitted(scores, right) if stored is None and not is_few else np.full(len(scores), own)
     told = {"before": np.ones(len(scores)), "after": each}
+    measured = f"not fitted: {len(right):,} rows are too few" if is_few else "on the other half"
     return {
         "temperature": own,
-        "measured": "on the other half" if stored is None else "on these data",
+        "measured": measured if stored is None else "on these data",
         **{name: _measured(shares(scores, values), right) for name, values in told.items()},
     }
 

@@ -4,10 +4,20 @@ from filbert.run.distilling import Wish, distill, distill_general
 from filbert.run.evaluating import evaluate
 from filbert.run.finetuning import FineRecipe, Finetuned, finetune
 from filbert.run.folders import CHECKPOINTS, LOG, MODEL, RECIPE, SHARDS, VOCAB, Finished, is_first
-from filbert.run.pretraining import Corpus, Recipe, measure, prepared, pretrain, recipe_of, vocabulary
+from filbert.run.pretraining import (
+    Corpus,
+    Recipe,
+    check_length,
+    check_unbegun,
+    measure,
+    prepared,
+    pretrain,
+    recipe_of,
+    vocabulary,
+)
 
 __all__ = [
     "CHECKPOINTS", "LOG", "MODEL", "RECIPE", "SHARDS", "VOCAB", "Corpus", "FineRecipe", "Finetuned", "Finished",
-    "Recipe", "Wish", "distill", "distill_general", "evaluate", "finetune", "is_first", "measure", "prepared",
-    "pretrain", "recipe_of", "vocabulary",
+    "Recipe", "Wish", "check_length", "check_unbegun", "distill", "distill_general", "evaluate", "finetune", "is_first",
+    "measure", "prepared", "pretrain", "recipe_of", "vocabulary",
 ]  # fmt: skip

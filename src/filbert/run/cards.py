@@ -44,6 +44,7 @@ class Learnt:
     report: Mapping[str, Any]  # report.json; empty where nothing was measured
     base: str  # the folder whose weights it began with; "" where they were random
     teacher: str = ""
+    fixed: Sequence[str] = ()  # fields of the task that the user set
 
 
 def of_task(folder: Path, told: Learnt) -> None:
@@ -191,7 +192,12 @@ def _limits(told: Learnt, about: Mapping[str, Any], texts: Sequence[str]) -> lis
     if isinstance(heat, float) and heat != 1.0:
         found.append(f"Its scores are divided by a temperature of {heat:.3g}, fitted on dev, before they are shares.")
     elif name in CHOOSES and not about.get("several") and len(told.task.labels) != 1:
-        found.append("Its probabilities were not calibrated: there were no dev data to fit a temperature on.")
+        why = "there were no dev data to fit a temperature on"
+        if "dev" in told.asked:
+            why = f"the {len(told.asked['dev']):,} rows of dev data are too few to fit a temperature on"
+        if "temperature" in told.fixed:
+            why = "the user set the temperature"
+        found.append(f"Its probabilities were not calibrated: {why}.")
     return found
 
 

@@ -7,7 +7,7 @@ measured (row.json). One that is done is not done again, and one that was killed
 from __future__ import annotations
 
 import dataclasses
-import json
+import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -19,7 +19,7 @@ from filbert.artefact.folder import load
 from filbert.builtin import model as builtin
 from filbert.core import page
 from filbert.core.errors import InputError, one_of
-from filbert.core.files import json_text, write_text
+from filbert.core.files import json_object, json_text, write_text
 from filbert.core.records import Example
 from filbert.core.registry import member, members
 from filbert.core.settings import parsed
@@ -27,14 +27,14 @@ from filbert.data import sources, splits
 from filbert.infer.predict import read_as
 from filbert.run import fresh
 from filbert.run.finetuning import finetune
-from filbert.run.folders import CHECKPOINTS, MODEL, VOCAB, digest
+from filbert.run.folders import CHECKPOINTS, VOCAB, digest
 from filbert.run.pretraining import Corpus, prepared, pretrain, recipe_of, vocabulary
 from filbert.text.streams import Reading
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop, machine
 from filbert.train.scores import scored
 
-ROW, TABLE, PAGE = "row.json", "comparison.json", "comparison.html"
+ROW, TABLE, PAGE, PRETRAINED = "row.json", "comparison.json", "comparison.html", "pretrained"
 ENCODER = ("embeddings.", "layers.", "final_norm.")
 SENSES = ("苹果", "打", "行", "包", "bank", "apple")  # words of several senses: where they stand, models part
 VOCAB_SIZE = 12_000  # of one that is trained on the corpus
@@ -82,19 +82,22 @@ def compare(contest: Contest, out: Path | str, told: Callable[[str], None] = lam
     met, asked = _read(contest)
     for sentence in (sentence for sentences in met.values() for sentence in sentences):
         told(f"note: {sentence}")
+    done = {name: _row(out / _called(name), identity) for name in contest.models}
+    for name in contest.models:  # all are looked at before anything is made
+        _row(out / _called(name) / PRETRAINED, identity)
     rows: list[dict[str, Any]] = []
     for name in contest.models:
-        path = out / _called(name) / ROW
-        row = json.loads(path.read_text()) if path.exists() else None
-        if row is not None and row["identity"] != identity:
-            raise InputError(f"{path}: is of another comparison (other data or settings); choose another --out.")
+        row = done[name]
         if row is None:
             told(f"{_called(name)} …")
-            row = {"identity": identity, **_Row(contest, name, out, asked).done()}
-            write_text(path, json_text(row))
+            row = {"identity": identity, **_Row(contest, name, out, asked, identity, told).done()}
+            write_text(out / _called(name) / ROW, json_text(row))
         rows.append(row)
         told(line_of(row))
-        found = {"task": contest.task, "rows": rows, "parted": parted(rows, asked), "reading": met}
+        found = {
+            "task": contest.task, "rows": rows, "sentences": overlaps(rows), "parted": parted(rows, asked),
+            "reading": met,
+        }  # fmt: skip
         write_text(out / TABLE, json_text(found))
         write_text(out / PAGE, _page(contest, found))
     return found
@@ -113,11 +116,32 @@ def _read(contest: Contest) -> tuple[dict[str, list[str]], list[Example]]:
     return met, asked
 
 
+def _row(folder: Path, identity: str) -> dict[str, Any] | None:
+    """What row.json of a folder says; None where there is none. One of another comparison is refused."""
+    path = folder / ROW
+    if not path.exists():
+        return None
+    row = json_object(path)
+    if row.get("identity") != identity:
+        raise InputError(f"{path}: is of another comparison (other data or settings); choose another --out.")
+    return row
+
+
 class _Row:
     """One model: from the text to what it scores."""
 
-    def __init__(self, contest: Contest, name: str, out: Path, asked: Sequence[Example]) -> None:
-        self.contest, self.name, self.out, self.asked = contest, name, out, asked
+    def __init__(
+        self,
+        contest: Contest,
+        name: str,
+        out: Path,
+        asked: Sequence[Example],
+        identity: str,
+        told: Callable[[str], None],
+    ) -> None:
+        self.contest, self.name, self.out, self.asked, self.identity, self.told = (
+            contest, name, out, asked, identity, told,
+        )  # fmt: skip
         self.folder = out / _called(name)
 
     def done(self) -> dict[str, Any]:
@@ -144,19 +168,20 @@ class _Row:
             return self.name, {"from": self.name}
         if not c.corpus or member("models", self.name).PRETRAINS is None:
             return None, {}
-        run = self.folder / "pretrained"
+        run = self.folder / PRETRAINED
         begun = time.perf_counter()
         corpus = Corpus(sources=c.corpus, folder=self.out / "shards")
         words = Tokenizer.load(self._vocabulary() or "")
         shards = prepared(corpus, words, run)
         recipe = recipe_of(self.name, c.preset, words, self._wishes())
-        if (run / MODEL).exists():  # it was pretrained before it was killed
-            return run, json.loads((run / ROW).read_text())
+        before = _row(run, self.identity)
+        if before is not None:  # it was pretrained before it was killed
+            return run, {name: value for name, value in before.items() if name != "identity"}
         done = pretrain(shards, words, recipe, run, resume=(run / CHECKPOINTS).exists(), quiet=True)
         state = done.outcome.state
         held = {name: round(value, 4) for name, value in done.outcome.held.items() if name != "step"}
         told = {"steps": state.step, "tokens": state.tokens, "seconds": round(time.perf_counter() - begun, 1), **held}
-        write_text(run / ROW, json_text(told))
+        write_text(run / ROW, json_text({"identity": self.identity, **told}))
         return run, told
 
     def _vocabulary(self) -> str | None:
@@ -164,7 +189,7 @@ class _Row:
         c = self.contest
         if c.vocab or not c.corpus:
             return c.vocab
-        vocabulary(Corpus(sources=c.corpus), VOCAB_SIZE, self.out)
+        vocabulary(Corpus(sources=c.corpus), VOCAB_SIZE, self.out, self.told)
         return str(self.out / VOCAB)
 
     def _wishes(self) -> dict[str, dict[str, Any]]:
@@ -227,6 +252,22 @@ def parted(rows: Sequence[dict[str, Any]], asked: Sequence[Example]) -> list[dic
     return [entry for *_, entry in sorted(found, key=lambda each: each[:3])[:SHOWN]]
 
 
+def overlaps(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Which models' intervals overlap, so that the order of the table says less than it seems to."""
+    edges = [(row["model"], *row["intervals"][row["measure"]]) for row in rows]
+    pairs = [
+        f"{one} and {two}"
+        for (one, low, high), (two, least, most) in itertools.combinations(edges, 2)
+        if low <= most and least <= high
+    ]
+    if not pairs:
+        return ["No two intervals overlap."] if len(rows) > 1 else []
+    return [
+        f"The intervals of these overlap: {'; '.join(pairs)}. Which of two such models is better this test set alone "
+        "does not say; measure them on more rows, or train each with several seeds."
+    ]
+
+
 HEAD = ("model", "score", "95 %", "parameters", "beside words", "tokens read", "pretrained, s", "tuned, s", "rows/s")
 
 
@@ -261,9 +302,10 @@ def _page(contest: Contest, found: dict[str, Any]) -> str:
     for one in found["parted"]:
         said = [one["said"][name] for name in models]
         split.append([one["text"], one["gold"], *(f"{word} ✓" if word == one["gold"] else word for word in said)])
+    notes = "".join(f"<p>{page.text(sentence)}</p>" for sentence in found["sentences"])
     parts = [
         f"<header><h1>{page.text(f'{len(rows)} models, {contest.task}')}</h1></header>",
-        page.section("The table", page.table(HEAD, [cells(row) for row in rows], range(1, len(HEAD)))),
+        page.section("The table", page.table(HEAD, [cells(row) for row in rows], range(1, len(HEAD))) + notes),
         page.section("Where they part", page.table(("text", "right", *models), split) if split else ""),
         page.section("What all of them had", page.pairs(about)),
         page.section("Notes", page.bullets([each for some in found["reading"].values() for each in some])),

@@ -28,7 +28,7 @@ from filbert.infer import honest, page, verify
 from filbert.infer.predict import DATA, TASK, begun
 from filbert.nn import lora
 from filbert.run import cards, fresh
-from filbert.run.folders import CHECKPOINTS, LOG, MODEL, RECIPE, Finished, digest, resumed_at
+from filbert.run.folders import CHECKPOINTS, LOG, MODEL, RECIPE, Finished, digest, recipe_fields, resumed_at
 from filbert.text.streams import Reading
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import journal, loop, machine, report, tune
@@ -73,6 +73,7 @@ class FineRecipe:
     epochs: float = EPOCHS  # passes over the data; train.steps follows from it unless it is set
     model_name: str = "bert"
     task_name: str = "classify"
+    given: tuple[str, ...] = ()  # fields of the task that the user set: dev data do not change them
     added: int = 0  # changed copies of texts that are learnt from as well (tune.augment)
     teacher: str = ""  # the folder that it is distilled from (run.distilling), and how
     distil: Any = None
@@ -110,7 +111,7 @@ def finetune(
     `scratch` (random weights), `force`, `quiet`, and `told` instead of the journal, which leaves no report either.
     Without a model, `arch` names the file of models that a new one is of, `preset` its size, `vocab` its vocabulary.
     """
-    known = naming("tasks", "HEAD")
+    known = naming("tasks", "KEPT")
     if task not in known:
         raise one_of("task", task, known)
     unknown = sorted(set(more) - set(MORE))
@@ -178,7 +179,7 @@ def tuned(
         own = {name: each for name, (_, each) in asked.items()}
         cards.of_task(out / MODEL, cards.Learnt(
             task=items, examples=learnt, given={"train": train, **places}, asked=own, share=part, report=done.report,
-            base=recipe.start, teacher=recipe.teacher,
+            base=recipe.start, teacher=recipe.teacher, fixed=recipe.given,
         ))  # fmt: skip
         return done
 
@@ -191,6 +192,7 @@ class _Fine:
     ) -> None:
         self.recipe, self.tokenizer, self.out, self.ranks = recipe, tokenizer, out, ranks
         self.task, self.held = tasks
+        self.fits = False  # whether dev data fixed something of the task
         self.store = Store(out / CHECKPOINTS, recipe.machine.keep)
         torch.manual_seed(recipe.train.seed)
         name, labels = recipe.model_name, len(self.task.labels)
@@ -208,7 +210,7 @@ class _Fine:
 
     def run(self, resume: bool, more: Mapping[str, Any]) -> Finetuned:
         recipe, out, ranks = self.recipe, self.out, self.ranks
-        identity, force = self._identity(), bool(more.get("force"))
+        identity, force = self._identity(more), bool(more.get("force"))
         ranks.agree("the data, the vocabulary or the recipe", json.dumps(identity))
         resumed = resumed_at(self.store, out, resume, {} if force else identity) if ranks.is_first else 0
         told = more.get("told") or self._journal(resumed, bool(more.get("quiet")))
@@ -234,7 +236,7 @@ class _Fine:
                 if recipe.teacher:
                     self.task.release(self.model)
                 given, before = sources.ReadOptions.given(more), more.get("trained_on")
-                self._save(outcome, best, before if before and not given.told() else given)
+                self._save(outcome, best, before if before and not given.told() else given, told)
             ranks.wait()
         finally:
             if ranks.is_first and isinstance(told, journal.Journal):
@@ -253,11 +255,16 @@ class _Fine:
         self.model.load_state_dict(weights)
         return dict(found.state["held"])
 
-    def _save(self, outcome: loop.Outcome, best: Mapping[str, float], options: sources.ReadOptions) -> None:
+    def _save(
+        self, outcome: loop.Outcome, best: Mapping[str, float], options: sources.ReadOptions, told: loop.Told
+    ) -> None:
         task, recipe = self.recipe.task, self.recipe
         if self.held is not None and hasattr(self.held, "calibrated"):
             self.raw = scored_apart(self.model, self.held, 16_384, recipe.machine)
-            task = self.held.config = self.held.calibrated(self.raw)
+            fit = self.held.calibrated(self.raw, recipe.given)
+            self.fits, self.held.config, task = fit.config != task, fit.config, fit.config
+            if fit.note:
+                told.event("note", fit.note)
         module = member("tasks", recipe.task_name)
         said = {name: getattr(task, name) for name in module.KEPT}
         about = {"task": recipe.task_name, **{name: value for name, value in said.items() if value is not None}}
@@ -282,19 +289,19 @@ class _Fine:
             fields={"problem_type": problem} if problem else None,
         )  # fmt: skip
 
-    def _identity(self) -> dict[str, str]:
-        recipe, task = self.recipe, self.task
-        train = dataclasses.asdict(recipe.train)
-        for name in ("checkpoint_every", "evaluate_every", "patience"):
-            train.pop(name)
+    def _identity(self, more: Mapping[str, Any]) -> dict[str, str]:
+        """What must not change within a run, each by its own name; what the user says of the data comes first."""
+        recipe, task, names = self.recipe, self.task, list(self.task.labels)
         first = [value.contiguous().view(torch.uint8).numpy().data for value in self.model.state_dict().values()]
+        data = {name: json.dumps(more.get(name), ensure_ascii=False) for name in ("columns", "encoding")}
+        data |= {"rows": f"{len(task):,}", "labels": ", ".join(names) if len(names) <= 10 else digest(names)}
         return {
-            "model": digest(dataclasses.asdict(recipe.model), *first),
-            "task": digest([recipe.task_name, dataclasses.asdict(recipe.task)]),
-            "train": digest(train),
-            "tune": digest(dataclasses.asdict(recipe.tune)),
+            **{f"data.{name}": value for name, value in data.items()},
+            "data": digest(names, *(np.ascontiguousarray(part).data for part in task.arrays())),
             "vocabulary": digest(list(self.tokenizer.vocabulary)),
-            "data": digest(list(task.labels), *(np.ascontiguousarray(part).data for part in task.arrays())),
+            "task.name": recipe.task_name,
+            **recipe_fields({name: getattr(recipe, name) for name in ("task", "model", "train", "tune")}),
+            "weights to begin with": digest([], *first),
             **(task.identity() if recipe.teacher else {}),
         }
 
@@ -315,7 +322,7 @@ class _Fine:
         for name, (task, own) in asked.items():
             task.config = self.held.config if self.held is not None else task.config
             raw = self.raw if name == "dev" else scored_apart(self.model, task, 16_384, self.recipe.machine)
-            measured[name] = honest.Measured(task, own, raw, fits=name == "dev")
+            measured[name] = honest.Measured(task, own, raw, fits=name == "dev" and self.fits)
         known = learnt if lesson is None else lesson.labelled(learnt) or None  # what a baseline can learn from
         told = honest.report(self.recipe.task_name, measured, known, str(self.out), reading=self.read)
         more = lesson.compared(self.model, measured, told, self.recipe.machine) if lesson is not None else []
@@ -373,7 +380,7 @@ def _fine_recipe(
             f"task.max_length is {config.max_length}, but the model reads at most {shape.max_length} tokens."
         )
     source, learnt, tokenizer = data
-    labels, config = (lesson.labels, config) if lesson else _labels(task, config, data, started, given["machine"])
+    labels, config = (lesson.labels, config) if lesson else _labels(task, config, data, started, given)
     machined = "off" if lesson and lesson.looks_inside(given["distil"]) else "recorded"
     tuning, here = tune.Config(**given["tune"]), machine.Config(**{"compiled": machined, **given["machine"]})
     seed = {"seed": more.get("seed") or 0, **given["train"]}["seed"]
@@ -397,16 +404,23 @@ def _fine_recipe(
     first = loop.Config(**train)
     per_epoch = len(batches(np.asarray(plan(items, 0).lengths), first.seed, 0, first.batch_tokens))
     is_new = module.HEAD == "writer" and "writer" not in getattr(started.model, "parts", ())
-    epochs = float(more.get("epochs") or _passes(len(items), per_epoch, is_new))
+    wished = more.get("epochs")
+    epochs = float(_passes(len(items), per_epoch, is_new) if wished is None else wished)
     if not 0 < epochs <= 10_000:
         raise InputError(f"epochs is {epochs:g}, but must be above 0 and at most 10,000.")
     train = {"steps": max(1, round(epochs * per_epoch)), "evaluate_every": per_epoch, **train}
     train["evaluate_every"] = min(train["evaluate_every"], train["steps"])  # dev data are asked once at least
     return FineRecipe(
         start="" if more.get("scratch") else str(started.folder), model=shape, task=config, train=loop.Config(**train),
-        machine=here, tune=tuning, epochs=epochs, task_name=task, added=len(added), model_name=started.family,
+        machine=here, tune=tuning, epochs=epochs, given=_fixed(given["task"]), task_name=task,
+        added=len(added), model_name=started.family,
         **({"teacher": str(lesson.folder), "distil": items.distil} if lesson else {}),
     ), items  # fmt: skip
+
+
+def _fixed(given: Mapping[str, Any]) -> tuple[str, ...]:
+    """The fields that the user gave a value; true or false for `several` only says whether."""
+    return tuple(name for name, value in given.items() if type(value) is not bool)
 
 
 def _pool(module: Any, started: Loaded, learns: bool) -> dict[str, Any]:
@@ -428,15 +442,26 @@ def _passes(rows: int, per_epoch: int, is_new_writer: bool) -> int:
     return min(max(EPOCHS, seen, -(-FEWEST // per_epoch)), MOST_EPOCHS)
 
 
-def _labels(task: str, config: Any, data: tuple[Any, Any, Tokenizer], started: Loaded, wishes: Any) -> tuple[Any, Any]:
+def _labels(
+    task: str,
+    config: Any,
+    data: tuple[Any, Any, Tokenizer],
+    started: Loaded,
+    given: Mapping[str, Mapping[str, Any]],
+) -> tuple[Any, Any]:
     """The head's outputs, and the config with what the training data fix, and the model that a run begins with."""
     module, (source, learnt, tokenizer) = member("tasks", task), data
     if hasattr(module, "fitted"):
-        config = module.fitted(config, learnt)
+        before, config = config, module.fitted(config, learnt)
+        if "several" in given["task"] and not before.several and config.several:
+            raise InputError(
+                f"{sources.called(source)}: texts have several labels, but task.several is false; leave it out, or "
+                "give each text one label."
+            )
     labels = module.label_names(config, learnt) if hasattr(module, "label_names") else None
     if labels is None:
         labels = sources.label_names(source, learnt)
-    how = tokenizer, lambda asked: scored(deepcopy(started.model), asked, 16_384, **wishes)
+    how = tokenizer, lambda asked: scored(deepcopy(started.model), asked, 16_384, **given["machine"])
     return begun(labels, (task, config), [example.texts[0] for example in learnt], how)
 
 

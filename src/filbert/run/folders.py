@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -54,6 +55,15 @@ def resumed_at(store: Store, out: Path, resume: bool, identity: Mapping[str, str
     if found is not None:
         loop.check_identity(found, identity or {})
     return found.step if found is not None else 0
+
+
+def recipe_fields(configs: Mapping[str, Any]) -> dict[str, str]:
+    """{"train.steps": "500"}: the fields that must not change within a run, each by its own name."""
+    sections = ((name, dataclasses.asdict(config)) for name, config in configs.items())
+    fields = {f"{section}.{name}": json.dumps(value) for section, values in sections for name, value in values.items()}
+    for name in ("checkpoint_every", "evaluate_every", "patience"):
+        fields.pop(f"train.{name}", None)
+    return fields
 
 
 def digest(value: Any, *more: Any) -> str:

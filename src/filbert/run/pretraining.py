@@ -7,29 +7,46 @@ import dataclasses
 import fcntl
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from filbert.artefact.folder import save
 from filbert.core.errors import InputError
-from filbert.core.files import json_text, write_text
+from filbert.core.files import json_object, json_text, write_text
 from filbert.core.registry import member
 from filbert.core.version import VERSION
 from filbert.data import shards as sharding
 from filbert.data.overlap import Fingerprints
 from filbert.infer import verify
 from filbert.run import cards, fresh
-from filbert.run.folders import CHECKPOINTS, LOG, MODEL, RECIPE, SHARDS, VOCAB, Finished, digest, is_first, resumed_at
+from filbert.run.folders import (
+    CHECKPOINTS,
+    LOG,
+    MODEL,
+    RECIPE,
+    SHARDS,
+    VOCAB,
+    Finished,
+    digest,
+    is_first,
+    recipe_fields,
+    resumed_at,
+)
 from filbert.tasks import mlm_nsp
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import train as train_vocabulary
 from filbert.train import budget, journal, loop, machine, report
 from filbert.train.checkpoint import Store, locked
 from filbert.train.distributed import Ranks, ends_with_parent, is_restarted, joined
+
+LOOKED_AT = 64  # items that are built at a time, to see whether a corpus teaches anything
+MADE_OF = "made_of.json"  # beside a vocabulary that was trained for a run: what it was trained on
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,30 +95,88 @@ class Corpus:
     folder: Path | None = None  # of the shards; in the run folder where nothing is said
     workers: int = 0  # that prepare it; 0 is one for each core
 
+    @cached_property
+    def excluded(self) -> Fingerprints | None:
+        """What `without` holds; read once."""
+        return Fingerprints.read(self.without) if self.without else None
+
 
 def prepared(corpus: Corpus, tokenizer: Tokenizer, out: Path) -> sharding.Shards:
     """The corpus as shards: those that are there, or new ones. Of several ranks one prepares and the others wait."""
     ends_with_parent()
     folder = corpus.folder or out / SHARDS
-    exclude = Fingerprints.read(corpus.without) if corpus.without else None
     # Locked by now: a second run, of another corpus, would make other shards under the first.
     with locked(out) if is_first() else contextlib.nullcontext():
         return sharding.build(
-            corpus.sources, tokenizer, folder, corpus.reading, workers=corpus.workers, exclude=exclude
+            corpus.sources, tokenizer, folder, corpus.reading, workers=corpus.workers, exclude=corpus.excluded
         )
 
 
-def vocabulary(corpus: Corpus, size: int, out: Path) -> Tokenizer:
-    """A vocabulary trained on the corpus, or the one that was trained before for this run."""
+def vocabulary(
+    corpus: Corpus, size: int, out: Path, told: Callable[[str], None] = lambda note: None, force: bool = False
+) -> Tokenizer:
+    """A vocabulary trained on the corpus, or the one that was trained on this very corpus before.
+
+    One that lies in `out` and is of anything else is made anew, and `told` hears so. A run that has come so far that it
+    has checkpoints keeps its own: whether it may go on with this corpus its checkpoint says, and another size is
+    refused unless forced.
+    """
     from filbert.text.corpus import CorpusReport, files
 
-    folder = out / VOCAB
-    with _turn(folder):
-        if not (folder / "vocab.txt").exists():
-            report = CorpusReport()
-            texts = sharding.texts(files(list(corpus.sources), report), corpus.reading, report)
+    folder, report = out / VOCAB, CorpusReport()
+    found = files(list(corpus.sources), report)
+    if "-" in found:
+        raise InputError(
+            "standard input can be read once, but is needed twice, for the vocabulary and for the shards; give the "
+            "corpus as a file, or --vocab."
+        )
+    made_of = _made_of(found, corpus.reading, size)
+    with locked(out) if is_first() else contextlib.nullcontext(), _turn(folder):
+        before = _before(folder)
+        if before != made_of and not _keeps(out, before, size, force):
+            if (folder / "vocab.txt").exists():
+                told(f"{folder}: lies there from another corpus, size or options, and is made anew.")
+            texts = sharding.texts(found, corpus.reading, report)
+            (folder / MADE_OF).unlink(missing_ok=True)
             Tokenizer(train_vocabulary(texts, size).tokens).save(folder)
+            write_text(folder / MADE_OF, json_text(made_of))  # last: without it, what lies there is half done
         return Tokenizer.load(folder)
+
+
+def _made_of(found: list[str], reading: sharding.Options, size: int) -> dict[str, Any]:
+    """All that a vocabulary depends on, as JSON holds it."""
+    how = {name: getattr(reading, name) for name in ("field", "encoding", "errors", "unit", "most_bytes")}
+    return {"format": 1, "corpus": sharding.corpus_identity(found), "size": size, "reading": how}
+
+
+def _before(folder: Path) -> dict[str, Any] | None:
+    """What the vocabulary that lies there was made of; None where there is none, or nobody knows."""
+    is_whole = (folder / "vocab.txt").exists() and (folder / MADE_OF).exists()
+    return json_object(folder / MADE_OF) if is_whole else None
+
+
+def _keeps(out: Path, before: Mapping[str, Any] | None, size: int, force: bool) -> bool:
+    """Whether a run in `out` has begun with the vocabulary that lies there; its weights fit no other."""
+    if not (out / VOCAB / "vocab.txt").exists() or not any((out / CHECKPOINTS).glob("step-*")):
+        return False
+    if before is not None and before["size"] != size and not force:
+        raise InputError(
+            f"{out / VOCAB}: the run in {out} began with --vocab-size {before['size']:,}, not {size:,}; resume with "
+            "what it was made with, choose another --out, or take --force to go on with the vocabulary that it has."
+        )
+    return True
+
+
+def check_length(task: Any, model: Any) -> None:
+    """Refuses a config of a task that reads more at a time than the model of that config can."""
+    if getattr(task, "max_length", 0) > model.max_length:
+        raise InputError(f"task.max_length is {task.max_length}, but the model reads only {model.max_length} tokens.")
+
+
+def check_unbegun(out: Path, resume: bool) -> None:
+    """Refuses a folder that holds a run already, before a vocabulary or shards are made in it."""
+    if not (resume or is_restarted()):
+        resumed_at(Store(out / CHECKPOINTS), out, False)
 
 
 @contextlib.contextmanager
@@ -149,6 +224,7 @@ def _pretrained(
 ) -> Finished:
     resume, force, ranks = how
     clock: budget.Clock | None = more.get("clock")
+    check_length(recipe.task, recipe.model)
     task, held = _tasks(shards, tokenizer, recipe, more)
     torch.manual_seed(recipe.train.seed)
     model = _grown(start, recipe, task) if start is not None else _fresh(recipe, task, tokenizer)
@@ -206,10 +282,26 @@ def _tasks(
     task = module.Task(shards.train.shards, tokenizer, recipe.task)
     kept_back = shards.held.shards if clock is None else budget.sample(shards.held.shards, clock.choice.held_tokens)
     held = module.Task(kept_back, tokenizer, recipe.task) if _has_held(shards, recipe.task) else None
+    if not _asks(task):
+        raise InputError(
+            f"the corpus has nothing that {recipe.model_name} could learn from: no text of it asks anything of "
+            f"task {recipe.task_name} (a word needs another beside it); give a corpus of sentences."
+        )
+    held = held if held is not None and _asks(held) else None
     if recipe.teacher:
         task = more["lesson"].wrapped(task)
         held = more["lesson"].wrapped(held) if held is not None else None
     return task, held
+
+
+def _asks(task: Any) -> bool:
+    """Whether an epoch of a task asks anything at all; known as a rule after a few of its items."""
+    plan = task.plan(0)
+    for begin in range(0, len(plan.lengths), LOOKED_AT):
+        batch = task.batch(plan.orders(np.arange(begin, min(begin + LOOKED_AT, len(plan.lengths)))))
+        if any(task.counts(batch).values()):
+            return True
+    return False
 
 
 def _fresh(recipe: Recipe, task: Any, tokenizer: Tokenizer) -> Any:
@@ -226,10 +318,6 @@ def _has_held(shards: sharding.Shards, task: Any) -> bool:
 
 def _grown(model: Any, recipe: Recipe, task: Any) -> Any:
     """The model to go on from, with new heads where the task asks what it was never asked, and without a task's own."""
-    if recipe.task.max_length > model.config.max_length:
-        raise InputError(
-            f"task.max_length is {recipe.task.max_length}, but the model reads only {model.config.max_length} tokens."
-        )
     kept = {part for part in model.parts if part not in model.heads}
     grown = type(model)(recipe.model, tuple(kept | set(task.parts)))
     weights = {name: value for name, value in model.state_dict().items() if not name.startswith("heads.")}
@@ -242,11 +330,7 @@ def _grown(model: Any, recipe: Recipe, task: Any) -> Any:
 def _identity(recipe: Recipe, tokenizer: Tokenizer, shards: sharding.Shards) -> dict[str, str]:
     """What must not change within a run, each by its own name."""
 
-    sections = ((name, dataclasses.asdict(getattr(recipe, name))) for name in ("model", "task", "train"))
-    fields = {f"{section}.{name}": json.dumps(value) for section, values in sections for name, value in values.items()}
-    for name in ("checkpoint_every", "evaluate_every", "patience"):
-        fields.pop(f"train.{name}")
-    return fields | {
+    return recipe_fields({name: getattr(recipe, name) for name in ("model", "task", "train")}) | {
         "vocabulary": digest(list(tokenizer.vocabulary)),
         "corpus": digest([entry["sha256"] for entry in shards.meta["shards"]]),  # wherever its files lie
     }

@@ -9,7 +9,7 @@ Legend: T tokens of the row, B sequences (windows), N questions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from filbert.core.records import Example, Prediction
 from filbert.decode import answers as decoding
 from filbert.decode import plain
 from filbert.metrics import answers as metrics
+from filbert.metrics import calibration
 from filbert.tasks import classify
 from filbert.text.tokenizer import Pieces, Tokenizer
 from filbert.text.windows import WindowEncoding, coverage, windowed
@@ -262,15 +263,20 @@ class Task(classify.Task):
     def _rule(self) -> str:
         return metrics.rule_for(self._accepted()) if self.config.rule == "auto" else str(self.config.rule)
 
-    def calibrated(self, raw: Sequence[Any]) -> Config:
-        """The config with the threshold of "no answer" that is best on these data; as it was where all have answers."""
+    def calibrated(self, raw: Sequence[Any], given: Collection[str] = ()) -> calibration.Fit:
+        """The config with the threshold of "no answer" that is best on these data; as it was where all have answers.
+
+        Of too few questions it is 0: none is the answer where it scores above every stretch.
+        """
         accepted = self._accepted()
-        if all(accepted) or self.config.threshold is not None:
-            return self.config  # type: ignore[no-any-return]
+        if all(accepted) or "threshold" in given:
+            return calibration.Fit(self.config)
+        if len(self) < calibration.FEWEST:
+            note = calibration.too_few("threshold", len(self), "it is 0, so that no answer must score above all others")
+            return calibration.Fit(replace(self.config, threshold=0.0), note)
         rows = [self._candidates(index, scores)[0] for index, scores in enumerate(raw)]
         passages = [example.texts[1] for example in self.examples]
         texts = [text[c.starts[0] : c.ends[0]] if len(c.starts) else "" for text, c in zip(passages, rows, strict=True)]
         answered, empty = (metrics.scores(said, accepted, self._rule()).f1 for said in (texts, [""] * len(texts)))
         threshold, _ = decoding.fitted_threshold([c.margin for c in rows], answered, empty)
-        found: Config = replace(self.config, threshold=threshold)
-        return found
+        return calibration.Fit(replace(self.config, threshold=threshold))

@@ -11,7 +11,7 @@ Legend: T tokens of the row, B sequences (windows), N texts, D width, L labels.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -415,16 +415,27 @@ class Task:
         told = metrics.summary(table, self.labels)
         return {"accuracy": told.pop("accuracy"), "f1": told.pop("f1"), "loss": float(loss), **told}
 
-    def calibrated(self, raw: Sequence[Any]) -> Any:
+    def calibrated(self, raw: Sequence[Any], given: Collection[str] = ()) -> calibration.Fit:
         """The config with the temperature, or the probability from which on a label is given, that suits these texts.
 
-        What was set stays.
+        given: the fields that the user set, which stay as they are.
         """
-        if getattr(self.config, "temperature", None) == 1.0 and self.gold.ndim == 1 and self.gold.dtype == np.int64:
-            return replace(self.config, temperature=calibration.temperature(calibration.stacked(raw), self.gold))
-        if self.gold.ndim == 1 or self.config.several != START:
-            return self.config
-        return replace(self.config, several=set_metrics.best_threshold(self.gold, chances(np.asarray(raw)), START))
+        config, count = self.config, len(self)
+        if self.gold.ndim == 1 and self.gold.dtype == np.int64 and hasattr(config, "temperature"):
+            if "temperature" in given:
+                return calibration.Fit(config)
+            if count < calibration.FEWEST:
+                return calibration.Fit(
+                    config, calibration.too_few("temperature", count, f"it is {config.temperature:g}")
+                )
+            heat = calibration.temperature(calibration.stacked(raw), self.gold)
+            return calibration.Fit(replace(config, temperature=heat))
+        if self.gold.ndim == 1 or "several" in given:
+            return calibration.Fit(config)
+        if count < calibration.FEWEST:
+            return calibration.Fit(config, calibration.too_few("several", count, f"it is {config.several:g}"))
+        least = set_metrics.best_threshold(self.gold, chances(np.asarray(raw)), START)
+        return calibration.Fit(replace(config, several=least))
 
     def vectors(self, model: Any, batch: Batch) -> Tensor:
         """One vector for each text, [N, D] in float32."""

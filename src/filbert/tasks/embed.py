@@ -22,7 +22,7 @@ Legend: N examples, K texts of each, M = N·K texts, D width.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,7 @@ from filbert.core.records import Example, Packed, Prediction
 from filbert.data import cutting
 from filbert.data.cutting import Places
 from filbert.decode import plain
+from filbert.metrics import calibration
 from filbert.metrics import vectors as metrics
 from filbert.tasks import classify
 from filbert.text.tokenizer import Pieces, Tokenizer
@@ -410,14 +411,15 @@ class Task(classify.Task):
             return metrics.told_apart(self.gold == 1, metrics.cosines(first, second), self.config.threshold)
         return metrics.agreement(self.gold, metrics.cosines(first, second))
 
-    def calibrated(self, raw: Sequence[Any]) -> Config:
+    def calibrated(self, raw: Sequence[Any], given: Collection[str] = ()) -> calibration.Fit:
         """The config with the cosine from which pairs belong together, where these data have labels 0 and 1."""
-        if self.kind != "labels" or self.config.threshold is not None:
-            return self.config  # type: ignore[no-any-return]
+        if self.kind != "labels" or "threshold" in given:
+            return calibration.Fit(self.config)
+        if len(self) < calibration.FEWEST:
+            return calibration.Fit(self.config, calibration.too_few("threshold", len(self), "there is none"))
         vectors = np.asarray(raw)
         cosines = metrics.cosines(vectors[:, 0], vectors[:, 1])
-        found: Config = replace(self.config, threshold=metrics.best_threshold(self.gold == 1, cosines))
-        return found
+        return calibration.Fit(replace(self.config, threshold=metrics.best_threshold(self.gold == 1, cosines)))
 
 
 def _compared(targets: Mapping[str, Tensor]) -> Tensor:

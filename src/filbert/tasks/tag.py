@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,7 @@ from filbert.core.records import Example, Prediction, Span
 from filbert.decode import chains, plain
 from filbert.decode import tags as decoding
 from filbert.decode.labels import probabilities
+from filbert.metrics import calibration
 from filbert.metrics import tags as metrics
 from filbert.tasks import classify
 from filbert.text.tokenizer import Pieces, Tokenizer, Tokens
@@ -207,9 +208,9 @@ class Task(classify.Task):
         packed = self._hidden(batch.packed) if model.training and self.config.mask_prob else batch.packed
         return model(packed)  # type: ignore[no-any-return]
 
-    def calibrated(self, raw: Sequence[Any]) -> Any:
+    def calibrated(self, raw: Sequence[Any], given: Collection[str] = ()) -> calibration.Fit:
         """The config as it is: dev data fix nothing of it."""
-        return self.config
+        return calibration.Fit(self.config)
 
     def evaluated(self, raw: Sequence[Any]) -> dict[str, Any]:
         """Precision, recall and F1 of whole spans, with intervals and for each kind; equal to seqeval's.
@@ -354,10 +355,10 @@ class Tagged(Task):
         return np.split(values_TX[rows], np.cumsum(sizes)[:-1])
 
     def _read(self, raw: Sequence[Any]) -> Iterator[Read]:
-        """The best legal tags of each text; many texts are walked side by side."""
-        size = max(1, CELLS // len(self.labels) ** 2)
-        for begin in range(0, len(raw), size):
-            shares = [self._shares(each) for each in raw[begin : begin + size]]
+        """The best legal tags of each text; many texts are walked side by side, as many as their tokens allow."""
+        most = max(1, CELLS // len(self.labels) ** 2)
+        for begin, end in together([len(each) for each in raw], most):
+            shares = [self._shares(each) for each in raw[begin:end]]
             bounds = np.concatenate(([0], np.cumsum([len(each) for each in shares])))
             tags = decoding.viterbi(_logs(np.concatenate(shares)), bounds, legal=self.legal)
             yield from zip(np.split(tags, bounds[1:-1]), shares, strict=True)
@@ -605,6 +606,18 @@ def _logs(shares: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
 def _arrays(*parts: Any) -> tuple[npt.NDArray[Any], ...]:
     """The same on the host."""
     return tuple(part if isinstance(part, np.ndarray) else part.cpu().numpy() for part in parts)
+
+
+def together(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
+    """Where groups of neighbouring texts begin and end that have so many tokens at most; a longer text is alone."""
+    begin = total = 0
+    for place, size in enumerate(sizes):
+        if place > begin and total + size > most:
+            yield begin, place
+            begin, total = place, 0
+        total += size
+    if begin < len(sizes):
+        yield begin, len(sizes)
 
 
 def _owned_rows(starts: Places, own: Places) -> Places:

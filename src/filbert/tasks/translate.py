@@ -15,7 +15,7 @@ Legend: T tokens of the sources, U tokens of the targets, B stretches in the pac
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -30,6 +30,7 @@ from filbert.core.records import Example, Packed, Prediction
 from filbert.data.cutting import Cuts, Places
 from filbert.decode.continuations import joined
 from filbert.decode.spelling import spellings, spelt
+from filbert.metrics import calibration
 from filbert.metrics import written as metrics
 from filbert.tasks import classify
 from filbert.text.sentences import sentences
@@ -393,9 +394,9 @@ class Task(classify.Task):
         """What was written, and what is right."""
         return [said.text or "" for said in self.predictions(raw)], [str(example.gold) for example in self.examples]
 
-    def calibrated(self, raw: Sequence[Any]) -> Any:
+    def calibrated(self, raw: Sequence[Any], given: Collection[str] = ()) -> calibration.Fit:
         """The config as it is."""
-        return self.config
+        return calibration.Fit(self.config)
 
 
 def _target(example: Example, index: int) -> str:

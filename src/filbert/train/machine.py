@@ -66,9 +66,19 @@ class Machine:
         return torch.cuda.get_device_name(self.device) if self.is_cuda else "cpu"
 
 
+def device_of(config: Config) -> torch.device:
+    """The device that serves these wishes; what cannot be had here is refused."""
+    device = usable(config.device, "machine.device")
+    if config.compiled == "on" and device.type != "cuda":
+        raise InputError(
+            "machine.compiled is on, but only CUDA has one graph for every batch; leave it out on the CPU."
+        )
+    return device
+
+
 def found(config: Config, local_rank: int = 0, local_world: int = 1) -> Machine:
     """The machine that serves these wishes; sets torch's threads, since the default is wrong for several ranks."""
-    device = usable(config.device, "machine.device")
+    device = device_of(config)
     if device.type == "cuda":
         device = torch.device("cuda", device.index if device.index is not None else local_rank)
         torch.cuda.set_device(device)
@@ -79,10 +89,6 @@ def found(config: Config, local_rank: int = 0, local_world: int = 1) -> Machine:
     # Beside a GPU the host only hands batches over, and threads that wait for each other while workers use the cores
     # take longer than one.
     torch.set_num_threads(config.threads or _environment_threads() or (1 if is_cuda else own))
-    if config.compiled == "on" and not is_cuda:
-        raise InputError(
-            "machine.compiled is on, but only CUDA has one graph for every batch; leave it out on the CPU."
-        )
     workers = config.workers if config.workers >= 0 else (min(8, max(1, own - 1)) if is_cuda else 0)
     half = is_cuda if config.precision == "auto" else config.precision == "bfloat16"
     return Machine(
