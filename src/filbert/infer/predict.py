@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -34,7 +34,7 @@ Asked = str | tuple[Any, ...]  # a text, a pair of them, or what the task's `exa
 class Predicts(Protocol):
     """What answers: `infer.model.Model`."""
 
-    def predict(self, texts: Sequence[Asked], *, task: str | None = None) -> list[Prediction]:
+    def predict(self, texts: Iterable[Asked], *, task: str | None = None) -> list[Prediction]:
         """One prediction for each text or pair."""
         ...
 
@@ -159,16 +159,24 @@ class Results:
         self.count += len(records)
 
 
-def said_of(found: Found) -> dict[str, Any]:
-    """What the folder's task.json says, unchecked."""
-    return dict(small_json(inside(found.folder, TASK)))
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What the small files of a folder say of how it reads texts, as they were when it was loaded."""
+
+    task: Mapping[str, Any] | None  # task.json, unchecked; None where there is none
+    pool: str | None  # how its maker sums a text up, where it is said
 
 
-def _plain(found: Found, module: Any) -> dict[str, Any]:
+def described(found: Found) -> Described:
+    """What a folder's task.json and pooling say now."""
+    task = dict(small_json(inside(found.folder, TASK))) if (found.folder / TASK).exists() else None
+    return Described(task, pooling(found.folder))
+
+
+def _plain(found: Found, module: Any, pool: str | None) -> dict[str, Any]:
     """How a folder that was fine-tuned for nothing reads texts for a task without a head: as its maker says."""
     if module.HEAD:
         return {"max_length": min(module.Config.max_length, found.config.max_length)}
-    pool = pooling(found.folder)
     return {"max_length": found.config.max_length, **({"pool": pool} if pool else {})}
 
 
@@ -209,36 +217,44 @@ def peeked(examples: Iterable[Example], count: int) -> tuple[list[Example], Iter
     return first, rest()
 
 
-def _asked_names(found: Found, task: str | None) -> Sequence[str]:
+def _asked_names(said: Mapping[str, Any] | None, task: str | None) -> Sequence[str]:
     """The tasks to look at: the folder's own where it says one, since to import all takes a tenth of a second."""
-    own = str(said_of(found).get("task")) if (found.folder / TASK).exists() else ""
+    own = str(said.get("task")) if said is not None else ""
     is_told = own in members("tasks") and task in (None, own) and hasattr(member("tasks", own), "HEAD")
     return (own,) if is_told else naming("tasks", "HEAD")
 
 
-def read_as(found: Found, task: str | None = None, settings: Sequence[str] = ()) -> tuple[str, Any]:
+def read_as(
+    found: Found, task: str | None = None, settings: Sequence[str] = (), about: Described | None = None
+) -> tuple[str, Any]:
     """The folder's task and how it reads texts: as its task.json says, or as published folders do.
 
     Published folders with labels do not say whether they read texts or pairs: `task` does, or they read texts.
-    settings: fields that are to be otherwise, as `task.field=value`.
+    settings: fields that are to be otherwise, as `task.field=value`. about: what its files said when it was loaded;
+    else they are read now.
     """
-    modules = {name: member("tasks", name) for name in _asked_names(found, task)}
+    about = about or described(found)
+    modules = {name: member("tasks", name) for name in _asked_names(about.task, task)}
     if task is not None and task not in modules:
         raise one_of("the task", task, modules)
     heads = {name: getattr(module, "HEADS", (module.HEAD,)) for name, module in modules.items()}
     fitting = [name for name, several in heads.items() if not all(several) or {*several} & {*found.model.parts}]
     told = [name for name in fitting if hasattr(modules[name], "published")]  # the head itself says what it is for
     path = found.folder / TASK
-    if not told and task is None and not path.exists():
+    if not told and task is None and about.task is None:
         raise InputError(f"{found.folder}: has no head for a task; make one: filbert finetune classify --model …")
-    if path.exists():
-        said = said_of(found)
+    if about.task is not None:
+        said = dict(about.task)
         name = str(said.pop("task", None))
         if name not in modules:
             raise one_of(f"{path}: task", name, modules)
     else:
         name = task or told[0]
-        said = modules[name].published(found.model, found.labels) if name in told else _plain(found, modules[name])
+        said = (
+            modules[name].published(found.model, found.labels)
+            if name in told
+            else _plain(found, modules[name], about.pool)
+        )
         said |= getattr(modules[name], "PROBLEMS", {}).get(found.problem_type, {})
     if task not in (None, name):
         raise InputError(f"{found.folder}: was fine-tuned for {name}, not for {task}.")
