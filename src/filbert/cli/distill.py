@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import encoding_option, json_option, result, roles
+from filbert.cli.shared import data_encoding_option, json_option, result, roles
 
 
 @click.command("distill")
@@ -29,7 +29,7 @@ from filbert.cli.shared import encoding_option, json_option, result, roles
 @click.option("--seed", type=int, default=0, show_default=True, help="Of everything random.")
 @click.option("--resume", is_flag=True, help="Go on from the last checkpoint in OUT.")
 @click.option("--force", is_flag=True, help="Resume even if the recipe or the data changed.")
-@encoding_option
+@data_encoding_option
 @json_option
 def command(teacher: str, data: tuple[str, ...], out: str, as_json: bool, **options: Any) -> None:
     """Train a small model to say what a large one says; TEACHER is a fine-tuned folder or a run.
@@ -70,7 +70,7 @@ def _general(teacher: str, data: tuple[str, ...], out: str, wish: Any, options: 
     for name in ("task", "dev", "test", "epochs", "columns"):
         if options[name]:
             raise click.UsageError(f"--{name} is of a task, which --general has none; give train.steps with --set.")
-    corpus = run.Corpus(sources=data, reading=Options(encoding=options["encoding"]))
+    corpus = run.Corpus(sources=data, reading=Options(encoding=options["encoding"] or "utf-8"))
     how = {name: options[name] for name in ("settings", "seed", "resume", "force")}
     return run.distill_general(teacher, corpus, out, wish, **how)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import device_option, encoding_option, json_option, result, roles, table
+from filbert.cli.shared import data_encoding_option, device_option, json_option, result, roles, table
 
 SHOWN = 30  # labels in the table for people; --json has all
 
@@ -20,7 +20,7 @@ SHOWN = 30  # labels in the table for people; --json has all
 @click.option("--task", help="classify or pair, for a published folder, which does not say; else the folder's own.")
 @click.option("--set", "settings", multiple=True, help="A field of the task, e.g. task.template=… with --task blank.")
 @device_option
-@encoding_option
+@data_encoding_option
 @json_option
 def command(model: str, data: str, columns: str | None, as_json: bool, **options: Any) -> None:
     """Measure a fine-tuned model on labelled data; MODEL is a model folder or a run.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from filbert.cli.shared import encoding_option, errors_option, json_option, progress, result, roles, say, table
+from filbert.cli.shared import data_encoding_option, errors_option, json_option, progress, result, roles, say, table
 
 if TYPE_CHECKING:
     from filbert.core.records import Example
@@ -37,7 +37,7 @@ SHOWN = 80  # words that are printed at most: the strongest
 @click.option("--task", help="classify or pair, for a published folder; fill for a word at a [MASK].")
 @click.option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Of random orders and words.")
 @errors_option
-@encoding_option
+@data_encoding_option
 @json_option
 def command(model: str, text: str | None, data: str | None, out: str | None, **options: Any) -> None:
     """Explain what a model says of a text by its words, and test the explanation.
@@ -134,7 +134,7 @@ def _rows(loaded: Any, data: str, out: str | None, options: dict[str, Any]) -> N
     from filbert.infer.predict import Results
     from filbert.text.streams import Reading
 
-    reading, how = Reading(options["encoding"], errors=options["errors"]), _how(options)
+    reading, how = Reading(errors=options["errors"]), _how(options)
     results = Results(out, options["resume"]) if out else None
     examples = _examples(loaded, data, reading, options)
     if results is not None:
@@ -176,8 +176,7 @@ def _told(loaded: Any, example: Example, how: dict[str, Any]) -> dict[str, Any]:
 
 def _examples(loaded: Any, data: str, reading: Any, options: dict[str, Any]) -> Iterator[Example]:
     from filbert.core.errors import InputError
-    from filbert.core.registry import member
-    from filbert.data.datasets import examples
+    from filbert.data.sources import file_examples
     from filbert.infer.questions import FILL
 
     task = options["task"]
@@ -188,5 +187,5 @@ def _examples(loaded: Any, data: str, reading: Any, options: dict[str, Any]) -> 
             if getattr(loaded.backbone, "mlm", None) is None or task is not None:
                 raise
             task = FILL  # a pretrained model: the texts have [MASK] in them
-    kind = "classify" if task == FILL else getattr(member("tasks", task), "DATA", task)
-    return examples(data, kind, roles(options["columns"]), reading=reading)
+    given = {"columns": roles(options["columns"]), "encoding": options["encoding"], "trained_on": loaded.trained_on}
+    return file_examples("classify" if task == FILL else task, data, given, reading)

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import encoding_option, json_option, result, roles, say
+from filbert.cli.shared import data_encoding_option, json_option, result, roles, say
 
 
 @click.command("export")
@@ -24,7 +24,7 @@ from filbert.cli.shared import encoding_option, json_option, result, roles, say
 @click.option("--int8", is_flag=True, help="In eight bits as well: faster, a quarter of the size, nearly as good.")
 @click.option("--dev", multiple=True, help="Data on which the cost of --int8 is measured: labelled, or texts in lines.")
 @click.option("--columns", metavar="ROLE=NAME,…", help="Of --dev: which column is what, e.g. text=review,label=2.")
-@encoding_option
+@data_encoding_option
 @json_option
 def command(model: str, out: str, form: str, int8: bool, as_json: bool, **options: Any) -> None:
     """Write a model folder again, ready to ship; MODEL is a model folder, a run or `builtin`.

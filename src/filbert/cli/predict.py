@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from filbert.cli.shared import (
-    encoding_option,
+    data_encoding_option,
     errors_option,
     json_option,
     model_options,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 @click.option("--resume", is_flag=True, help="Go on where OUT ends.")
 @model_options
 @errors_option
-@encoding_option
+@data_encoding_option
 @json_option
 def command(model: str, data: str | None, out: str | None, **options: Any) -> None:
     """Label texts or pairs, or answer questions, by a fine-tuned model; MODEL is a model folder or a run.
@@ -55,11 +55,12 @@ def command(model: str, data: str | None, out: str | None, **options: Any) -> No
         raise InputError("give the texts once: either --data FILE, or one or more --text or --pair.")
     if options["resume"] and not out:
         raise click.UsageError("--resume goes on with a file: give its --out.")
-    reading = Reading(options["encoding"], errors=options["errors"])
+    reading = Reading(errors=options["errors"])
     results = Results(out, options["resume"]) if out else None
     loaded = load(model, **model_wishes(options))
     task = loaded.task(options["task"])
-    examples = _examples(here, data, reading, (task, options["columns"]))
+    how = {"columns": roles(options["columns"]), "encoding": options["encoding"], "trained_on": loaded.trained_on}
+    examples = _examples(here, data, reading, (task, how))
     if options["settings"]:
         first, examples = peeked(examples, CHUNK)
         loaded = loaded.reading(task, options["settings"], [example.texts[0] for example in first])
@@ -96,15 +97,14 @@ def command(model: str, data: str | None, out: str | None, **options: Any) -> No
 
 
 def _examples(
-    here: list[tuple[str, ...]], data: str | None, reading: Any, how: tuple[str, str | None]
+    here: list[tuple[str, ...]], data: str | None, reading: Any, how: tuple[str, dict[str, Any]]
 ) -> Iterator[Example]:
     from filbert.core.records import Example
-    from filbert.core.registry import member
-    from filbert.data.datasets import examples
+    from filbert.data.sources import file_examples
 
     if data is None:
         return (Example(texts, id=number) for number, texts in enumerate(here))
-    return examples(data, getattr(member("tasks", how[0]), "DATA", how[0]), roles(how[1]), reading=reading)
+    return file_examples(how[0], data, how[1], reading)
 
 
 def _tell_resumed(results: Any) -> None:

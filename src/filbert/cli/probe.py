@@ -33,6 +33,7 @@ def command(model: str, data: str, task: str, out: str | None, as_json: bool, **
     from filbert.core.errors import InputError
     from filbert.data import sources
     from filbert.infer import probe
+    from filbert.text.streams import Reading
 
     if out and Path(out).suffix.lower() not in probe.ENDINGS:
         raise InputError(f"{out}: give it the ending {', '.join(probe.ENDINGS)}, which says what to write.")
@@ -42,7 +43,9 @@ def command(model: str, data: str, task: str, out: str | None, as_json: bool, **
     for note in loaded.notes:
         say(f"note: {note}")
     how = {"columns": roles(options["columns"]), "encoding": options["encoding"]}
-    examples = sources.read(task, data, how)
+    reading = Reading()
+    examples = sources.read(task, data, how, reading)
+    sources.tell(data, reading)
     wishes: dict[str, Any] = {"limit": options["limit"], "seed": options["seed"]}
     found = replace(probe.probed(loaded, examples, task, **wishes), model=model)
     fresh = probe.untrained(loaded, options["seed"]) if options["untrained"] else None

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import device_option, encoding_option, json_option, progress, result, roles
+from filbert.cli.shared import data_encoding_option, device_option, json_option, progress, result, roles
 
 
 @click.command("prune")
@@ -20,7 +20,7 @@ from filbert.cli.shared import device_option, encoding_option, json_option, prog
 @click.option("--examples", "most", default=256, show_default=True, type=click.IntRange(1), help="Asked at most.")
 @click.option("--columns", metavar="ROLE=NAME,…", help="Which column is what, e.g. text=review,label=2.")
 @device_option
-@encoding_option
+@data_encoding_option
 @json_option
 def command(
     model: str, data: str | None, out: str, heads: str, columns: str | None, as_json: bool, **options: Any

@@ -19,6 +19,9 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Print one JS
 encoding_option = click.option(
     "--encoding", default="utf-8", show_default=True, help="Encoding of text files, e.g. gb18030."
 )
+data_encoding_option = click.option(
+    "--encoding", help="Encoding of text files.  [default: utf-8, or that of the data the model learnt from]"
+)
 errors_option = click.option(
     "--errors",
     type=click.Choice(["strict", "replace"]),

@@ -8,14 +8,14 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import encoding_option, json_option, result, roles, say, table
+from filbert.cli.shared import data_encoding_option, json_option, result, roles, say, table
 
 
 @click.command("verify")
 @click.argument("model", metavar="DIR")
 @click.option("--dev", multiple=True, help="Data on which int8 is held to the loss that its card states.")
 @click.option("--columns", metavar="ROLE=NAME,…", help="Of --dev: which column is what, e.g. text=review,label=2.")
-@encoding_option
+@data_encoding_option
 @json_option
 def command(model: str, as_json: bool, **options: Any) -> None:
     """Check a model folder: every file's hash, and its golden cases in each runtime that is here.

@@ -84,6 +84,12 @@ def section(heading: str, body: str) -> str:
     return f"<section><h2>{text(heading)}</h2>{body}</section>" if body else ""
 
 
+def bullets(lines: Sequence[str]) -> str:
+    """A list of sentences; nothing where there are none."""
+    inner = "".join(f"<li>{text(line)}</li>" for line in lines)
+    return f"<ul>{inner}</ul>" if inner else ""
+
+
 def cards(values: Sequence[tuple[str, str]]) -> str:
     """The few numbers that a reader looks for first: (what it is, the number)."""
     inner = "".join(f'<div class="card"><b>{text(value)}</b><span>{text(name)}</span></div>' for name, value in values)

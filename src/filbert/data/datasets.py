@@ -7,6 +7,7 @@ A labelled row with an empty text is skipped and counted; everything else that i
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import shutil
@@ -39,8 +40,13 @@ ROLES = {
 }
 OPTIONAL = frozenset({"label", "entities", "answers", "second", "negative", "target"})
 REQUIRED = {"choose": ("context",)}  # options may stand in columns of their own, and a context need not be asked about
+UNLABELLED_ROWS = 1_000  # of a file whose rows have no label: so many are looked at for one
 SCORE_NAMES = (*LABEL_NAMES, "similarity", "score")  # of pairs that are more or less alike
-NO_LABEL = "-"  # what NLI corpora write where the annotators did not agree
+NO_LABEL = "-"  # what NLI corpora write where the annotators did not agree; elsewhere it is a label, beside "+"
+ENTAILMENTS = frozenset(
+    ("entailment", "neutral", "contradiction", "entails", "contradicts", "contradictory", "not_entailment",
+     "not-entailment", "non-entailment", "non_entailment", "entailed", "蕴含", "中立", "矛盾")
+)  # fmt: skip
 
 
 def examples(
@@ -245,7 +251,9 @@ def _check_label_place(source: str, form: Shape, roles: tuple[str, ...]) -> None
 
 
 def _labelled(source: str, rows: Iterator[Row], roles: dict[str, str], reading: Reading) -> Iterator[Found]:
-    labels = _Labels(source, reading)
+    if "label" in roles:
+        rows, says_none = _dashes(rows, roles["label"])
+    labels = _Labels(source, reading, "label" in roles and says_none)
     names = [roles[role] for role in ("text", "first", "second", "negative") if role in roles]
     for line, row in rows:
         texts = row_texts(source, line, row, names, reading)
@@ -277,17 +285,36 @@ def row_texts(
     return tuple(texts)
 
 
+def _dashes(rows: Iterator[Row], column: str) -> tuple[Iterator[Row], bool]:
+    """The same rows, and whether the label '-' says that there is none: so it does beside labels of entailment.
+
+    The first other label decides; rows before it wait.
+    """
+    waiting: list[Row] = []
+    has_dash = False
+    for row in rows:
+        waiting.append(row)
+        label = row[1].get(column)
+        if label not in (None, "", NO_LABEL):
+            is_entailment = isinstance(label, str) and label.strip().lower() in ENTAILMENTS
+            return itertools.chain(waiting, rows), is_entailment
+        has_dash = has_dash or label == NO_LABEL
+        if not has_dash and len(waiting) >= UNLABELLED_ROWS:
+            break  # a file without labels, of any size
+    return itertools.chain(waiting, rows), False
+
+
 class _Labels:
     """Labels as they come: all of one type, all there or none there."""
 
-    def __init__(self, source: str, reading: Reading) -> None:
-        self.source, self.reading = source, reading
+    def __init__(self, source: str, reading: Reading, says_none: bool = False) -> None:
+        self.source, self.reading, self.says_none = source, reading, says_none  # whether '-' is no label
         self.type_line: tuple[type, int] | None = None
         self.is_labelled: bool | None = None
 
     def label(self, line: int, value: Any) -> tuple[bool, str | tuple[str, ...] | None]:
         """(whether the row can be used, its label as text, or its labels where the file has lists)."""
-        if value == NO_LABEL:
+        if self.says_none and value == NO_LABEL:
             self.reading.count(
                 "rows with the label '-' were left out",
                 self.source,

@@ -13,13 +13,14 @@ from filbert.data import checks, datasets, markup
 from filbert.data.findings import MAX_OF_A_KIND, Finding, Notebook, rendered
 from filbert.data.formats import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, Shape, shape, table_rows
 from filbert.data.labelled import examine_labelled
-from filbert.text import corpus, streams
+from filbert.text import corpus
 from filbert.text.sentences import sentences
 from filbert.text.streams import Reading
 
 __all__ = ["MAX_OF_A_KIND", "Finding", "examine", "rendered", "told_task"]
 
 LONG_LINE_CHARS = 100_000
+LOST = ("NUL characters were removed.", "became U+FFFD.")  # remarks of which a file should be rid
 
 
 def examine(
@@ -87,14 +88,9 @@ def _taken(path: str, task: str, form: Shape, columns: Mapping[str, str | int] |
 
 
 def _tell_report(reading: Reading, notebook: Notebook) -> None:
-    report = reading.report
-    if report.num_nuls:
-        notebook.add("warning", 0, f"{report.num_nuls:,} NUL characters, which are removed in reading.")
-    if report.num_blank:
-        notebook.add("note", 0, f"{report.num_blank:,} blank documents or rows, which are skipped.")
-    if report.num_split:
-        message = f"{report.num_split:,} documents longer than {streams.PIECE_CHARS:,} characters, passed on in pieces."
-        notebook.add("note", 0, message)
+    """What reading passed over or mended, counted by kind, in the words of every command that reads."""
+    for remark in reading.report.remarks():
+        notebook.add("warning" if remark.endswith(LOST) else "note", 0, remark)
 
 
 # -- bytes -------------------------------------------------------------------------------------------------------

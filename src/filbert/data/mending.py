@@ -302,8 +302,8 @@ class _Copy:
         raw = record[slice(*place)]
         is_quoted = raw.startswith('"') and self.source.form.delimiter != "\t"
         new = f'"{raw[1:-1].strip()}"' if is_quoted else raw.strip()
-        if new == raw:
-            return record
+        if new == raw or not new.strip('"'):
+            return record  # of blanks nothing would be left, which is another fault
         self.fix(number, "white space around the label removed", raw, new)
         return record[: place[0]] + new + record[place[1] :]
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from filbert.data import checks
-from filbert.data.datasets import NO_LABEL
 from filbert.data.places import Edit, Node, edited, parsed, removals, rewritten
 
 NEAR_CHARS = 10  # an answer that stands several times is meant where it stands so near to the place that is given
@@ -53,8 +52,8 @@ def row_changes(task: str, roles: Mapping[str, str], text: str, node: Node | Non
 
 def _stripped(text: str, label: Node) -> list[Change]:
     value = label.value
-    if not isinstance(value, str) or value == value.strip():
-        return []
+    if not isinstance(value, str) or value == value.strip() or not value.strip():
+        return []  # of blanks nothing would be left, which is another fault
     edit = rewritten(text, label, value.strip())
     return [Change(edit, "white space around the label removed", repr(value), repr(value.strip()))]
 
@@ -145,7 +144,7 @@ def is_empty(task: str, cells: Mapping[str, Any]) -> bool:
     roles = () if task in ("choose", "relation") else ("text", "first", "second", "negative", "question", "context")
     gold = cells.get({"tag": "entities", "answer": "answers"}.get(task, "label"))
     texts = [cells[role] for role in roles if isinstance(cells.get(role), str)]
-    return gold not in (None, "", NO_LABEL) and any(map(checks.is_blank, texts))
+    return gold not in (None, "") and any(map(checks.is_blank, texts))
 
 
 def array_changes(task: str, roles: Mapping[str, str], text: str, removed: Mapping[int, str]) -> list[Change]:

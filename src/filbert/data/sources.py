@@ -1,32 +1,132 @@
-"""Labelled data as a user names them, files or examples, in; checked examples out."""
+"""Labelled data as a user names them, files or examples, in; checked examples, and what reading them met, out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import codecs
+import dataclasses
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.core.registry import member
-from filbert.data.datasets import examples, label_table
+from filbert.data.datasets import ROLES, column_roles, examples, label_table
+from filbert.data.formats import shape
+from filbert.data.markup import TASK_OF
+from filbert.text import streams, tables
+from filbert.text.streams import Reading
 
 Source = str | Path | Sequence[Example | str | Path]  # a file of labelled data, several, or examples
+UTF8 = "utf-8"
 
 
-def read(task: str, source: Source, more: Mapping[str, Any]) -> list[Example]:
-    """The examples of all of it, as the task's data; more: `columns` and `encoding` of files."""
-    if not isinstance(source, str | Path):
-        parts = ([part] if isinstance(part, Example) else read(task, part, more) for part in source)
-        return [example for part in parts for example in part]
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How files of labelled data are read: which column is what, and their encoding. Empty: as each file says."""
+
+    columns: Mapping[str, str | int] = field(default_factory=dict)  # role -> column, by name or by number from 1
+    encoding: str = ""
+
+    @staticmethod
+    def given(more: Mapping[str, Any]) -> ReadOptions:
+        """Those that a user gave."""
+        return ReadOptions(dict(more.get("columns") or {}), more.get("encoding") or "")
+
+    def told(self) -> dict[str, Any]:
+        """As JSON; what is empty is left out."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if value and value != UTF8}
+
+
+def read(task: str, source: Source, more: Mapping[str, Any], reading: Reading | None = None) -> list[Example]:
+    """The examples of all of it, as the task's data; what was passed over is counted in reading.report.
+
+    more: `columns` and `encoding` of files, and `trained_on`: the ReadOptions of the data that a model learnt from,
+    which files are read by where they fit and the user gave none.
+    """
+    reading = reading if reading is not None else Reading()
+    if isinstance(source, str | Path):
+        return list(file_examples(task, source, more, reading))
+    parts = ([part] if isinstance(part, Example) else read(task, part, more, reading) for part in source)
+    return [example for part in parts for example in part]
+
+
+def file_examples(task: str, path: str | Path, more: Mapping[str, Any], reading: Reading) -> Iterator[Example]:
+    """The examples of one file, one by one; otherwise as `read`."""
     kind = getattr(member("tasks", task), "DATA", task)
-    return list(examples(source, kind, more.get("columns"), more.get("encoding") or "utf-8"))
+    given, known = ReadOptions.given(more), more.get("trained_on") or ReadOptions()
+    encoding = given.encoding or (_known_encoding(str(path), known.encoding) if known.encoding else "")
+    if encoding and not given.encoding:
+        reading.tell(f"read as {encoding}, as the model's training data were; --encoding says otherwise.")
+    reading = dataclasses.replace(reading, encoding=encoding or reading.encoding)
+    columns = given.columns
+    if not columns and known.columns and (columns := known_columns(str(path), kind, known.columns, reading)):
+        named = ", ".join(f"{role} from {name}" for role, name in columns.items())
+        reading.tell(f"columns are those of the model's training data: {named}; --columns says otherwise.")
+    return examples(path, kind, columns or None, reading=reading)
 
 
-def check_labelled(source: Source, data: Sequence[Example], needs_gold: bool) -> None:
-    """Refuses data that nothing can be learnt from."""
+def _known_encoding(path: str, encoding: str) -> str:
+    """The encoding of the training data, where the file's first megabyte does not read as UTF-8; else nothing."""
+    if path == "-" or tables.kind(path) == "parquet":
+        return "" if path != "-" else encoding
+    head = next(streams.blocks(path.partition(",")[0] if not Path(path).exists() else path, Reading()), b"")
+    try:
+        codecs.getincrementaldecoder(UTF8)().decode(head)
+    except UnicodeDecodeError:
+        return encoding
+    return encoding if streams.wide_encoding(head) else ""
+
+
+def known_columns(
+    path: str, task: str, columns: Mapping[str, str | int], reading: Reading
+) -> dict[str, str | int] | None:
+    """Those of the training data's columns that the file has, where they are all that the task needs; else None."""
+    roles = {role: column for role, column in columns.items() if role in ROLES[task]}
+    if path == "-" or not roles:
+        return None
+    quiet = dataclasses.replace(reading, report=streams.CorpusReport(), fault=lambda *_: None)
+    is_named = any(not str(column).isdigit() for column in roles.values())
+    try:
+        own = shape(path, quiet)
+    except InputError:  # what cannot be told without names may be told with them
+        own = None
+    if own is not None and (own.kind in TASK_OF or own.kind == "text"):
+        return None
+    have = own.columns if own is not None else ()
+    for found in (roles, {role: column for role, column in roles.items() if str(column) in have}):
+        try:
+            if own is not None and own.has_header and not is_named:
+                return None  # numbers are of files without a header
+            form = shape(path, quiet, tuple(map(str, found.values())))
+            if found and form.has_header is is_named:
+                column_roles(path, task, form, {role: str(column) for role, column in found.items()})
+                return found
+        except InputError:
+            continue
+    return None
+
+
+def met(source: Source, reading: Reading) -> list[str]:
+    """What reading the data met, one sentence for each thing, with the name of what was read."""
+    return [f"{called(source, 'the data')}: {remark}" for remark in reading.report.remarks()]
+
+
+def tell(source: Source, reading: Reading) -> list[str]:
+    """The same, told to whoever is at the terminal."""
+    sentences = met(source, reading)
+    for sentence in sentences:
+        sys.stderr.write(f"note: {sentence}\n")
+    return sentences
+
+
+def check_labelled(source: Source, data: Sequence[Example], needs_gold: bool, reading: Reading | None = None) -> None:
+    """Refuses data that nothing can be learnt from; where reading passed rows over, that is said too."""
+    why = " ".join(["", *reading.report.remarks()]) if reading is not None else ""
     if not data:
-        raise InputError(f"{called(source)}: has no examples, so there is nothing to learn.")
+        raise InputError(f"{called(source)}: has no examples, so there is nothing to learn.{why}")
     if needs_gold and any(example.gold is None for example in data):
         raise InputError(f"{called(source)}: has no labels; give a file with a text and a label in each row.")
 
@@ -41,7 +141,8 @@ def label_names(source: Source, data: Sequence[Example]) -> tuple[str, ...]:
     """The labels to learn, in a fixed order."""
     labels = label_table(data).check().labels
     if len(labels) < 2:
-        raise InputError(f"{called(source)}: has only the label {labels[0]!r}, but two or more are needed.")
+        only = f"only the label {labels[0]!r}" if labels else "no label"
+        raise InputError(f"{called(source)}: has {only}, but two or more are needed.")
     return labels
 
 

@@ -20,6 +20,7 @@ from filbert.core.errors import InputError, MissingExtra
 from filbert.core.records import Encoding, Example, Floats, Ints, Packed
 from filbert.core.registry import member
 from filbert.data.packing import pack
+from filbert.data.sources import ReadOptions
 from filbert.decode.continuations import joined
 from filbert.nn import maps
 from filbert.nn.attention import tensors
@@ -142,6 +143,11 @@ class Looks(Protocol):
     @property
     def backbone(self) -> Any:
         """The torch module."""
+        ...
+
+    @property
+    def trained_on(self) -> ReadOptions:
+        """The columns and the encoding of the files that it learnt from."""
         ...
 
     @property

@@ -25,6 +25,7 @@ from filbert.data import sources
 from filbert.infer import verify, views
 from filbert.infer.model import Model, load
 from filbert.text.corpus import documents
+from filbert.text.streams import Reading
 
 INT8, VECTORS = "int8", "embed"  # the name of the promise, and the task whose answers are vectors
 MOST_TEXTS = 5_000  # whose nearest neighbours are looked for
@@ -66,7 +67,9 @@ def _on(exact: Model, small: Model, dev: sources.Source, how: Mapping[str, Any])
             raise InputError("this model has no task: give its dev data as a file of texts, one in each line.")
         texts = [each.text for each in documents([str(dev)], unit="line", encoding=how.get("encoding") or "utf-8")]
         return _vectors(exact, small, texts)
-    examples = sources.read(task, dev, how)
+    reading = Reading()
+    examples = sources.read(task, dev, {**how, "trained_on": exact.trained_on}, reading)
+    sources.tell(dev, reading)
     config = exact.reads([])[1].config
     items = member("tasks", task).Task(examples, exact.labels, exact.tokenizer, config)
     if not len(items) or items.has_unknown:

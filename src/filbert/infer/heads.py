@@ -25,6 +25,7 @@ from filbert.data.packing import bins
 from filbert.infer.attend import Looks, Maps
 from filbert.nn import maps
 from filbert.nn.attention import batch_tensors
+from filbert.text.streams import Reading
 
 RESIDUAL = 0.5  # of a token's vector that a layer leaves as it was
 METHODS = ("gradient", "ablation")
@@ -264,7 +265,10 @@ def labelled(model: Looks, data: sources.Source, **reading: Any) -> Any:
             "this model was fine-tuned for nothing, so no loss can tell what its heads are worth; fine-tune it first."
         )
     name, config = model.as_read
-    task = member("tasks", name).Task(sources.read(name, data, reading), model.labels, model.tokenizer, config)
+    met = Reading()
+    examples = sources.read(name, data, {**reading, "trained_on": model.trained_on}, met)
+    sources.tell(data, met)
+    task = member("tasks", name).Task(examples, model.labels, model.tokenizer, config)
     if not len(task) or task.has_unknown:
         raise InputError(f"{sources.called(data, 'the data')}: has no labels, so there is no loss to measure.")
     return task

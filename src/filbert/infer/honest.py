@@ -44,12 +44,17 @@ def report(
     train: Sequence[Example] | None = None,
     about: str = "",
     judges_train: bool = True,
+    reading: Mapping[str, Sequence[str]] | None = None,
 ) -> dict[str, Any]:
-    """All evaluations by their names, such as "dev" and "test", and what there is to say of the training data."""
+    """All evaluations by their names, such as "dev" and "test", and what there is to say of the training data.
+
+    reading: what was passed over or mended in reading each of them.
+    """
     found = {key: _Evaluation(name, each) for key, each in measured.items()}
     for each in found.values():
         each.compare(train)
     told: dict[str, Any] = {"format": FORMAT, "task": name, "model": about, "evaluations": {}}
+    told |= {"reading": {part: list(sentences) for part, sentences in reading.items()}} if reading else {}
     near = _neighbours([each.examples for each in measured.values()], train)
     begin = 0
     for key, each in found.items():

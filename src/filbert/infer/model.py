@@ -18,7 +18,7 @@ from filbert.core.records import Example, Floats, Prediction
 from filbert.core.registry import member
 from filbert.decode.blanks import Blank, ranked
 from filbert.decode.pooling import POOLS, text_vectors, unit_length
-from filbert.infer.predict import Asked, begun, described, read_as
+from filbert.infer.predict import Asked, begun, described, read_as, trained_on
 from filbert.infer.search import Hit, search
 from filbert.text import given
 from filbert.text.tokenizer import Tokenizer
@@ -27,6 +27,7 @@ from filbert.text.windows import WindowEncoding, windowed
 if TYPE_CHECKING:
     from filbert.artefact.folder import Loaded
     from filbert.artefact.portable import Portable
+    from filbert.data.sources import ReadOptions
     from filbert.infer import attend
     from filbert.infer.explain import Explanation
     from filbert.infer.questions import Target
@@ -164,6 +165,11 @@ class Model:
         if task not in self._bound:
             self._bound[task] = read_as(self._found, task, about=self._about)
         return self._bound[task]
+
+    @property
+    def trained_on(self) -> ReadOptions:
+        """The columns and the encoding of the files that it learnt from, where they had to be said."""
+        return trained_on(self.folder)
 
     @property
     def widths(self) -> tuple[int, ...]:

@@ -26,7 +26,9 @@ def write(folder: Path | str, title: str, told: Mapping[str, Any]) -> Path:
     """Writes the report's page into the folder, which is made if need be."""
     path = Path(folder) / PAGE
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, page.whole(title, [f"<header><h1>{page.text(title)}</h1></header>", *sections(told)]))
+    notes = [sentence for sentences in told.get("reading", {}).values() for sentence in sentences]
+    parts = [*sections(told), page.section("Notes", page.bullets(notes))]
+    write_text(path, page.whole(title, [f"<header><h1>{page.text(title)}</h1></header>", *parts]))
     return path
 
 

@@ -17,6 +17,7 @@ from filbert.core.records import Example, Prediction
 from filbert.core.registry import member, members, naming
 from filbert.core.settings import parsed
 from filbert.data.markup import Relation
+from filbert.data.sources import ReadOptions
 
 if TYPE_CHECKING:
     from filbert.artefact.folder import Loaded
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     Found = Loaded | Portable  # a model folder, with torch or without
 
 TASK = "task.json"  # in a model folder: how texts are read and pooled before the head
+DATA = "data.json"  # in a model folder: how the files that it learnt from were read, where that had to be said
 CHUNK, CHUNK_CHARS = 2_048, 2_000_000  # texts, and characters of them, that are answered together
 
 
@@ -86,7 +88,8 @@ def asked(example: Example) -> Asked:
 def record(task: str, example: Example, said: Prediction, top: int | None = None) -> dict[str, Any]:
     """One result as it is written: where the text stood, the texts, and what the task says of them."""
     place = {"line": example.line} if example.line else {}
-    texts = dict(zip(("text", "second"), example.texts, strict=False))
+    names = getattr(member("tasks", task), "TEXTS", ("text", "second"))
+    texts = dict(zip(names, example.texts, strict=False))
     return {**place, **texts, **member("tasks", task).record(example, said, top), "coverage": said.coverage}
 
 
@@ -125,7 +128,8 @@ class Results:
         self.count = count
         try:
             found = json.loads(last)
-            texts = (found["text"], *([found["second"]] if "second" in found else []), *found.get("options", ()))
+            more = [found[name] for name in ("second", "negative") if name in found]
+            texts = (found["text"], *more, *found.get("options", ()))
             return Place(count, int(found.get("line", 0)), texts)
         except (ValueError, KeyError, TypeError, AttributeError):
             raise InputError(
@@ -171,6 +175,19 @@ def described(found: Found) -> Described:
     """What a folder's task.json and pooling say now."""
     task = dict(small_json(inside(found.folder, TASK))) if (found.folder / TASK).exists() else None
     return Described(task, pooling(found.folder))
+
+
+def trained_on(folder: Path) -> ReadOptions:
+    """The columns and the encoding of the files that a model learnt from, as its folder remembers them."""
+    path = folder / DATA
+    if not path.exists():
+        return ReadOptions()
+    said = small_json(inside(folder, DATA))
+    columns, encoding = said.get("columns", {}), said.get("encoding", "")
+    is_known = set(said) <= {"columns", "encoding"} and isinstance(columns, dict) and isinstance(encoding, str)
+    if not is_known or not all(type(column) in (int, str) for column in columns.values()):
+        raise InputError(f"{path}: must hold columns, {{role: column}}, and an encoding, and nothing else; remove it.")
+    return ReadOptions(columns, encoding)
 
 
 def _plain(found: Found, module: Any, pool: str | None) -> dict[str, Any]:

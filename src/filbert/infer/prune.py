@@ -25,7 +25,7 @@ from filbert.data import sources
 from filbert.infer import heads as worth
 from filbert.infer.heads import Shown
 from filbert.infer.model import Model, load
-from filbert.infer.predict import TASK
+from filbert.infer.predict import DATA, TASK
 from filbert.infer.slim import chosen, slimmed
 from filbert.models import bert
 
@@ -158,6 +158,7 @@ def _save(out: Path | str, smaller: bert.Bert, model: Model, card: str) -> None:
     """The folder, with what the first one said of how texts are read."""
     task, pool = model.folder / TASK, pooling(model.folder)
     files = {TASK: task.read_text("utf-8")} if task.exists() else {}
+    files |= {DATA: json_text(told)} if (told := model.trained_on.told()) else {}
     files |= {POOLING: json_text({"pool": pool})} if pool else {}
     problem = folders.read(model.folder).described.problem_type
     fields = {"problem_type": problem} if problem else None

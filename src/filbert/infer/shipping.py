@@ -11,6 +11,7 @@ from filbert.artefact.folder import whole_folder
 from filbert.data import sources
 from filbert.infer import cost, verify
 from filbert.infer.model import load
+from filbert.text.streams import Reading
 
 
 def export(
@@ -29,7 +30,11 @@ def export(
     with whole_folder(out) as part:
         onnx.export(path, part, int8)
         if not (part / verify.GOLDEN).exists():
-            task = verify.task_of(load(part, runtime="onnx"))
-            verify.write(part, sources.read(task, dev, how or {}) if dev is not None and task else ())
+            loaded = load(part, runtime="onnx")
+            task, options = verify.task_of(loaded), {**(how or {}), "trained_on": loaded.trained_on}
+            reading = Reading()
+            verify.write(part, sources.read(task, dev, options, reading) if dev is not None and task else ())
+            if dev is not None and not int8:  # else it is told where the cost is measured
+                sources.tell(dev, reading)
         found = cost.write(part, dev, how) if int8 else {}
     return Path(out), found

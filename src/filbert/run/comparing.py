@@ -23,12 +23,13 @@ from filbert.core.files import json_text, write_text
 from filbert.core.records import Example
 from filbert.core.registry import member, members
 from filbert.core.settings import parsed
-from filbert.data import sources
+from filbert.data import sources, splits
 from filbert.infer.predict import read_as
 from filbert.run import fresh
 from filbert.run.finetuning import finetune
 from filbert.run.folders import CHECKPOINTS, MODEL, VOCAB, digest
 from filbert.run.pretraining import Corpus, prepared, pretrain, recipe_of, vocabulary
+from filbert.text.streams import Reading
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop, machine
 from filbert.train.scores import scored
@@ -78,7 +79,9 @@ def compare(contest: Contest, out: Path | str, told: Callable[[str], None] = lam
     """Trains and measures one model after another, and writes comparison.json and comparison.html anew after each."""
     out = Path(out)
     identity = digest({name: str(value) for name, value in dataclasses.asdict(contest).items() if name != "models"})
-    asked = sources.read(contest.task, contest.test, {})
+    met, asked = _read(contest)
+    for sentence in (sentence for sentences in met.values() for sentence in sentences):
+        told(f"note: {sentence}")
     rows: list[dict[str, Any]] = []
     for name in contest.models:
         path = out / _called(name) / ROW
@@ -91,10 +94,23 @@ def compare(contest: Contest, out: Path | str, told: Callable[[str], None] = lam
             write_text(path, json_text(row))
         rows.append(row)
         told(line_of(row))
-        found = {"task": contest.task, "rows": rows, "parted": parted(rows, asked)}
+        found = {"task": contest.task, "rows": rows, "parted": parted(rows, asked), "reading": met}
         write_text(out / TABLE, json_text(found))
         write_text(out / PAGE, _page(contest, found))
     return found
+
+
+def _read(contest: Contest) -> tuple[dict[str, list[str]], list[Example]]:
+    """What reading train, dev and test meets, told once for all runs; and the test data."""
+    places = {"train": contest.train, "dev": contest.dev, "test": contest.test}
+    met: dict[str, list[str]] = {}
+    asked: list[Example] = []
+    for name, source in places.items():
+        if source is not None and splits.share(source) is None:
+            reading = Reading()
+            asked = sources.read(contest.task, source, {}, reading)
+            met |= {name: sentences} if (sentences := sources.met(source, reading)) else {}
+    return met, asked
 
 
 class _Row:
@@ -250,5 +266,6 @@ def _page(contest: Contest, found: dict[str, Any]) -> str:
         page.section("The table", page.table(HEAD, [cells(row) for row in rows], range(1, len(HEAD)))),
         page.section("Where they part", page.table(("text", "right", *models), split) if split else ""),
         page.section("What all of them had", page.pairs(about)),
+        page.section("Notes", page.bullets([each for some in found["reading"].values() for each in some])),
     ]
     return page.whole(f"compare: {contest.task}", parts)

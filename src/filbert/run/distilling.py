@@ -25,7 +25,7 @@ from filbert.core.registry import member
 from filbert.core.settings import parsed
 from filbert.data import sources
 from filbert.infer import honest, views
-from filbert.infer.predict import read_as
+from filbert.infer.predict import read_as, trained_on
 from filbert.infer.slim import slimmed
 from filbert.run import fresh
 from filbert.run.finetuning import Finetuned, tuned
@@ -90,7 +90,7 @@ def distill(
     started, is_new = _student(found, wish, own, more.get("seed") or 0)
     lesson = Lesson(found, (name, reading), fits=dev is not None)
     rest = [word for word in settings if not is_new or word not in own]
-    more = {**more, "scratch": is_new, "lesson": lesson}
+    more = {**more, "scratch": is_new, "lesson": lesson, "trained_on": trained_on(found.folder)}
     return tuned(name, data, started, out, dev=dev, settings=rest, resume=resume, **more)
 
 

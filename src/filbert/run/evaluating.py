@@ -12,8 +12,9 @@ from filbert.core.records import Example
 from filbert.core.registry import member
 from filbert.data import sources
 from filbert.infer import honest, page
-from filbert.infer.predict import begun, read_as
+from filbert.infer.predict import begun, read_as, trained_on
 from filbert.run.folders import RECIPE
+from filbert.text.streams import Reading
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import machine
 from filbert.train.scores import scored
@@ -23,25 +24,32 @@ def evaluate(model: Path | str, data: sources.Source, **more: Any) -> dict[str, 
     """How right a fine-tuned folder is on labelled data, without flattery: metrics at the top; see infer.honest.
 
     more: `train` (what it learnt from; else what its run folder remembers), `out` (folder for the report), `columns`,
-    `encoding`, `batch_tokens`, `task` (of a published folder, which does not say), `settings` (fields of the task, as
-    `task.field=value`), and the fields of machine.Config.
+    `encoding` (else those of the training data, as the folder remembers them, where the file has such columns),
+    `batch_tokens`, `task` (of a published folder, which does not say), `settings` (fields of the task, as
+    `task.field=value`), and the fields of machine.Config. What reading the data met is told, and stands in the report.
     """
     found = load(model)
     name, reading = read_as(found, more.get("task"), more.get("settings") or ())
-    asked, size = sources.read(name, data, more), more.get("batch_tokens") or 16_384
+    size, more = more.get("batch_tokens") or 16_384, {**more, "trained_on": trained_on(found.folder)}
+    readings = {"data": Reading(), **({"train": Reading()} if more.get("train") else {})}
+    asked = sources.read(name, data, more, readings["data"])
+    learnt = sources.read(name, more["train"], more, readings["train"]) if more.get("train") else _recalled(name, model)
+    met = {part: sources.tell({"data": data, **more}[part], each) for part, each in readings.items()}
     wishes = {name: value for name, value in more.items() if name in machine.Config.__dataclass_fields__}
     how = Tokenizer.load(found.folder), lambda task: scored(found.model, task, size, **wishes)
     labels, reading = begun(found.labels, (name, reading), [example.texts[0] for example in asked], how)
     task = member("tasks", name).Task(asked, labels, how[0], reading)
     if not len(task) or task.has_unknown:
-        raise InputError(f"{data}: has no labels, so there is nothing to compare with.")
-    learnt = sources.read(name, more["train"], more) if more.get("train") else _recalled(name, model)
+        why = " ".join(["", *readings["data"].report.remarks()])
+        name = sources.called(data, "the data")
+        raise InputError(f"{name}: has no labels, so there is nothing to compare with.{why}")
     measured = {"data": honest.Measured(task, asked, how[1](task))}
-    told = honest.report(name, measured, learnt, str(model), judges_train=False)
+    read = {part: sentences for part, sentences in met.items() if sentences}
+    told = honest.report(name, measured, learnt, str(model), judges_train=False, reading=read)
     if more.get("out"):
         honest.write(more["out"], told)
         page.write(more["out"], f"{model}: {name}", told)
-    return told["evaluations"]["data"]  # type: ignore[no-any-return]
+    return {**told["evaluations"]["data"], **({"reading": read} if read else {})}
 
 
 def _recalled(task: str, model: Path | str) -> list[Example] | None:

@@ -25,10 +25,11 @@ from filbert.core.version import VERSION
 from filbert.data import sources, splits
 from filbert.data.batches import batches, plan
 from filbert.infer import honest, page, verify
-from filbert.infer.predict import TASK, begun
+from filbert.infer.predict import DATA, TASK, begun
 from filbert.nn import lora
 from filbert.run import cards, fresh
 from filbert.run.folders import CHECKPOINTS, LOG, MODEL, RECIPE, Finished, digest, resumed_at
+from filbert.text.streams import Reading
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import journal, loop, machine, report, tune
 from filbert.train.checkpoint import Store, locked
@@ -142,17 +143,26 @@ def tuned(
 ) -> Finetuned:
     """As `finetune`, from a model that is there; more: also `lesson`, by which it learns from a teacher as well."""
     out, tokenizer, lesson = Path(out), Tokenizer.load(started.folder), more.get("lesson")
-    learnt = sources.read(task, train, more)
-    sources.check_labelled(train, learnt, lesson is None and getattr(member("tasks", task), "NEEDS_GOLD", True))
+    readings = {"train": Reading()}
+    learnt = sources.read(task, train, more, readings["train"])
+    needs_gold = lesson is None and getattr(member("tasks", task), "NEEDS_GOLD", True)
+    sources.check_labelled(train, learnt, needs_gold, readings["train"])
     part = splits.share(dev)
     if part is not None:
         learnt, dev = splits.split(learnt, part)
     learnt = lesson.filled(learnt) if lesson is not None else learnt
     recipe, items = _fine_recipe(task, (train, learnt, tokenizer), started, settings, more)
     places = {"dev": dev, "test": more.get("test")}
-    asked = {n: _asked(task, own, (items, recipe.task), more) for n, own in places.items() if own is not None}
+    readings |= {name: Reading() for name, own in places.items() if own is not None}
+    asked = {
+        name: _asked(task, own, (items, recipe.task), more, readings[name])
+        for name, own in places.items()
+        if own is not None
+    }
     held = asked["dev"][0] if dev is not None else None
-    more = {**more, "remembered": honest.remembered(sources.files(train), part, more)}
+    met = {name: sources.met({"train": train, **places}[name], reading) for name, reading in readings.items()}
+    met = {name: sentences for name, sentences in met.items() if sentences}
+    more = {**more, "remembered": honest.remembered(sources.files(train), part, more), "met": met}
     with contextlib.ExitStack() as stack:
         with joined(recipe.machine.device) as ranks:
             if ranks.is_first:
@@ -209,7 +219,9 @@ class _Fine:
             held=self.held, watched=self.watched, machine=recipe.machine, ranks=ranks, store=self.store,
             resume=resume, identity=identity, force=force, told=told, tuning=recipe.tune,
         )  # fmt: skip
-        for remark in (*getattr(self.task, "remarks", list)(), *self.tuned.values()):
+        self.read = more["met"]
+        of_data = (remark for remarks in self.read.values() for remark in remarks)
+        for remark in (*of_data, *getattr(self.task, "remarks", list)(), *self.tuned.values()):
             told.event("note", remark)
         best: dict[str, float] = {}
         try:
@@ -221,7 +233,8 @@ class _Fine:
                 lora.merge(self.model)
                 if recipe.teacher:
                     self.task.release(self.model)
-                self._save(outcome, best)
+                given, before = sources.ReadOptions.given(more), more.get("trained_on")
+                self._save(outcome, best, before if before and not given.told() else given)
             ranks.wait()
         finally:
             if ranks.is_first and isinstance(told, journal.Journal):
@@ -240,7 +253,7 @@ class _Fine:
         self.model.load_state_dict(weights)
         return dict(found.state["held"])
 
-    def _save(self, outcome: loop.Outcome, best: Mapping[str, float]) -> None:
+    def _save(self, outcome: loop.Outcome, best: Mapping[str, float], options: sources.ReadOptions) -> None:
         task, recipe = self.recipe.task, self.recipe
         if self.held is not None and hasattr(self.held, "calibrated"):
             self.raw = scored_apart(self.model, self.held, 16_384, recipe.machine)
@@ -265,7 +278,8 @@ class _Fine:
         problem = module.problem(task) if hasattr(module, "problem") else None
         save(
             self.out / MODEL, self.model, self.tokenizer, labels=self.task.labels, card=card,
-            files={TASK: json_text(about)}, fields={"problem_type": problem} if problem else None,
+            files={TASK: json_text(about), **({DATA: json_text(options.told())} if options.told() else {})},
+            fields={"problem_type": problem} if problem else None,
         )  # fmt: skip
 
     def _identity(self) -> dict[str, str]:
@@ -303,7 +317,7 @@ class _Fine:
             raw = self.raw if name == "dev" else scored_apart(self.model, task, 16_384, self.recipe.machine)
             measured[name] = honest.Measured(task, own, raw, fits=name == "dev")
         known = learnt if lesson is None else lesson.labelled(learnt) or None  # what a baseline can learn from
-        told = honest.report(self.recipe.task_name, measured, known, str(self.out))
+        told = honest.report(self.recipe.task_name, measured, known, str(self.out), reading=self.read)
         more = lesson.compared(self.model, measured, told, self.recipe.machine) if lesson is not None else []
         honest.write(self.out, told)
         self._report(best, [*more, *page.sections(told)])
@@ -315,7 +329,8 @@ class _Fine:
         if best:
             facts |= {"best step": f"{best['step']:,}", f"best {self.watched}": f"{best[self.watched]:.4f}"}
         title = f"{self.out.name}: {recipe.task_name}"
-        report.write(self.out, title, dataclasses.asdict(recipe), journal.entries(self.out / LOG), facts, [], more)
+        notes = [remark for remarks in self.read.values() for remark in remarks]
+        report.write(self.out, title, dataclasses.asdict(recipe), journal.entries(self.out / LOG), facts, notes, more)
 
 
 def _is_kept(name: str, value: torch.Tensor, own: Mapping[str, torch.Tensor]) -> bool:
@@ -324,13 +339,15 @@ def _is_kept(name: str, value: torch.Tensor, own: Mapping[str, torch.Tensor]) ->
 
 
 def _asked(
-    task: str, source: sources.Source, made: tuple[Any, Any], more: Mapping[str, Any]
+    task: str, source: sources.Source, made: tuple[Any, Any], more: Mapping[str, Any], reading: Reading
 ) -> tuple[Any, list[Example]]:
     """Data to measure the model on, as its task and as they are. made: the training data's task, and how it reads."""
-    own = sources.read(task, source, more)
+    own = sources.read(task, source, more, reading)
     found = member("tasks", task).Task(own, made[0].labels, made[0].tokenizer, made[1])
     if not own or found.has_unknown:
-        raise InputError(f"{sources.called(source, 'the data')}: has no labels, so it cannot say how good a model is.")
+        why = " ".join(["", *reading.report.remarks()])
+        name = sources.called(source, "the data")
+        raise InputError(f"{name}: has no labels, so it cannot say how good a model is.{why}")
     return found, own
 
 

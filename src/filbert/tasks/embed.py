@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 HEAD = ""  # none of its own
+TEXTS = ("text", "second", "negative")  # what a prediction's texts are called
 NEEDS_GOLD = False  # pairs, and even texts, can be learnt from as they are
 KEPT = ("max_length", "overlap", "pool", "widths", "threshold")
 LOSSES = {
@@ -116,6 +117,28 @@ def label_names(config: Config, examples: Sequence[Example]) -> tuple[str, ...]:
 def called(labels: Sequence[str]) -> str:
     """What a card calls such a model."""
     return "A model that turns texts into vectors"
+
+
+def examples(asked: Sequence[Any]) -> list[Example]:
+    """What `predict` is given, (first, second) or a triplet (text, positive, negative), as examples."""
+    if isinstance(asked, str):
+        raise InputError("pairs is one string, but a list of pairs is needed: write predict([(first, second)]).")
+    found = []
+    for index, texts in enumerate(asked):
+        parts = [texts] if isinstance(texts, str) else list(texts) if isinstance(texts, (list, tuple)) else []
+        parts = [*parts[:2], *(parts[2] if len(parts) == 3 and isinstance(parts[2], (list, tuple)) else parts[2:])]
+        if len(parts) not in (2, 3) or not all(isinstance(text, str) for text in parts):
+            raise InputError(
+                f"pair {index} is {str(texts)[:40]!r}, but must be two strings, or three of a triplet: this model reads "
+                "pairs; `embed` gives single texts their vectors."
+            )
+        if found and len(found[0].texts) != len(parts):
+            raise InputError(
+                f"pair {index} has {len(parts)} texts, but those before it have {len(found[0].texts)}; ask pairs and "
+                "triplets apart."
+            )
+        found.append(Example(tuple(parts)))
+    return found
 
 
 def record(example: Example, said: Prediction, top: int | None) -> dict[str, Any]:
@@ -362,9 +385,11 @@ class Task(classify.Task):
         return list(found.reshape(-1, self.num_texts, found.shape[1]))
 
     def predictions(self, raw: Sequence[Any]) -> list[Prediction]:
-        """How alike the first two texts of each example are."""
+        """How alike the first two texts of each example are, and of a triplet the first and the third."""
         vectors = np.asarray(raw)
-        return [Prediction(scores={"similarity": score}) for score in metrics.cosines(vectors[:, 0], vectors[:, 1])]
+        names = ("similarity", "negative_similarity")[: self.num_texts - 1]
+        columns = [metrics.cosines(vectors[:, 0], vectors[:, place]) for place in range(1, len(names) + 1)]
+        return [Prediction(scores=dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True)]
 
     def evaluated(self, raw: Sequence[Any]) -> dict[str, Any]:
         """How right their cosines are; at every width that was learnt, under "widths"."""
