@@ -232,7 +232,7 @@ class Model:
         """What `predict` is given, as the task reads it; anything else is refused."""
         module = member("tasks", task)
         if hasattr(module, "examples"):
-            return module.examples(given.listed(texts))  # type: ignore[no-any-return]
+            return module.examples(given.listed(texts, each="pair" if module.Task.num_texts == 2 else "text"))  # type: ignore[no-any-return]
         read = given.pairs(texts) if module.Task.num_texts == 2 else [(text,) for text in given.texts(texts)]
         return [Example(each) for each in read]
 

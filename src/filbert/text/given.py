@@ -17,6 +17,15 @@ SHOWN = 40  # characters of a value that an error shows
 
 
 @runtime_checkable
+class Lazy(Protocol):
+    """A frame that is not computed yet, as polars and Spark have them."""
+
+    def collect(self) -> Any:
+        """Its rows."""
+        ...
+
+
+@runtime_checkable
 class Frame(Protocol):
     """A table of pandas or polars: going through it gives the names of its columns, not its rows."""
 
@@ -53,6 +62,8 @@ def check(given: object, verb: str = "predict", each: str = "text") -> None:
     if isinstance(given, str):
         what = "pairs" if each == "pair" else "strings"
         raise InputError(f"{each}s is one string, but a list of {what} is needed: write {call}.")
+    if isinstance(given, Lazy):
+        raise InputError(f"{verb} was given {called(given)}, which is not computed yet: call its collect() first.")
     if isinstance(given, Mapping | Frame | Dataset):
         names = ", ".join(map(str, list(_columns(given))[:5]))
         raise InputError(f'{verb} was given {called(given)} with {names}; name the texts in it: {verb}(data["…"]).')
