@@ -23,7 +23,6 @@ from filbert.artefact.folder import load, save
 from filbert.core.records import Example
 from filbert.models import bert
 from filbert.text.tokenizer import Tokenizer
-from filbert.train import loop
 
 TEXTS = [("火车进站", "a"), ("船在水上", "b")] * 8
 
@@ -35,7 +34,7 @@ def tiny_classifier(folder: Path) -> Path:
     shape = {"width": 32, "layers": 1, "heads": 1, "inner": 32, "max_length": 64, "dropout": 0.0}
     save(folder / "start", bert.Bert(bert.Config(vocab_size=tokenizer.vocab_size, **shape), ("mlm",)), tokenizer)
     rows = [Example((text,), label, number) for number, (text, label) in enumerate(TEXTS)]
-    return run.finetune("classify", rows, folder / "start", folder / "run", epochs=1, told=loop.Deaf()).folder
+    return run.finetune("classify", rows, folder / "start", folder / "run", epochs=1, quiet=True).folder
 
 
 def main() -> None:

@@ -145,7 +145,6 @@ def measured(name: str, case: Case, start: Path, home: Path) -> dict[str, Any]:
     from filbert.data import sources
     from filbert.infer import cost, shipping
     from filbert.infer.predict import asked as as_asked
-    from filbert.train import loop
 
     reads = case.task or "classify"
     kind = "tag" if case.made is _sets else reads
@@ -159,7 +158,7 @@ def measured(name: str, case: Case, start: Path, home: Path) -> dict[str, Any]:
     folder = start
     if case.task:
         settings = [f"train.steps={STEPS}", "machine.threads=1", *case.settings]
-        run.finetune(case.task, train, start, home / name, dev=dev, settings=settings, told=loop.Deaf())
+        run.finetune(case.task, train, start, home / name, dev=dev, settings=settings, quiet=True)
         folder = home / name / "model"
     stated = shipping.export(folder, home / f"{name}-out", int8=True, dev=dev if case.task else None)[1]
     texts = home / f"{name}.json"

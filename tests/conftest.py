@@ -119,10 +119,10 @@ def cut_short(tiny_folder: Path, tmp_path: Path) -> Callable[..., tuple[bytes, b
 
     def both(task: str, examples: list[Any], settings: list[str]) -> tuple[bytes, bytes]:
         more: dict[str, Any] = {"settings": ["machine.threads=1", *settings], "epochs": 2}
-        run.finetune(task, examples, tiny_folder, tmp_path / "whole", told=loop.Deaf(), **more)
+        run.finetune(task, examples, tiny_folder, tmp_path / "whole", quiet=True, **more)
         with pytest.raises(KeyboardInterrupt):
-            run.finetune(task, examples, tiny_folder, tmp_path / "cut", told=Stops(), **more)
-        run.finetune(task, examples, tiny_folder, tmp_path / "cut", told=loop.Deaf(), resume=True, **more)
+            run.finetune(task, examples, tiny_folder, tmp_path / "cut", told=Stops(), quiet=True, **more)
+        run.finetune(task, examples, tiny_folder, tmp_path / "cut", quiet=True, resume=True, **more)
         one, two = (tmp_path / name / "model" / "model.safetensors" for name in ("whole", "cut"))
         return one.read_bytes(), two.read_bytes()
 

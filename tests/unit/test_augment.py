@@ -16,7 +16,7 @@ from filbert.core.records import Example, Span
 from filbert.data import augment
 from filbert.models import bert
 from filbert.text.tokenizer import Tokenizer
-from filbert.train import loop, machine, tune
+from filbert.train import machine, tune
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -172,7 +172,7 @@ def test_pairs_are_changed_in_both_texts(tiny_folder: Path, tmp_path: Path, toke
         for before, after in zip(old.texts, new.texts, strict=True):
             assert before != after
             assert sorted(before) == sorted(after)
-    done = run.finetune("pair", pairs, tiny_folder, tmp_path, told=loop.Deaf(),
+    done = run.finetune("pair", pairs, tiny_folder, tmp_path, quiet=True,
                         settings=["tune.augment=delete,replace", "train.steps=2", "machine.threads=1"])  # fmt: skip
     assert done.outcome.state.step == 2
 

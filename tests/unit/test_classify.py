@@ -344,17 +344,17 @@ def test_a_run_that_is_killed_and_resumed_has_the_same_weights(tiny_folder: Path
     def finetuned(out: str, **more: Any) -> run.Finetuned:
         return run.finetune("classify", made(24), tiny_folder, tmp_path / out, **data, **more)
 
-    whole = finetuned("whole", told=loop.Deaf())
+    whole = finetuned("whole", quiet=True)
     with pytest.raises(Killed):
-        finetuned("cut", told=Stops(whole.outcome.state.step // 2 + 1))
+        finetuned("cut", told=Stops(whole.outcome.state.step // 2 + 1), quiet=True)
     with pytest.raises(InputError, match="go on with --resume"):
-        finetuned("cut", told=loop.Deaf())
+        finetuned("cut", quiet=True)
     with pytest.raises(InputError, match="another train"):
         run.finetune("classify", made(24), tiny_folder, tmp_path / "cut", resume=True, **{**data, "seed": 4})
     with pytest.raises(InputError, match="another data"):
         run.finetune("classify", made(21), tiny_folder, tmp_path / "cut", resume=True,
                      **{**data, "settings": [*words, f"train.steps={whole.outcome.state.step}"]})  # fmt: skip
-    resumed = finetuned("cut", told=loop.Deaf(), resume=True)
+    resumed = finetuned("cut", quiet=True, resume=True)
     assert resumed.best == whole.best
     one, two = (tmp_path / out / "model" / "model.safetensors" for out in ("whole", "cut"))
     assert one.read_bytes() == two.read_bytes()

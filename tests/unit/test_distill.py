@@ -417,19 +417,19 @@ def distilled_to(teacher: Path, examples: list[Example], out: Path, **more: Any)
 
 def test_a_run_that_was_killed_goes_on_bit_for_bit(taught: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
     examples = written(tokenizer, 60, 6) + bare(written(tokenizer, 60, 7))
-    distilled_to(taught, examples, tmp_path / "whole", told=loop.Deaf())
+    distilled_to(taught, examples, tmp_path / "whole", quiet=True)
     child = multiprocessing.get_context("fork").Process(
         target=distilled_to, args=(taught, examples, tmp_path / "cut"), kwargs={"told": Dies()}
     )
     child.start()
     child.join(120)
     assert child.exitcode == -signal.SIGKILL
-    distilled_to(taught, examples, tmp_path / "cut", told=loop.Deaf(), resume=True)
+    distilled_to(taught, examples, tmp_path / "cut", quiet=True, resume=True)
     one, two = ((tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "cut"))
     assert one == two
     other = save(tmp_path / "other", small_bert(tokenizer, ("labels",), noise=0.3), tokenizer, labels=("右", "左"))
     with pytest.raises(InputError, match="another teacher"):
-        distilled_to(other, examples, tmp_path / "cut", told=loop.Deaf(), resume=True)
+        distilled_to(other, examples, tmp_path / "cut", quiet=True, resume=True)
 
 
 # Smaller models -------------------------------------------------------------------------------------------------------

@@ -466,7 +466,7 @@ def test_fine_tuning_puts_a_new_head_on_the_pooled_first_token_and_moves_every_w
     for method in ("full", "frozen"):
         settings = ["task.pool=cls", f"tune.method={method}", "train.steps=2", "machine.threads=1"]
         out = tmp_path / method
-        tuned = run.finetune("classify", rows, tiny_folder, out, settings=settings, told=loop.Deaf()).module
+        tuned = run.finetune("classify", rows, tiny_folder, out, settings=settings, quiet=True).module
         assert tuned.parts == ("pooler", "labels")
         assert tuned.heads["labels"].weight.shape == (3, tuned.width), "three labels; NSP's head has two answers"
         same = {n for n, weight in tuned.state_dict().items() if n in started and torch.equal(weight, started[n])}

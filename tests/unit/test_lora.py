@@ -97,7 +97,7 @@ def test_eight_examples_are_learnt_and_the_base_stays(
     optimiser: str, rate: float, tiny_folder: Path, tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
     settings = [*LORA, f"train.learning_rate={rate}", f"train.optimiser={optimiser}", "train.steps=40", "task.pool=cls"]
-    done = run.finetune("classify", made(), tiny_folder, tmp_path, settings=settings, told=loop.Deaf())
+    done = run.finetune("classify", made(), tiny_folder, tmp_path, settings=settings, quiet=True)
     start = folders.load(tiny_folder).model.state_dict()
     newest = Store(tmp_path / "checkpoints", 2).newest()
     assert newest is not None

@@ -25,7 +25,7 @@ from filbert.models import bert
 from filbert.nn import lora, maps
 from filbert.nn.attention import tensors
 from filbert.text.tokenizer import Tokenizer
-from filbert.train import loop, optim
+from filbert.train import optim
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 GONE = {(0, 1), (1, 0), (1, 1), (1, 2), (1, 3), (2, 3)}  # all of the second layer
@@ -213,7 +213,7 @@ def test_a_pruned_model_learns_on(fine: Path, data: Path, tmp_path: Path) -> Non
     start = fb.load(tmp_path / "out", device="cpu")
     assert 0 in start.config.heads[1:] or min(start.config.heads[1:]) < 4
     settings = ["machine.threads=1", "train.learning_rate=0.003", "train.batch_tokens=64", "train.steps=30"]
-    run.finetune("classify", data, tmp_path / "out", tmp_path / "run", settings=settings, told=loop.Deaf(), epochs=4)
+    run.finetune("classify", data, tmp_path / "out", tmp_path / "run", settings=settings, quiet=True, epochs=4)
     after = fb.load(tmp_path / "run", device="cpu")
     assert after.config.heads == start.config.heads
     losses = [heads.loss(model, heads.labelled(model, data)) for model in (start, after)]

@@ -182,7 +182,7 @@ def test_a_rate_that_falls_with_depth_moves_low_layers_less(tiny_folder: Path, t
     moved = {}
     for decay in (1.0, 0.1):
         settings = [THREADS, f"tune.layer_decay={decay}", "train.steps=5"]
-        run.finetune("classify", made(), tiny_folder, tmp_path / str(decay), settings=settings, told=loop.Deaf())
+        run.finetune("classify", made(), tiny_folder, tmp_path / str(decay), settings=settings, quiet=True)
         found = folders.load(tmp_path / str(decay)).model.state_dict()
         names = ("embeddings.positions.weight", "layers.0.feed.up.weight", "layers.1.feed.up.weight")
         moved[decay] = [float((found[name] - start[name]).abs().mean()) for name in names]
@@ -232,7 +232,7 @@ def test_gradual_is_exact_when_killed_and_resumed(
 
 def test_a_checkpoint_has_no_state_of_what_never_learnt(tiny_folder: Path, tmp_path: Path) -> None:
     settings = [THREADS, "tune.method=frozen", "train.steps=3"]
-    run.finetune("classify", made(), tiny_folder, tmp_path, settings=settings, told=loop.Deaf())
+    run.finetune("classify", made(), tiny_folder, tmp_path, settings=settings, quiet=True)
     found = Store(tmp_path / "checkpoints", 2).newest()
     assert found is not None
     states = {name.split("/")[2] for name in found.tensors() if name.startswith("optimiser/")}
@@ -242,9 +242,7 @@ def test_a_checkpoint_has_no_state_of_what_never_learnt(tiny_folder: Path, tmp_p
 def test_another_way_to_train_is_another_run(tiny_folder: Path, tmp_path: Path) -> None:
     def again(*words: str, resume: bool = True) -> run.Finetuned:
         settings = [THREADS, "train.steps=4", *words]
-        return run.finetune(
-            "classify", made(), tiny_folder, tmp_path, settings=settings, told=loop.Deaf(), resume=resume
-        )
+        return run.finetune("classify", made(), tiny_folder, tmp_path, settings=settings, quiet=True, resume=resume)
 
     again("tune.layer_decay=0.9", resume=False)
     assert again("tune.layer_decay=0.9").outcome.state.step == 4

@@ -10,7 +10,7 @@ from typing import Any
 from filbert.artefact import weights
 from filbert.builtin import model as builtin
 from filbert.core.errors import InputError, did_you_mean
-from filbert.core.files import json_text, sha256, write_text
+from filbert.core.files import json_text, named, sha256, write_text
 from filbert.core.version import VERSION
 
 MANIFEST, CARD, FORMAT = "manifest.json", "README.md", "filbert model folder 1"
@@ -27,7 +27,7 @@ READ = (
 
 def model_folder(path: Path | str) -> Path:
     """The folder itself, a run's `model` inside it, or the built-in model's."""
-    folder = Path(path)
+    folder = named(path, "the model", f'the path of a folder or of a run, or "{builtin.NAME}"')
     if str(path) == builtin.NAME and not folder.exists():
         return builtin.folder()
     if not folder.is_dir():

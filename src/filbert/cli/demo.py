@@ -141,9 +141,9 @@ def _train(
     shape = f"{recipe.model.layers} layers × {recipe.model.width}"
     asked = f"masked words ({recipe.task.mask_prob:.0%} of them, twice BERT's share) and next sentences"
     show(f"Training a BERT of {shape} for {recipe.train.steps:,} steps on {asked} …")
-    watch = _watch(out, recipe.train.steps, show)
+    watch = _watch(recipe.train.steps, show)
     try:
-        finished = pretrain(shards, tokenizer, recipe, out, told=watch)
+        finished = pretrain(shards, tokenizer, recipe, out, told=watch, quiet=True)
     except StoppedError as stop:
         stop.args = (f"interrupted: {out}/checkpoints holds the run so far; the next demo begins anew.",)
         raise
@@ -204,18 +204,16 @@ def _numbers(measured: dict[str, float]) -> dict[str, float]:
     return {name: round(measured[name], 4) for name in ("mlm_loss", "mlm_accuracy", "nsp_accuracy")}
 
 
-def _watch(out: Path, steps: int, show: Callable[[str], None]) -> Any:
-    """A journal that shows every step: a moving bar on a terminal, ten plain lines elsewhere."""
-    from filbert.train.journal import Journal
+def _watch(steps: int, show: Callable[[str], None]) -> Any:
+    """A listener that shows every step: a moving bar on a terminal, ten plain lines elsewhere."""
+    from filbert.train.loop import Deaf
 
-    class Watch(Journal):
+    class Watch(Deaf):
         def __init__(self) -> None:
-            super().__init__(out, steps=steps, quiet=True)
             self.losses, self.begun = list[float](), time.perf_counter()
             self.seconds, self.num_tokens = 0.0, 0
 
         def step(self, entry: Any) -> None:
-            super().step(entry)
             self.losses.append(entry["loss"])
             self.num_tokens += entry["tokens"]
             self.seconds = time.perf_counter() - self.begun

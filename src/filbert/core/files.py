@@ -13,7 +13,7 @@ import shutil
 import stat
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from filbert.core.errors import InputError
@@ -288,3 +288,11 @@ def sha256(path: Path | str) -> str:
     """The file's SHA-256 in hexadecimal."""
     with Path(path).open("rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def named(path: object, what: str, example: str) -> Path:
+    """The path that a user gave; anything else is refused in one sentence. what, example: "the model", "a folder"."""
+    if isinstance(path, str | PurePath) and str(path):
+        return Path(path)
+    given = repr(path) if path in (None, "") else f"of type {type(path).__name__}"
+    raise InputError(f"{what} is {given}, but must be {example}.")

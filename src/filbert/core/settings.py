@@ -36,6 +36,17 @@ def parsed(words: Iterable[str], sections: Mapping[str, type]) -> dict[str, dict
     return found
 
 
+def worded(settings: Iterable[str] | Mapping[str, Any]) -> list[str]:
+    """["train.steps=500"] from that or from {"train.steps": 500}; a string alone is refused."""
+    if isinstance(settings, Mapping):
+        return [f"{name}={value}" for name, value in settings.items()]
+    if isinstance(settings, str) or not isinstance(settings, Iterable):
+        raise InputError(
+            f"settings is {settings!r:.60}, but must be {{'train.steps': 500}} or a list of 'train.steps=500'."
+        )
+    return [str(word) for word in settings]
+
+
 def changed(config: Config, fields: Mapping[str, Any]) -> Config:
     """The config with these fields, checked as a new one is."""
     return dataclasses.replace(config, **fields)  # type: ignore[type-var]

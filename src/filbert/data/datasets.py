@@ -119,7 +119,11 @@ def _read(source: str, task: str, form: Shape, wanted: dict[str, str], reading: 
     if unused:
         what = "columns" if len(unused) > 1 else "column"
         reading.tell(f"{what} {', '.join(unused)} {'are' if len(unused) > 1 else 'is'} passed over.")
-    rows = table_rows(source, form, reading)
+    return task_rows(source, task, table_rows(source, form, reading), roles, reading)
+
+
+def task_rows(source: str, task: str, rows: Iterator[Row], roles: dict[str, str], reading: Reading) -> Iterator[Found]:
+    """What the rows of a table are for a task: (line, texts, gold) each; a row with a fault is left out."""
     build: dict[str, Callable[[str, Iterator[Row], dict[str, str], Reading], Iterator[Found]]] = {
         "classify": _labelled,
         "pair": _labelled,
@@ -361,7 +365,8 @@ class _Labels:
         kind, first = self.type_line = self.type_line or (type(value), line)
         if _called(kind) != _called(type(value)):
             message = (
-                f"the label {value!r} is {_called(type(value))}, but line {first} has {_called(kind)}; write all alike."
+                f"the label {value!r} is {_called(type(value))}, but {self.reading.place(first)} has {_called(kind)}; "
+                "write all alike."
             )
             self.reading.fault(self.source, line, message)
             return False, None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import dataclasses
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,13 +14,14 @@ from typing import Any
 from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.core.registry import member
-from filbert.data.datasets import ROLES, column_roles, examples, label_table
+from filbert.data import objects
+from filbert.data.datasets import OPTIONAL, ROLES, column_roles, examples, label_table
 from filbert.data.formats import shape
 from filbert.data.markup import TASK_OF
 from filbert.text import streams, tables
 from filbert.text.streams import Reading
 
-Source = str | Path | Sequence[Example | str | Path]  # a file of labelled data, several, or examples
+Source = str | Path | objects.Given  # a file of labelled data, several, examples, or rows in whatever holds them
 UTF8 = "utf-8"
 
 
@@ -44,13 +46,40 @@ def read(task: str, source: Source, more: Mapping[str, Any], reading: Reading | 
     """The examples of all of it, as the task's data; what was passed over is counted in reading.report.
 
     more: `columns` and `encoding` of files, and `trained_on`: the ReadOptions of the data that a model learnt from,
-    which files are read by where they fit and the user gave none.
+    which data are read by where they fit and the user gave none.
     """
     reading = reading if reading is not None else Reading()
+    source = objects.kept(source)
     if isinstance(source, str | Path):
         return list(file_examples(task, source, more, reading))
-    parts = ([part] if isinstance(part, Example) else read(task, part, more, reading) for part in source)
+    if not isinstance(source, list | tuple) or objects.are_rows(source):
+        return _row_examples(task, source, more, reading)
+    parts = ([part] if isinstance(part, Example) else _listed_file(task, part, more, reading) for part in source)
     return [example for part in parts for example in part]
+
+
+def _listed_file(task: str, path: str | Path, more: Mapping[str, Any], reading: Reading) -> list[Example]:
+    """The examples of one file of a list; a text that stands there is told from a file that is not there."""
+    if isinstance(path, str) and path != "-" and "," not in path and not os.path.exists(path):
+        raise InputError(
+            f"{path[:80]}: there is no such file; a string in a list names a file. If it is a text, give rows: "
+            "(text, label), or (text,) without a label."
+        )
+    return list(file_examples(task, path, more, reading))
+
+
+def _row_examples(task: str, source: objects.Given, more: Mapping[str, Any], reading: Reading) -> list[Example]:
+    """The examples of rows, by the columns that the user gave, else by those of the training data that they have."""
+    kind = getattr(member("tasks", task), "DATA", task)
+    columns, known = ReadOptions.given(more).columns, more.get("trained_on") or ReadOptions()
+    if not columns and known.columns:
+        have = objects.table(source).columns
+        fitting = {role: own for role, own in known.columns.items() if str(own) in have and not str(own).isdigit()}
+        if fitting and all(role in fitting or role in OPTIONAL for role in known.columns):
+            columns = fitting
+            named = ", ".join(f"{role} from {name}" for role, name in columns.items())
+            reading.tell(f"columns are those of the model's training data: {named}; `columns` says otherwise.")
+    return list(objects.examples(source, kind, columns, reading))
 
 
 def file_examples(task: str, path: str | Path, more: Mapping[str, Any], reading: Reading) -> Iterator[Example]:
@@ -133,8 +162,16 @@ def check_labelled(source: Source, data: Sequence[Example], needs_gold: bool, re
 
 def called(source: Source, otherwise: str = "the training data") -> str:
     """What an error calls it: its files, or something else where there are none."""
-    names = [source] if isinstance(source, str | Path) else [part for part in source if not isinstance(part, Example)]
-    return ", ".join(map(str, names)) or otherwise
+    return ", ".join(map(str, _named_files(source))) or otherwise
+
+
+def _named_files(source: Source) -> list[str | Path]:
+    """The files that it names; none of rows."""
+    if isinstance(source, str | Path):
+        return [source]
+    if not isinstance(source, list | tuple) or objects.are_rows(source):
+        return []
+    return [part for part in source if isinstance(part, str | Path)]
 
 
 def label_names(source: Source, data: Sequence[Example]) -> tuple[str, ...]:
@@ -148,9 +185,6 @@ def label_names(source: Source, data: Sequence[Example]) -> tuple[str, ...]:
 
 def files(source: Source) -> list[Path]:
     """The files that it came from; none where some of it came from no file."""
-    parts = [source] if isinstance(source, str | Path) else list(source)
-    return [Path(part) for part in parts if not isinstance(part, Example)] if not _has_examples(parts) else []
-
-
-def _has_examples(parts: Sequence[Any]) -> bool:
-    return any(isinstance(part, Example) for part in parts)
+    found = _named_files(source)
+    is_whole = isinstance(source, str | Path) or (isinstance(source, list | tuple) and len(found) == len(source))
+    return [Path(part) for part in found] if is_whole else []

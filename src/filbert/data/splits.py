@@ -8,24 +8,35 @@ would stand among those kept back alone is learnt: nothing could be said of it o
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from collections.abc import Sequence
+from numbers import Real
 
 from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.data.markup import labels_of
 
-SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*[%％]")
+FRACTION = re.compile(r"0?\.\d+")
 
 
 def share(asked: object) -> float | None:
-    """0.1 for "10%"; None for anything that is no share, such as a file."""
-    found = SHARE.fullmatch(asked.strip()) if isinstance(asked, str) else None
-    if found is None:
+    """0.1 for "10%", "0.1" and 0.1; None for anything that is no share, such as a file; other numbers are refused."""
+    if isinstance(asked, str):
+        word = asked.strip()
+        found = SHARE.fullmatch(word)
+        if found is None and (FRACTION.fullmatch(word) is None or os.path.exists(asked)):
+            return None
+        part, told = (float(found[1]) / 100 if found else float(word)), word
+    elif isinstance(asked, Real):
+        part, told = float(asked), repr(asked)  # True is 1, which is no share either
+    else:
         return None
-    part = float(found.group(1)) / 100
     if not 0 < part < 1:
-        raise InputError(f"a share of {found.group(0)} cannot be kept back; give one above 0% and below 100%.")
+        raise InputError(
+            f"a share of {told} cannot be kept back; give one above 0% and below 100%, such as 10% or 0.1."
+        )
     return part
 
 

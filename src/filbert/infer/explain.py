@@ -25,6 +25,7 @@ from filbert.infer.attribute import GRADIENTS, METHODS
 from filbert.infer.certificate import Certificate, certified
 from filbert.infer.questions import FILL, Filling, Reading, Target, layout
 from filbert.infer.subject import BASELINES, Place, Subject
+from filbert.text.given import called
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +129,8 @@ def explained(
 
 def read(model: Any, asked: Any, task: str | None = None) -> Reading:
     """The text as the model's task reads it; a text with [MASK] as a pretrained model does."""
+    if not isinstance(asked, str | tuple | list):
+        raise InputError(f"explain was given {called(asked)}, but takes one text, or what `predict` takes for one.")
     if task == FILL or (task is None and _is_blank(model, asked)):
         if not isinstance(asked, str) or getattr(model.backbone, "mlm", None) is None:
             raise InputError(f"{model.folder}: fills no blanks, or the text is no string; leave task={FILL!r} out.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,8 +19,9 @@ from filbert.core.records import Example, Floats, Prediction
 from filbert.core.registry import member
 from filbert.decode.blanks import Blank, ranked
 from filbert.decode.pooling import POOLS, text_vectors, unit_length
-from filbert.infer.predict import TASK, Asked, begun, read_as, said_of, trained_on
+from filbert.infer.predict import Asked, begun, described, read_as, trained_on
 from filbert.infer.search import Hit, search
+from filbert.text import given
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import WindowEncoding, windowed
 
@@ -49,7 +50,7 @@ def load(path: Path | str, *, device: str | None = None, dtype: str = "float32",
         runtime = "torch" if importlib.util.find_spec("torch") and dtype != "int8" else "onnx"
     begin = _with_torch if runtime == "torch" else _without_torch
     with collector_paused():
-        found, engine = begin(path, device or "auto", dtype)
+        found, engine = begin(path, "auto" if device is None else device, dtype)
         tokenizer = Tokenizer.load(found.folder)
     if tokenizer.vocab_size > found.config.vocab_size:
         raise InputError(
@@ -89,6 +90,8 @@ class Model:
         self.config: Any = found.config
         self.tokenizer, self.engine, self._found = tokenizer, engine, found
         self._reading: tuple[str, Any] | None = None  # its task and config, where they are not the folder's own
+        self._about = described(found)  # read once: a folder that changes on disk keeps answering as it was loaded
+        self._bound: dict[str | None, tuple[str, Any]] = {}  # its task and config, by the task that was asked for
 
     @property
     def backbone(self) -> Any:
@@ -105,7 +108,7 @@ class Model:
 
     def embed(
         self,
-        texts: Sequence[str],
+        texts: Iterable[str],
         *,
         pool: str | None = None,
         normalize: bool | None = None,
@@ -129,7 +132,7 @@ class Model:
             raise one_of("pool", pool, POOLS)
         if width is not None and (type(width) is not int or not 1 <= width <= full):
             raise InputError(f"width is {width!r}, but must be a whole number from 1 to {full}.")
-        texts = self._prompted(_texts(texts), prompt)
+        texts = self._prompted(given.texts(texts, "embed"), prompt)
         if not texts:
             return np.zeros((0, width or full), dtype=np.float32)
         result = self._pooled(texts, pool)
@@ -171,29 +174,41 @@ class Model:
         texts = [told.prompts[name] + text for text in texts] if name is not None else texts
         return [text.lower() for text in texts] if told.lowercase else texts
 
-    @cached_property
+    @property
     def vectors_as(self) -> modules.Vectors:
         """How the folder's maker makes vectors: pooling, what follows it, prompts."""
-        return modules.read(self.folder, self.config.width)
+        return self._about.vectors
 
-    @cached_property
+    @property
     def _window(self) -> int:
         """The tokens of a window where the folder was not fine-tuned for vectors."""
-        most = modules.window(self.folder, self.config.max_length)
-        return min(most, self.vectors_as.max_length or most)
+        return min(self._about.window, self.vectors_as.max_length or self._about.window)
 
     def search(
-        self, queries: Sequence[str], texts: Sequence[str], *, top: int = 5, width: int | None = None
+        self, queries: Iterable[str], texts: Iterable[str], *, top: int = 5, width: int | None = None
     ) -> list[list[Hit]]:
         """The texts that are nearest to each query by cosine, the nearest first; see `infer.search` for many."""
-        return search(self, queries, texts, top, width)
+        asked, among = given.texts(queries, "search"), given.texts(texts, "search")
+        return search(self, asked, among, top, width)
 
     @cached_property
     def _learnt_vectors(self) -> Any:
         """How a folder that was fine-tuned for vectors makes them; None where it was not."""
-        if not (self.folder / TASK).exists() or said_of(self._found).get("task") != "embed":
+        said = self._about.task
+        if said is None or said.get("task") != "embed":
             return None
-        return read_as(self._found)[1]
+        name, config = self._read_as()
+        return config if name == "embed" else None
+
+    def _read_as(self, task: str | None = None) -> tuple[str, Any]:
+        """Its task and how that reads texts, checked when they are first asked for."""
+        if self._reading:
+            if task not in (None, self._reading[0]):
+                raise InputError(f"this model reads its texts for {self._reading[0]}, not for {task}.")
+            return self._reading
+        if task not in self._bound:
+            self._bound[task] = read_as(self._found, task, about=self._about)
+        return self._bound[task]
 
     @property
     def trained_on(self) -> ReadOptions:
@@ -210,11 +225,12 @@ class Model:
 
     def fill(self, text: str, *, top: int = 5) -> list[Blank]:
         """What the model would put at each [MASK] of the text, best first."""
+        text = given.one(text, "fill")
         if type(top) is not int or top < 1:
             raise InputError(f"top is {top!r}, but must be a whole number of 1 or more.")
         if not self.engine.fills:
             raise InputError(f"{self.folder}: has no masked-language-model head, so it cannot fill in blanks.")
-        tokens = self.tokenizer.pieces(_texts([text]), specials=True)[0]
+        tokens = self.tokenizer.pieces([text], specials=True)[0]
         if not (tokens.ids == self.tokenizer.mask_id).any():
             raise InputError("the text has no [MASK]: write [MASK] where a word is missing, e.g. 今天[MASK]气很好.")
         blanks = []
@@ -229,7 +245,7 @@ class Model:
                 blanks.append(Blank(int(window.starts[place]), int(window.ends[place]), candidates))
         return blanks
 
-    def predict(self, texts: Sequence[Asked], *, task: str | None = None) -> list[Prediction]:
+    def predict(self, texts: Iterable[Asked], *, task: str | None = None) -> list[Prediction]:
         """What the model was fine-tuned to say of each text or pair, however long: a label, a number, an answer.
 
         A model that answers questions takes (question, passage); one of relations (text, head, tail), the two as
@@ -241,9 +257,9 @@ class Model:
         _, found = self.reads(texts, task or (self.untuned if are_pairs else None))
         return found.predictions(self.engine.answers(found)) if len(found) else []
 
-    def reads(self, texts: Sequence[Asked], task: str | None = None) -> tuple[str, Any]:
+    def reads(self, texts: Iterable[Asked], task: str | None = None) -> tuple[str, Any]:
         """The name of its task, and the texts as that reads them."""
-        name, config = self._reading or read_as(self._found, task)
+        name, config = self._read_as(task)
         return name, member("tasks", name).Task(self.examples(texts, name), self.labels, self.tokenizer, config)
 
     def explain(self, text: Asked, *, target: Target = None, task: str | None = None, **how: Any) -> Explanation:
@@ -259,46 +275,53 @@ class Model:
         return explained(self, text, target, wanted(how), task)
 
     @staticmethod
-    def examples(texts: Sequence[Asked], task: str) -> list[Example]:
+    def examples(texts: Iterable[Asked], task: str) -> list[Example]:
         """What `predict` is given, as the task reads it; anything else is refused."""
         module = member("tasks", task)
         if hasattr(module, "examples"):
-            return module.examples(texts)  # type: ignore[no-any-return]
-        read = _pairs(texts) if module.Task.num_texts == 2 else [(text,) for text in _texts(texts)]
+            return module.examples(given.listed(texts, each="pair" if module.Task.num_texts == 2 else "text"))  # type: ignore[no-any-return]
+        read = given.pairs(texts) if module.Task.num_texts == 2 else [(text,) for text in given.texts(texts)]
         return [Example(each) for each in read]
 
     @property
     def untuned(self) -> str | None:
         """What a model that was fine-tuned for nothing can say of pairs: nsp, where pretraining left that head."""
-        parts, is_tuned = set(self._found.model.parts), self._reading or (self.folder / TASK).exists()
+        parts, is_tuned = set(self._found.model.parts), self._reading or self._about.task is not None
         return "nsp" if "nsp" in parts and parts <= {"pooler", "mlm", "nsp"} and not is_tuned else None
 
     def task(self, task: str | None = None) -> str:
         """What it was fine-tuned for; a folder without a task's head is refused."""
-        return (self._reading or read_as(self._found, task))[0]
+        return self._read_as(task)[0]
 
     def reading(self, task: str | None = None, settings: Sequence[str] = (), texts: Sequence[str] = ()) -> Model:
         """The same model with a task and fields of its config (`task.field=value`) that its folder does not have.
 
         texts: some of those that it is to be asked, for a task that measures something on them first.
         """
-        name, config = read_as(self._found, task, settings)
+        name, config = read_as(self._found, task, settings, self._about)
         labels, config = begun(self.labels, (name, config), texts, (self.tokenizer, self.engine.answers))
         found = copy.copy(self)
+        vars(found).pop("_learnt_vectors", None)  # told anew, with these fields
         found.labels, found._reading = list(labels), (name, config)
         return found
 
     def classify(
-        self, texts: Sequence[str], words: Mapping[str, str | Sequence[str]], *, template: str, prior: str = "data"
+        self, texts: Iterable[str], words: Mapping[str, str | Iterable[str]], *, template: str, prior: str = "data"
     ) -> list[Prediction]:
         """A label for each text, without any training, by what the model would write into a blank beside it.
 
         words: each label's word, or several. template: what stands around a text, e.g. 这是一条[MASK]新闻：{text}.
         prior: what is taken from the words' scores, "data" (their mean over these texts), "empty" or "none".
         """
-        said = json.dumps({label: own if isinstance(own, str) else list(own) for label, own in words.items()})
+        if not isinstance(words, Mapping):
+            raise InputError(
+                f"words is {given.called(words)}, but must name each label's word: {{'sport': '体育', …}}."
+            )
+        said = json.dumps(
+            {label: own if isinstance(own, str) else given.texts(own, "words") for label, own in words.items()}
+        )
         fields = {"template": template, "words": said, "prior": prior}
-        asked = _texts(texts)
+        asked = given.texts(texts, "classify")
         return self.reading("blank", [f"task.{name}={own}" for name, own in fields.items()], asked).predict(asked)
 
     def attention(
@@ -324,9 +347,7 @@ class Model:
     def as_read(self) -> tuple[str, Any] | None:
         """Its task and how that reads texts; None where it was fine-tuned for nothing."""
         has_head = len(self.backbone.heads) or getattr(self.backbone, "writer", None) is not None
-        if self._reading or has_head or (self.folder / TASK).exists():
-            return self._reading or read_as(self._found)
-        return None
+        return self._read_as() if self._reading or has_head or self._about.task is not None else None
 
     def _windows(self, texts: list[str], max_length: int, overlap: int) -> tuple[list[WindowEncoding], list[int]]:
         """All windows of all texts in order, and the text that each is of."""
@@ -342,24 +363,3 @@ class Model:
 def _counted(windows: Sequence[WindowEncoding]) -> list[np.ndarray[tuple[int], np.dtype[np.bool_]]]:
     """Which tokens of each window enter its mean: those it owns, and its [CLS] and [SEP]."""
     return [window.owned | (window.parts < 0) for window in windows]
-
-
-def _pairs(pairs: Sequence[Asked]) -> list[tuple[str, ...]]:
-    if isinstance(pairs, str):
-        raise InputError("pairs is one string, but a list of pairs is needed: write predict([(first, second)]).")
-    for index, pair in enumerate(pairs):
-        if isinstance(pair, str) or len(pair) != 2 or not all(isinstance(text, str) for text in pair):
-            raise InputError(
-                f"pair {index} is {str(pair)[:40]!r}, but must be two strings: this model reads pairs; "
-                "`embed` gives single texts their vectors."
-            )
-    return [tuple(pair) for pair in pairs]
-
-
-def _texts(texts: Sequence[Any]) -> list[str]:
-    if isinstance(texts, str):
-        raise InputError("texts is one string, but a list of strings is needed: write embed([text]).")
-    for index, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise InputError(f"text {index} is of type {type(text).__name__}, but must be a string.")
-    return list(texts)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -38,7 +38,7 @@ Asked = str | tuple[Any, ...]  # a text, a pair of them, or what the task's `exa
 class Predicts(Protocol):
     """What answers: `infer.model.Model`."""
 
-    def predict(self, texts: Sequence[Asked], *, task: str | None = None) -> list[Prediction]:
+    def predict(self, texts: Iterable[Asked], *, task: str | None = None) -> list[Prediction]:
         """One prediction for each text or pair."""
         ...
 
@@ -131,9 +131,20 @@ def record(task: str, example: Example, said: Prediction, top: int | None = None
     return {**place, **texts, **member("tasks", task).record(example, said, top), "coverage": said.coverage}
 
 
-def said_of(found: Found) -> dict[str, Any]:
-    """What the folder's task.json says, unchecked."""
-    return dict(small_json(inside(found.folder, TASK)))
+@dataclass(frozen=True, slots=True)
+class Described:
+    """What the small files of a folder say of how it reads texts, as they were when it was loaded."""
+
+    task: Mapping[str, Any] | None  # task.json, unchecked; None where there is none
+    vectors: modules.Vectors  # how its maker makes a vector of a text
+    window: int  # the most tokens that it reads at once
+
+
+def described(found: Found) -> Described:
+    """What a folder's task.json, modules.json and tokenizer say now."""
+    task = dict(small_json(inside(found.folder, TASK))) if (found.folder / TASK).exists() else None
+    vectors = modules.read(found.folder, found.config.width)
+    return Described(task, vectors, modules.window(found.folder, found.config.max_length))
 
 
 def trained_on(folder: Path) -> ReadOptions:
@@ -149,20 +160,19 @@ def trained_on(folder: Path) -> ReadOptions:
     return ReadOptions(columns, encoding)
 
 
-def _plain(found: Found, module: Any) -> dict[str, Any]:
+def _plain(found: Found, module: Any, about: Described) -> dict[str, Any]:
     """How a folder that was fine-tuned for nothing reads texts for a task without a head: as its maker says."""
-    longest = modules.window(found.folder, found.config.max_length)
     if module.HEAD:
-        return {"max_length": min(module.Config.max_length, longest)}
+        return {"max_length": min(module.Config.max_length, about.window)}
     if "pool" not in module.Config.__dataclass_fields__:
-        return {"max_length": longest}
-    told = modules.read(found.folder, found.config.width)
+        return {"max_length": about.window}
+    told = about.vectors
     if told.refused or told.width or told.prompt or told.lowercase:
         raise InputError(
             f"{found.folder}: its maker does more to a vector than to pool it ({', '.join(told.files[:4])}); "
             "`embed` and `search` follow that, and cosines are theirs to take."
         )
-    longest = min(longest, told.max_length or longest)
+    longest = min(about.window, told.max_length or about.window)
     return {"max_length": longest, **({"pool": told.pool} if told.pool else {})}
 
 
@@ -203,9 +213,9 @@ def peeked(examples: Iterable[Example], count: int) -> tuple[list[Example], Iter
     return first, rest()
 
 
-def _asked_names(found: Found, task: str | None) -> Sequence[str]:
+def _asked_names(said: Mapping[str, Any] | None, task: str | None) -> Sequence[str]:
     """The tasks to look at: the folder's own where it says one, since to import all takes a tenth of a second."""
-    own = str(said_of(found).get("task")) if (found.folder / TASK).exists() else ""
+    own = str(said.get("task")) if said is not None else ""
     is_told = own in members("tasks") and task in (None, own) and hasattr(member("tasks", own), "HEAD")
     return (own,) if is_told else naming("tasks", "HEAD")
 
@@ -215,11 +225,11 @@ def _is_number(found: Found) -> bool:
     return HEADED in found.model.parts and len(found.labels) == 1 and found.problem_type != "multi_label_classification"
 
 
-def _published(found: Found, name: str, module: Any) -> dict[str, Any]:
+def _published(found: Found, name: str, module: Any, about: Described) -> dict[str, Any]:
     """The fields of the config for a published folder that has the task's head."""
     said: dict[str, Any] = module.published(found.model, found.labels)
     said |= getattr(module, "PROBLEMS", {}).get(found.problem_type, {})
-    said["max_length"] = min(said["max_length"], modules.window(found.folder, said["max_length"]))
+    said["max_length"] = min(said["max_length"], about.window)
     if HEADED not in (module.HEAD, *getattr(module, "HEADS", ())):
         return said
     if found.problem_type == "regression" and len(found.labels) > 1:
@@ -232,30 +242,35 @@ def _published(found: Found, name: str, module: Any) -> dict[str, Any]:
     return said | ({"answer": "number"} if _is_number(found) else {})
 
 
-def read_as(found: Found, task: str | None = None, settings: Sequence[str] = ()) -> tuple[str, Any]:
+def read_as(
+    found: Found, task: str | None = None, settings: Sequence[str] = (), about: Described | None = None
+) -> tuple[str, Any]:
     """The folder's task and how it reads texts: as its task.json says, or as published folders do.
 
     Published folders with labels do not say whether they read texts or pairs: `task` does, or they read texts; those
     with one output give pairs a number.
-    settings: fields that are to be otherwise, as `task.field=value`.
+    settings: fields that are to be otherwise, as `task.field=value`. about: what its files said when it was loaded;
+    else they are read now.
     """
-    tasks = {name: member("tasks", name) for name in _asked_names(found, task)}
+    about = about or described(found)
+    tasks = {name: member("tasks", name) for name in _asked_names(about.task, task)}
     if task is not None and task not in tasks:
         raise one_of("the task", task, tasks)
     heads = {name: getattr(module, "HEADS", (module.HEAD,)) for name, module in tasks.items()}
     fitting = [name for name, several in heads.items() if not all(several) or {*several} & {*found.model.parts}]
     told = [name for name in fitting if hasattr(tasks[name], "published")]  # the head itself says what it is for
     path = found.folder / TASK
-    if not told and task is None and not path.exists():
+    if not told and task is None and about.task is None:
         raise InputError(f"{found.folder}: has no head for a task; make one: filbert finetune classify --model …")
-    if path.exists():
-        said = said_of(found)
+    if about.task is not None:
+        said = dict(about.task)
         name = str(said.pop("task", None))
         if name not in tasks:
             raise one_of(f"{path}: task", name, tasks)
     else:
         name = task or ("pair" if _is_number(found) else told[0])
-        said = _published(found, name, tasks[name]) if name in told else _plain(found, tasks[name])
+        is_there = name in told
+        said = _published(found, name, tasks[name], about) if is_there else _plain(found, tasks[name], about)
     if task not in (None, name):
         raise InputError(f"{found.folder}: was fine-tuned for {name}, not for {task}.")
     if name not in fitting:

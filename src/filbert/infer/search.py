@@ -9,7 +9,7 @@ Legend: N vectors, Q queries, K clusters, D width.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -45,9 +45,9 @@ class Embeds(Protocol):
 class Index:
     """Vectors with a key each, a text or whatever else; the keys are their places where none are given."""
 
-    def __init__(self, vectors: npt.ArrayLike, keys: Sequence[Any] | None = None) -> None:
+    def __init__(self, vectors: npt.ArrayLike, keys: Iterable[Any] | None = None) -> None:
         self.vectors = unit_length(_table(vectors))
-        self.keys = range(len(self.vectors)) if keys is None else keys
+        self.keys: Sequence[Any] = range(len(self.vectors)) if keys is None else list(keys)  # a column has an index
         if len(self.keys) != len(self.vectors):
             raise InputError(f"there are {len(self.vectors):,} vectors but {len(self.keys):,} keys.")
 

@@ -11,6 +11,8 @@ KNOWN = ("auto", "cpu", "cuda")
 
 def usable(wished: str, field: str = "device") -> torch.device:
     """What `wished` names; "auto" is a GPU where there is one. field: how whoever asked calls it."""
+    if not isinstance(wished, str):
+        raise one_of(field, wished, KNOWN)
     if wished == "auto":
         wished = "cuda" if torch.cuda.is_available() else "cpu"
     try:

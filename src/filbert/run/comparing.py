@@ -23,7 +23,7 @@ from filbert.core.files import json_object, json_text, write_text
 from filbert.core.records import Example
 from filbert.core.registry import member, members
 from filbert.core.settings import parsed
-from filbert.data import sources, splits
+from filbert.data import objects, sources, splits
 from filbert.infer.predict import read_as
 from filbert.run import fresh
 from filbert.run.finetuning import finetune
@@ -49,7 +49,7 @@ class Contest:
     train: sources.Source
     test: sources.Source
     models: tuple[str, ...]  # files of models, folders, or builtin
-    dev: sources.Source | None = None  # chooses the state that is measured; "10%" keeps a share of train back
+    dev: sources.Source | float | None = None  # chooses the state that is measured; "10%" keeps a share of train back
     corpus: tuple[str, ...] = ()  # plain text to pretrain on; without it files of models begin from nothing
     tokens: int = 2_000_000  # that each reads of it
     preset: str = fresh.PRESET
@@ -58,6 +58,10 @@ class Contest:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for name in ("train", "test", "dev"):
+            source = getattr(self, name)
+            if name != "dev" or (source is not None and splits.share(source) is None):
+                object.__setattr__(self, name, objects.kept(source, name))
         if not self.models:
             raise InputError("there is nothing to compare: name some models.")
         doubled = [name for name, count in Counter(map(_called, self.models)).items() if count > 1]
@@ -78,8 +82,11 @@ def _called(name: str) -> str:
 def compare(contest: Contest, out: Path | str, told: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
     """Trains and measures one model after another, and writes comparison.json and comparison.html anew after each."""
     out = Path(out)
-    identity = digest({name: str(value) for name, value in dataclasses.asdict(contest).items() if name != "models"})
-    met, asked = _read(contest)
+    met, data = _read(contest)
+    asked = data["test"]
+    fields = {field.name: str(getattr(contest, field.name)) for field in dataclasses.fields(contest)}
+    rows_of = {name: digest([[each.texts, repr(each.gold)] for each in own]) for name, own in data.items()}
+    identity = digest({name: value for name, value in (fields | rows_of).items() if name != "models"})
     for sentence in (sentence for sentences in met.values() for sentence in sentences):
         told(f"note: {sentence}")
     done = {name: _row(out / _called(name), identity) for name in contest.models}
@@ -103,17 +110,17 @@ def compare(contest: Contest, out: Path | str, told: Callable[[str], None] = lam
     return found
 
 
-def _read(contest: Contest) -> tuple[dict[str, list[str]], list[Example]]:
-    """What reading train, dev and test meets, told once for all runs; and the test data."""
-    places = {"train": contest.train, "dev": contest.dev, "test": contest.test}
+def _read(contest: Contest) -> tuple[dict[str, list[str]], dict[str, list[Example]]]:
+    """What reading train, dev and test meets, told once for all runs; and the examples of each."""
+    places: dict[str, Any] = {"train": contest.train, "dev": contest.dev, "test": contest.test}
     met: dict[str, list[str]] = {}
-    asked: list[Example] = []
+    data: dict[str, list[Example]] = {}
     for name, source in places.items():
         if source is not None and splits.share(source) is None:
             reading = Reading()
-            asked = sources.read(contest.task, source, {}, reading)
+            data[name] = sources.read(contest.task, source, {}, reading)
             met |= {name: sentences} if (sentences := sources.met(source, reading)) else {}
-    return met, asked
+    return met, data
 
 
 def _row(folder: Path, identity: str) -> dict[str, Any] | None:

@@ -12,29 +12,32 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from filbert.artefact.folder import Loaded, load
 from filbert.core import page
-from filbert.core.errors import InputError
+from filbert.core.errors import InputError, did_you_mean
 from filbert.core.files import json_text, write_text
 from filbert.core.records import Example
 from filbert.core.registry import member
-from filbert.core.settings import parsed
-from filbert.data import sources
+from filbert.core.settings import parsed, worded
+from filbert.data import objects, sources
 from filbert.infer import honest, views
 from filbert.infer.predict import read_as, trained_on
 from filbert.infer.slim import slimmed
 from filbert.run import fresh
-from filbert.run.finetuning import Finetuned, tuned
-from filbert.run.folders import Finished, is_first
+from filbert.run.finetuning import MORE, Finetuned, tuned
+from filbert.run.folders import Finished, folder_of, is_first
 from filbert.run.pretraining import Corpus, Recipe, measure, prepared, pretrain
 from filbert.tasks import mlm_nsp
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import distil, loop, machine
 from filbert.train.scores import scored
+
+if TYPE_CHECKING:
+    from filbert.infer.model import Model
 
 SPEED_TEXTS, SPEED_ROUNDS, WRITTEN_TEXTS = 64, 3, 4  # read by both models in turn, to tell how fast they are
 TOKENS = 16_384
@@ -63,12 +66,12 @@ class Wish:
 
 
 def distill(
-    teacher: Path | str,
+    teacher: Path | str | Model,
     data: sources.Source,
     out: Path | str,
     wish: Wish,
     *,
-    dev: sources.Source | None = None,
+    dev: sources.Source | float | None = None,
     settings: Sequence[str] = (),
     resume: bool = False,
     **more: Any,
@@ -78,7 +81,10 @@ def distill(
     more: as `finetune` has it, and `task` of a published teacher that reads pairs. Dev and test data have gold: both
     models are measured on them, side by side.
     """
-    found = load(teacher)
+    known = {*MORE, "task"} - {"arch", "preset", "vocab", "scratch"}  # those are the wish's
+    if unknown := sorted(set(more) - known):
+        raise InputError(f"distill has no argument {unknown[0]!r}; see settings.{did_you_mean(unknown[0], known)}")
+    data, found = objects.kept(data, "data"), load(folder_of(teacher))
     try:
         name, reading = read_as(found, more.pop("task", None))
     except InputError as error:
@@ -86,6 +92,7 @@ def distill(
             f"{error} Or distil it without a task, from raw text: --general."
             if "has no head for a task" in str(error) else str(error)
         ) from None  # fmt: skip
+    settings = worded(settings)
     own = [word for word in settings if word.startswith("model.")]
     started, is_new = _student(found, wish, own, more.get("seed") or 0)
     lesson = Lesson(found, (name, reading), fits=dev is not None)

@@ -3,24 +3,32 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filbert.artefact.folder import load
 from filbert.artefact.manifest import model_folder
-from filbert.core.errors import InputError
+from filbert.core.errors import InputError, one_of
 from filbert.core.records import Example
 from filbert.core.registry import member
-from filbert.data import sources
+from filbert.core.settings import worded
+from filbert.data import objects, sources
 from filbert.infer import honest, page
 from filbert.infer.predict import begun, read_as, trained_on
-from filbert.run.folders import RECIPE
+from filbert.run.folders import RECIPE, folder_of
 from filbert.text.streams import Reading
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import machine
 from filbert.train.scores import scored
 
+if TYPE_CHECKING:
+    from filbert.infer.model import Model
 
-def evaluate(model: Path | str, data: sources.Source, **more: Any) -> dict[str, Any]:
+
+# What `evaluate` takes by name, beside the fields of machine.Config.
+MORE = ("train", "out", "columns", "encoding", "batch_tokens", "task", "settings")
+
+
+def evaluate(model: Path | str | Model, data: sources.Source, **more: Any) -> dict[str, Any]:
     """How right a fine-tuned folder is on labelled data, without flattery: metrics at the top; see infer.honest.
 
     more: `train` (what it learnt from; else what its run folder remembers), `out` (folder for the report), `columns`,
@@ -28,12 +36,18 @@ def evaluate(model: Path | str, data: sources.Source, **more: Any) -> dict[str, 
     `batch_tokens`, `task` (of a published folder, which does not say), `settings` (fields of the task, as
     `task.field=value`), and the fields of machine.Config. What reading the data met is told, and stands in the report.
     """
+    unknown = sorted(set(more) - {*MORE, *machine.Config.__dataclass_fields__})
+    if unknown:
+        raise one_of("an argument of evaluate", unknown[0], MORE)
+    model, data = folder_of(model), objects.kept(data)
+    more = {**more, **({"train": objects.kept(more["train"], "train")} if more.get("train") is not None else {})}
     found = load(model)
-    name, reading = read_as(found, more.get("task"), more.get("settings") or ())
+    name, reading = read_as(found, more.get("task"), worded(more.get("settings") or ()))
     size, more = more.get("batch_tokens") or 16_384, {**more, "trained_on": trained_on(found.folder)}
-    readings = {"data": Reading(), **({"train": Reading()} if more.get("train") else {})}
+    has_train = not (more.get("train") is None or (isinstance(more["train"], list | tuple) and not more["train"]))
+    readings = {"data": Reading(), **({"train": Reading()} if has_train else {})}
     asked = sources.read(name, data, more, readings["data"])
-    learnt = sources.read(name, more["train"], more, readings["train"]) if more.get("train") else _recalled(name, model)
+    learnt = sources.read(name, more["train"], more, readings["train"]) if has_train else _recalled(name, model)
     met = {part: sources.tell({"data": data, **more}[part], each) for part, each in readings.items()}
     wishes = {name: value for name, value in more.items() if name in machine.Config.__dataclass_fields__}
     how = Tokenizer.load(found.folder), lambda task: scored(found.model, task, size, **wishes)

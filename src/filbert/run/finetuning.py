@@ -16,22 +16,33 @@ import torch
 
 from filbert.artefact.folder import Loaded, load, save
 from filbert.builtin import model as builtin
+from filbert.core import names
 from filbert.core.errors import InputError, did_you_mean, one_of
-from filbert.core.files import json_text, write_text
+from filbert.core.files import json_text, named, write_text
 from filbert.core.records import Example
 from filbert.core.registry import member, naming
-from filbert.core.settings import parsed
+from filbert.core.settings import parsed, worded
 from filbert.core.version import VERSION
-from filbert.data import sources, splits
+from filbert.data import objects, sources, splits
 from filbert.data.batches import batches, plan
 from filbert.infer import honest, page, verify
 from filbert.infer.predict import DATA, TASK, begun
 from filbert.nn import lora
 from filbert.run import cards, fresh
-from filbert.run.folders import CHECKPOINTS, LOG, MODEL, RECIPE, Finished, digest, recipe_fields, resumed_at
+from filbert.run.folders import (
+    CHECKPOINTS,
+    LOG,
+    MODEL,
+    RECIPE,
+    Finished,
+    digest,
+    folder_of,
+    recipe_fields,
+    resumed_at,
+)
 from filbert.text.streams import Reading
 from filbert.text.tokenizer import Tokenizer
-from filbert.train import journal, loop, machine, report, tune
+from filbert.train import journal, listeners, loop, machine, report, tune
 from filbert.train.checkpoint import Store, locked
 from filbert.train.distributed import Ranks, is_restarted, joined
 from filbert.train.scores import scored, scored_apart
@@ -92,43 +103,73 @@ class Finetuned(Finished):
 def finetune(
     task: str,
     train: sources.Source,
-    model: Path | str | Model | None,
-    out: Path | str,
+    model: Path | str | Model | None = None,
+    out: Path | str | None = None,
     *,
-    dev: sources.Source | None = None,
+    dev: sources.Source | float | None = None,
     settings: Sequence[str] | Mapping[str, Any] = (),
     resume: bool = False,
     **more: Any,
 ) -> Finetuned:
     """Trains a model's encoder and a fresh head for a task on labelled data, and leaves a run folder.
 
-    task: a file of tasks that can be fine-tuned, e.g. "classify". train: a file, several, or examples. model: a folder,
-    a run, "builtin", or what `fb.load` gave. settings: any field of the recipe, {"train.learning_rate": 1e-4} or
-    ["train.learning_rate=1e-4"].
+    task: a file of tasks that can be fine-tuned, e.g. "classify". train: a file, several, or rows: a list of (text,
+    label), of dicts or of Examples, a DataFrame, a Dataset, a generator of rows. model: a folder, a run, "builtin", or
+    what `fb.load` gave; without one, the built-in model. settings: any field of the recipe,
+    {"train.learning_rate": 1e-4} or ["train.learning_rate=1e-4"].
 
-    The best state on dev data is what is kept; without dev data, the last. "10%" as dev keeps such a share of the
-    training data back (data.splits). more: `test` (measured once, at the end), `epochs`, `seed`, `columns`, `encoding`,
-    `scratch` (random weights), `force`, `quiet`, and `told` instead of the journal, which leaves no report either.
-    Without a model, `arch` names the file of models that a new one is of, `preset` its size, `vocab` its vocabulary.
+    The best state on dev data is what is kept; without dev data, the last. "10%" or 0.1 as dev keeps such a share of
+    the training data back (data.splits). more: `test` (measured once, at the end), `epochs`, `seed`, `columns`,
+    `encoding`, `scratch` (random weights), `force`, `quiet`, and `told`, a function or a listener (train.listeners), or
+    several, that hear of every step as well. `arch` names the file of models that a new model is of, `preset` its size,
+    `vocab` its vocabulary.
     """
     known = naming("tasks", "KEPT")
     if task not in known:
         raise one_of("task", task, known)
-    unknown = sorted(set(more) - set(MORE))
-    if unknown:
-        raise InputError(f"finetune has no argument {unknown[0]!r}; see settings.{did_you_mean(unknown[0], MORE)}")
-    if isinstance(settings, Mapping):
-        settings = [f"{name}={value}" for name, value in settings.items()]
-    if model is None:
-        if not more.get("arch"):
-            raise InputError('give a model to begin with (a folder, or "builtin"), or the arch of a new one.')
-        started = fresh.started(more["arch"], more.get("preset"), more.get("vocab"), more.get("seed") or 0)
-        more = {**more, "scratch": True}
-    else:
-        started = load(model if isinstance(model, str | Path) else model.folder)
+    settings, more = _renamed(settings, more)
+    out = named(out, "out", "the path of the run folder to write")
+    train = objects.kept(train, "train")
+    if splits.share(more.get("test")) is not None:
+        raise InputError(f"test is {more['test']!r}, but a share of the training data can be kept back as dev alone.")
+    if more.get("test") is not None:
+        more["test"] = objects.kept(more["test"], "test")
+    listeners.several(more.get("told"))  # refused now rather than when all is read
+    started, remark = _started(model, more)
+    more = {**more, "scratch": (model is None and bool(more.get("arch"))) or more.get("scratch"), "remark": remark}
     if member("tasks", task).HEAD == "writer":
         started = fresh.writing(started)
     return tuned(task, train, started, out, dev=dev, settings=settings, resume=resume, **more)
+
+
+def _renamed(
+    settings: Sequence[str] | Mapping[str, Any], more: Mapping[str, Any]
+) -> tuple[Sequence[str], dict[str, Any]]:
+    """The settings as words, and what else is named; names of other libraries become settings, others are refused."""
+    words, found = worded(settings), dict(more)
+    for name in sorted(set(more) - set(MORE)):
+        if name in names.SETTINGS:
+            words.append(f"{names.SETTINGS[name]}={found.pop(name)}")
+        elif names.ARGUMENTS.get(name) in MORE and names.ARGUMENTS[name] not in more:
+            found[names.ARGUMENTS[name]] = found.pop(name)
+        else:
+            called = f"it is called {names.ARGUMENTS[name]}." if name in names.ARGUMENTS else names.ADVICE.get(name)
+            hint = called or f"see settings.{did_you_mean(name, MORE)}"
+            raise InputError(f"finetune has no argument {name!r}; {hint}")
+    return words, found
+
+
+def _started(model: Path | str | Model | None, more: Mapping[str, Any]) -> tuple[Loaded, str]:
+    """What the run begins with, and a sentence where that is the built-in model because nothing was named."""
+    new = [name for name in ("arch", "preset", "vocab") if more.get(name)]
+    if model is not None and new:
+        raise InputError(f"{new[0]} is of a new model, but model names one that is there; give one of the two.")
+    if model is None and new and "arch" not in new:
+        raise InputError(f"{new[0]} is of a new model; say of which kind: give its arch as well.")
+    if new:
+        return fresh.started(more["arch"], more.get("preset"), more.get("vocab"), more.get("seed") or 0), ""
+    remark = "" if model is not None else "begins with the built-in model, since no model was named."
+    return load(folder_of(builtin.NAME if model is None else model)), remark
 
 
 def tuned(
@@ -137,7 +178,7 @@ def tuned(
     started: Loaded,
     out: Path | str,
     *,
-    dev: sources.Source | None,
+    dev: sources.Source | float | None,
     settings: Sequence[str],
     resume: bool,
     **more: Any,
@@ -148,12 +189,16 @@ def tuned(
     learnt = sources.read(task, train, more, readings["train"])
     needs_gold = lesson is None and getattr(member("tasks", task), "NEEDS_GOLD", True)
     sources.check_labelled(train, learnt, needs_gold, readings["train"])
-    part = splits.share(dev)
+    part, remarks = splits.share(dev), [more["remark"]] if more.get("remark") else []
     if part is not None:
+        whole = len(learnt)
         learnt, dev = splits.split(learnt, part)
+        remarks.append(f"dev: {len(dev):,} of {whole:,} rows are kept back ({part:.3g} of them), chosen by their text.")
+    elif dev is not None:
+        dev = objects.kept(dev, "dev")
     learnt = lesson.filled(learnt) if lesson is not None else learnt
     recipe, items = _fine_recipe(task, (train, learnt, tokenizer), started, settings, more)
-    places = {"dev": dev, "test": more.get("test")}
+    places: dict[str, Any] = {"dev": dev, "test": more.get("test")}
     readings |= {name: Reading() for name, own in places.items() if own is not None}
     asked = {
         name: _asked(task, own, (items, recipe.task), more, readings[name])
@@ -161,9 +206,10 @@ def tuned(
         if own is not None
     }
     held = asked["dev"][0] if dev is not None else None
-    met = {name: sources.met({"train": train, **places}[name], reading) for name, reading in readings.items()}
+    named_as = {"train": train, **{name: own for name, own in places.items() if own is not None}}
+    met = {name: sources.met(named_as[name], reading) for name, reading in readings.items()}
     met = {name: sentences for name, sentences in met.items() if sentences}
-    more = {**more, "remembered": honest.remembered(sources.files(train), part, more), "met": met}
+    more = {**more, "remembered": honest.remembered(sources.files(train), part, more), "met": met, "remarks": remarks}
     with contextlib.ExitStack() as stack:
         with joined(recipe.machine.device) as ranks:
             if ranks.is_first:
@@ -174,7 +220,7 @@ def tuned(
         if not ranks.is_first:
             return done
         verify.write(out / MODEL, asked["dev"][1] if "dev" in asked else learnt)
-        if asked and more.get("told") is None:
+        if asked:
             done = dataclasses.replace(done, report=fine.judged(asked, learnt, done.best, lesson))
         own = {name: each for name, (_, each) in asked.items()}
         cards.of_task(out / MODEL, cards.Learnt(
@@ -213,18 +259,19 @@ class _Fine:
         identity, force = self._identity(more), bool(more.get("force"))
         ranks.agree("the data, the vocabulary or the recipe", json.dumps(identity))
         resumed = resumed_at(self.store, out, resume, {} if force else identity) if ranks.is_first else 0
-        told = more.get("told") or self._journal(resumed, bool(more.get("quiet")))
+        told = self._journal(resumed, bool(more.get("quiet")))
+        heard = listeners.Several(told, *(listeners.several(more.get("told")) if ranks.is_first else ()))
         if ranks.is_first:
             kept = {**dataclasses.asdict(recipe), **more["remembered"], "filbert": VERSION}
             write_text(out / RECIPE, json_text(kept))
         course = loop.Course(
             held=self.held, watched=self.watched, machine=recipe.machine, ranks=ranks, store=self.store,
-            resume=resume, identity=identity, force=force, told=told, tuning=recipe.tune,
+            resume=resume, identity=identity, force=force, told=heard, tuning=recipe.tune,
         )  # fmt: skip
         self.read = more["met"]
         of_data = (remark for remarks in self.read.values() for remark in remarks)
-        for remark in (*of_data, *getattr(self.task, "remarks", list)(), *self.tuned.values()):
-            told.event("note", remark)
+        for remark in (*more["remarks"], *of_data, *getattr(self.task, "remarks", list)(), *self.tuned.values()):
+            heard.event("note", remark)
         best: dict[str, float] = {}
         try:
             training = loop.Training(self.model, self.task, recipe.train, course)
@@ -236,10 +283,10 @@ class _Fine:
                 if recipe.teacher:
                     self.task.release(self.model)
                 given, before = sources.ReadOptions.given(more), more.get("trained_on")
-                self._save(outcome, best, before if before and not given.told() else given, told)
+                self._save(outcome, best, before if before and not given.told() else given, heard)
             ranks.wait()
         finally:
-            if ranks.is_first and isinstance(told, journal.Journal):
+            if isinstance(told, journal.Journal):
                 told.close()
                 self._report(best)
         return Finetuned(out, self.model, self.tokenizer, outcome, self.task.labels, best, self.watched)

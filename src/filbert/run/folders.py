@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from filbert.core.errors import InputError
+from filbert.core.files import named
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop
 from filbert.train.checkpoint import Store
@@ -38,6 +39,15 @@ class Finished:
         from filbert.infer.model import load
 
         return load(self.folder / MODEL)
+
+
+def folder_of(model: object) -> Path | str:
+    """Where a model lies that was named by its folder, or that `fb.load` or a run gave."""
+    from filbert.infer.model import Model
+
+    if isinstance(model, Model | Finished):
+        return model.folder
+    return named(model, "the model", 'a folder, a run, what `load` gave, or "builtin"')
 
 
 def is_first() -> bool:

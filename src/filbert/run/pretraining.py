@@ -41,7 +41,7 @@ from filbert.run.folders import (
 from filbert.tasks import mlm_nsp
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import train as train_vocabulary
-from filbert.train import budget, journal, loop, machine, report
+from filbert.train import budget, journal, listeners, loop, machine, report
 from filbert.train.checkpoint import Store, locked
 from filbert.train.distributed import Ranks, ends_with_parent, is_restarted, joined
 
@@ -201,8 +201,8 @@ def pretrain(
 ) -> Finished:
     """Trains a model on the shards, fresh or on from `start`, and leaves a run folder.
 
-    more: `clock` and `facts` of a run by the clock, `quiet`, and `told` instead of the journal; the `lesson` of a
-    recipe that has a teacher; and `base`, the folder that `start` is of.
+    more: `clock` and `facts` of a run by the clock, `quiet`, and `told`, who hears of every step as well
+    (train.listeners); the `lesson` of a recipe that has a teacher; and `base`, the folder that `start` is of.
     """
     out = Path(out)
     resume = resume or is_restarted()
@@ -238,7 +238,8 @@ def _pretrained(
         identity |= task.identity()
     ranks.agree("the corpus, the vocabulary or the recipe", json.dumps(identity))
     resumed = resumed_at(store, out, resume, {} if force else identity) if ranks.is_first else 0
-    told = more.get("told") or _journal(out, recipe, model, ranks, resumed, more)
+    log = _journal(out, recipe, model, ranks, resumed, more)
+    told = listeners.Several(log, *(listeners.several(more.get("told")) if ranks.is_first else ()))
     if ranks.is_first:
         write_text(out / RECIPE, json_text({**dataclasses.asdict(recipe), "filbert": VERSION}))
     course = loop.Course(
@@ -264,13 +265,11 @@ def _pretrained(
             cards.of_reading(out / MODEL, shards, outcome.held, str(more.get("base") or ""), recipe.teacher)
         ranks.wait()
     finally:
-        if ranks.is_first and isinstance(told, journal.Journal):
-            told.close()
+        if isinstance(log, journal.Journal):
+            log.close()
             facts = {"seconds": f"{time.time() - begun:.0f}", **facts}
-            log = journal.entries(out / LOG)
-            report.write(
-                out, f"{out.name}: pretraining", dataclasses.asdict(recipe), log, facts, shards.report.remarks()
-            )
+            lines, remarks = journal.entries(out / LOG), shards.report.remarks()
+            report.write(out, f"{out.name}: pretraining", dataclasses.asdict(recipe), lines, facts, remarks)
     return Finished(out, model, tokenizer, outcome)
 
 

@@ -78,6 +78,7 @@ class Reading:
     report: CorpusReport = field(default_factory=CorpusReport)
     fault: Fault = refuse
     mended: Fault | None = None  # is told the place of each thing that `count` counts; the doctor listens
+    unit: str = "line"  # or "row": of data that are Python objects, which are counted from 0
 
     def __post_init__(self) -> None:
         if self.errors not in ("strict", "replace"):
@@ -95,6 +96,10 @@ class Reading:
         self.report.others[what] += 1
         if self.mended is not None:
             self.mended(source, line, message)
+
+    def place(self, line: int) -> str:
+        """How a sentence names a line, which is counted from 1."""
+        return f"line {line}" if self.unit == "line" else f"{self.unit} {line - 1}"
 
     def tell(self, sentence: str) -> None:
         """Keeps a sentence on how a file is read, once: columns that are passed over, an encoding that was told."""

@@ -10,7 +10,7 @@ import re
 import string
 import threading
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
 from pathlib import Path
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from filbert.core.errors import InputError
 from filbert.core.records import Encoding, Ints
-from filbert.text import vocab
+from filbert.text import given, vocab
 from filbert.text.characters import CODE_POINTS, Characters, is_cjk, is_dropped, is_punctuation
 from filbert.text.vocab import PREFIX, SPECIALS
 
@@ -348,11 +348,13 @@ class Tokenizer:
 
     def encode(self, text: str, pair: str | None = None, specials: bool = False) -> TokenEncoding:
         """[CLS] text [SEP], or [CLS] text [SEP] pair [SEP]; with `specials`, "[MASK]" in the text is the mask."""
-        texts = [text] if pair is None else [text, pair]
+        texts = [given.one(each, "encode") for each in ((text,) if pair is None else (text, pair))]
         return self.assembled(*self.pieces(texts, specials=specials))
 
-    def encode_batch(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> list[TokenEncoding]:
+    def encode_batch(self, texts: Iterable[str], pairs: Iterable[str] | None = None) -> list[TokenEncoding]:
         """`encode` for many texts at once, which is much faster than one by one."""
+        texts = given.texts(texts, "encode_batch")
+        pairs = None if pairs is None else given.texts(pairs, "encode_batch")
         if pairs is None:
             return [self.assembled(tokens) for tokens in self.pieces(texts)]
         if len(pairs) != len(texts):
@@ -484,7 +486,13 @@ class Tokenizer:
         """Readable text: pieces joined to words, no spaces beside ideographs; [PAD] [CLS] [SEP] only if asked for."""
         hidden = () if specials else (self.pad_id, self.cls_id, self.sep_id)
         result = ""
-        for index in map(int, ids):
+        if isinstance(ids, str | Mapping) or not isinstance(ids, Iterable):
+            raise InputError(f"decode was given {given.called(ids)}, but takes a list of ids: write decode([id]).")
+        for each in ids:
+            try:
+                index = int(each)
+            except (TypeError, ValueError):
+                raise InputError(f"decode was given {str(each)[:40]!r}, but takes the ids of tokens.") from None
             if index in hidden:
                 continue
             token = self.token_of(index)

@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 
 from filbert.core.errors import InputError
-from filbert.core.files import json_object, json_text, regular_file, whole_file, whole_folder
-from filbert.text import tokenizer_files
+from filbert.core.files import json_object, json_text, named, regular_file, whole_file, whole_folder
+from filbert.text import given, tokenizer_files
 from filbert.text.characters import Characters
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -76,7 +76,7 @@ def _fits_lines(tokens: Sequence[str]) -> bool:
 
 def read(path: Path | str) -> Vocabulary:
     """The vocabulary in vocab.txt, in tokenizer.json or in a folder that holds either, tokenizer.json first."""
-    path = Path(path)
+    path = named(path, "the vocabulary", "the path of a folder, a vocab.txt or a tokenizer.json")
     if path.is_dir():
         found = [path / name for name in ("tokenizer.json", "vocab.txt") if (path / name).exists()]
         if not found:
@@ -364,6 +364,7 @@ def train(
 
     The alphabet takes at most `max_alphabet` tokens (three quarters of the size, unless said), most frequent first.
     """
+    given.check(documents, "train", "document")
     room = size - len(SPECIALS)
     if room < 1 or min_count < 1 or workers < 1:
         raise InputError(
