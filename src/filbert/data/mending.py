@@ -93,9 +93,15 @@ def _check_copy(source: _Source, part: Path, gained: int) -> None:
     """Reads a copy again: it must hold the examples of its file and no others, but for what was removed or regained."""
     if source.task == "corpus":
         return
-    is_kept = lambda example: source.task in ("choose", "relation") or not any(map(checks.is_blank, example.texts))  # noqa: E731
-    before = [checks.exact_key(example.texts) for example in source.examples(source.path) if is_kept(example)]
-    after = [checks.exact_key(example.texts) for example in source.examples(str(part)) if is_kept(example)]
+    may_be_blank = source.task in ("choose", "relation")  # an example there stays without a text; elsewhere it goes
+    before, after = (
+        [
+            checks.exact_key(example.texts)
+            for example in source.examples(path)
+            if may_be_blank or not any(map(checks.is_blank, example.texts))
+        ]
+        for path in (source.path, str(part))
+    )
     if len(after) != len(before) + gained or not (gained > 0 or set(after) <= set(before)):
         raise FilbertError(
             f"{source.path}: its repaired copy would hold {len(after):,} examples where {len(before) + gained:,} are "
