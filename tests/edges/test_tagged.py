@@ -267,6 +267,16 @@ def test_B16_a_table_stays_a_table(text: str, tmp_path: Path) -> None:
     assert len(found) == text.strip().count("\n") + 1 - text.count("\n\n") - text.startswith("text\t")
 
 
+@pytest.mark.parametrize("text", ["王,B-PER\n在,O\n\n李,B-PER\n在,O\n", "x 0 He PRP (TOP*)\nx 1 ran\n"])
+def test_B16_what_is_no_tagged_file_is_told_what_one_is(text: str, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="for tag a file has a word and its tag on each line, with a tab or space"):
+        read(write(tmp_path / ("a.csv" if "," in text else "a.txt"), text))
+
+
+def test_B16_sentences_without_an_entity_are_sentences(tmp_path: Path) -> None:
+    assert read(write(tmp_path / "a.txt", "王 O\n在 O\n\n他 O\n来 O\n"))[0][0].texts == ("王在",)
+
+
 def test_columns_say_where_a_tag_begins() -> None:
     """What --fix rewrites is the tag, in whichever column it stands."""
     lines = GERMEVAL.splitlines() * 2

@@ -17,6 +17,7 @@ from filbert.data.units import nearly
 from filbert.text.streams import CorpusReport, Reading, whole_lines
 
 LOOKED_LINES = 5_000  # what the columns are told from
+FEWEST = 4  # lines of a word and O that are taken for sentences without an entity
 WORDS = 0.3  # share of tokens of several characters from which a file is of words, and not of characters
 DOCUMENT = "-DOCSTART-"
 TAG = re.compile(r"(?:O|[BIMESLUW][-_].+)")
@@ -167,14 +168,15 @@ def _layers(rows: Sequence[Sequence[str]], tagged: Sequence[int], count: int) ->
 
 
 def is_tagged(lines: Sequence[str], is_head: bool) -> bool:
-    """Whether nearly every line is a word and a tag with a prefix, or O; not all are O, unless these are a head."""
+    """Whether nearly every line is a word and a tag with a prefix, or O; not all are alike, unless these are a head."""
     found = columns(lines)
     if not found.has_prefixes:
         return False
     inked = [line for line in lines if not found.is_gap(line) and not found.is_comment(line)]
     tags = [row[found.tag] for line in inked if len(row := cells(line)) == found.count]
     num_matching = sum(bool(TAG.fullmatch(tag)) for tag in tags)
-    return nearly(num_matching, len(inked)) and (is_head or len(set(tags)) > 1)
+    is_all = len(tags) == len(inked) >= FEWEST and found.count == 2  # a word and O on each line: not a text by chance
+    return nearly(num_matching, len(inked)) and (is_head or is_all or len(set(tags)) > 1)
 
 
 def columns_of(source: str, reading: Reading) -> Columns:

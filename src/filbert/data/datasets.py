@@ -239,6 +239,11 @@ _PLACES = {
 
 def _roles_by_place(source: str, task: str, form: Shape) -> dict[str, str]:
     roles = _PLACES.get((task, len(form.columns)))
+    if task == "tag":
+        raise InputError(
+            f"{source}: is {form.told}; for tag a file has a word and its tag on each line, with a tab or space "
+            "between and a blank line between sentences (CoNLL: B-PER, I-PER, O), or JSON lines of text and entities."
+        )
     if roles is None:
         shown = (
             ", ".join(f"{place}: {cell[:20]!r}" for place, cell in enumerate(form.sample[0], 1)) if form.sample else ""

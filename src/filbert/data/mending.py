@@ -79,7 +79,7 @@ def mended(
                 copy = _Copy(source, log, leaks if source is sources[0] else {})
                 with part.open("w", encoding=source.written, newline="\n") as handle:
                     copy.write(handle)
-                _check_copy(source, part, copy.gained)
+                _check_copy(source, part, copy)
             log.handle.flush()
     except BaseException:
         if is_new:
@@ -89,18 +89,24 @@ def mended(
     return done
 
 
-def _check_copy(source: _Source, part: Path, gained: int) -> None:
-    """Reads a copy again: it must hold the examples of its file and no others, but for what was removed or regained."""
+def _check_copy(source: _Source, part: Path, copy: _Copy) -> None:
+    """Reads a copy again: it must hold the examples of its file and no others, but for those that were removed."""
     if source.task == "corpus":
         return
-    is_kept = lambda example: source.task in ("choose", "relation") or not any(map(checks.is_blank, example.texts))  # noqa: E731
-    before = [checks.exact_key(example.texts) for example in source.examples(source.path) if is_kept(example)]
-    after = [checks.exact_key(example.texts) for example in source.examples(str(part)) if is_kept(example)]
-    if len(after) != len(before) + gained or not (gained > 0 or set(after) <= set(before)):
+    before = list(map(_key, source.kept(source.path)))
+    after = list(map(_key, source.kept(str(part))))
+    right = len(before) - copy.num_removed
+    lost = set(before) - set(after) - copy.leaked
+    # Where an answer that is now a choice makes an example of a row that was none, there are more than before.
+    if lost or (source.form.kind != "choices" and (len(after) != right or not set(after) <= set(before))):
         raise FilbertError(
-            f"{source.path}: its repaired copy would hold {len(after):,} examples where {len(before) + gained:,} are "
-            "right, or others than it had. That is an error of filbert: nothing was written; please report it."
+            f"{source.path}: its repaired copy would hold {len(after):,} examples where {right:,} are right, or others "
+            "than it had. That is an error of filbert: nothing was written; please report it."
         )
+
+
+def _key(example: Example) -> int:
+    return checks.exact_key(example.texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +128,11 @@ class _Source:
         """Those of the file, or of a copy of it, which has the same form."""
         wanted = {role: str(column) for role, column in (self.columns or {}).items()}
         return datasets.formed(path, self.task, self.form, wanted, self.quiet())
+
+    def kept(self, path: str) -> Iterator[Example]:
+        """Those that stay even where they are labelled: with a text, but in tasks whose texts may be empty."""
+        may_be_blank = self.task in ("choose", "relation")
+        return (one for one in self.examples(path) if may_be_blank or not any(map(checks.is_blank, one.texts)))
 
     @property
     def written(self) -> str:
@@ -198,12 +209,14 @@ class Removals:
     def __init__(self, leaks: Mapping[int, str]) -> None:
         self.leaks = leaks
         self.seen: dict[tuple[int, str], str] = {}
+        self.leaked: set[int] = set()  # hashes of the texts of what stands in another file
 
     def reason(self, texts: Sequence[str], label: str, place: str, more: str = "") -> str:
         """Why the example goes, or nothing."""
         exact, loose = _keys(texts, more)
         leaked = self.leaks.get(exact) or self.leaks.get(loose)
         if leaked:
+            self.leaked.add(checks.exact_key(texts))
             return f"removed, for it stands in {leaked} too"
         first = self.seen.setdefault((exact, label), place)
         return "" if first == place else "removed, for the same text and label stand before"
@@ -245,7 +258,12 @@ class _Copy:
     def __init__(self, source: _Source, log: _Log, leaks: Mapping[int, str]) -> None:
         self.source, self.log = source, log
         self.removals = Removals(leaks)
-        self.gained = 0  # examples more than before, or fewer
+        self.num_removed = 0  # examples, without rows that are none
+
+    @property
+    def leaked(self) -> set[int]:
+        """The hashes of what was removed because it stands in another file."""
+        return self.removals.leaked
 
     def write(self, handle: IO[str]) -> None:
         """The repaired file."""
@@ -266,7 +284,7 @@ class _Copy:
     def fix(self, line: int, what: str, before: str, after: str | None = None) -> None:
         """Writes one repair down."""
         shown = None if after is None else after[:SHOWN_CHARS]
-        self.gained += (what == mending_json.REGAINED) - what.startswith(LEFT_OUT)
+        self.num_removed += what.startswith(LEFT_OUT)
         self.log.add(Fix(self.source.path, line, what, before[:SHOWN_CHARS], shown))
 
     def _tell_ends(self, ends: Ends) -> None:

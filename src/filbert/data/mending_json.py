@@ -9,7 +9,6 @@ from typing import Any
 from filbert.data import checks
 from filbert.data.places import Edit, Node, edited, parsed, removals, rewritten
 
-REGAINED = "answer written as the choice that it is but for white space"  # which makes a row an example
 NEAR_CHARS = 10  # an answer that stands several times is meant where it stands so near to the place that is given
 STARTS, ENDS = ("start", "start_offset", "start_idx"), ("end", "end_offset", "end_idx")
 LABELS, MENTIONS = ("label", "type", "entity"), ("text", "mention", "word", "entity_text")
@@ -222,7 +221,8 @@ def _chosen(text: str, answer: Node, choices: Sequence[str]) -> list[Change]:
     same = [choice for choice in choices if choice.strip() == answer.value.strip()]
     if len(same) != 1:
         return []
-    return [Change(rewritten(text, answer, same[0]), REGAINED, repr(answer.value), repr(same[0]))]
+    what = "answer written as the choice that it is but for white space"
+    return [Change(rewritten(text, answer, same[0]), what, repr(answer.value), repr(same[0]))]
 
 
 def _listed(node: Node, name: str) -> tuple[Node, ...]:

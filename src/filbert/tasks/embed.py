@@ -124,7 +124,7 @@ def examples(asked: Sequence[Any]) -> list[Example]:
     """What `predict` is given, (first, second) or a triplet (text, positive, negative), as examples."""
     if isinstance(asked, str):
         raise InputError("pairs is one string, but a list of pairs is needed: write predict([(first, second)]).")
-    found = []
+    found: list[Example] = []
     for index, texts in enumerate(asked):
         parts = [texts] if isinstance(texts, str) else list(texts) if isinstance(texts, (list, tuple)) else []
         parts = [*parts[:2], *(parts[2] if len(parts) == 3 and isinstance(parts[2], (list, tuple)) else parts[2:])]
