@@ -322,11 +322,12 @@ def test_C3_one_label_of_several_is_a_label(tagged: Callable[..., Path], tmp_pat
 # C4: import reads the whole before it writes --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("what", ["bpe", "size", "labels"])
+@pytest.mark.parametrize("what", ["bpe", "size", "labels", "mixed"])
 def test_C4_import_writes_nothing_that_cannot_be_read(
     what: str, tagged: Callable[..., Path], tmp_path: Path, filbert: Callable[..., Any]
 ) -> None:
-    source = tagged(tmp_path / "source", "tokens", ["O", "X-PER"] if what == "labels" else ["O", "B-PER", "I-PER"])
+    labels = {"labels": ["O", "X-PER"], "mixed": ["O", "B-PER", "U-PER"]}.get(what, ["O", "B-PER", "I-PER"])
+    source = tagged(tmp_path / "source", "tokens", labels)
     (source / "manifest.json").unlink()
     if what == "bpe":
         said = json.loads((source / "tokenizer.json").read_text())

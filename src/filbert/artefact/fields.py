@@ -17,6 +17,11 @@ NAMES = {  # transformers' names of our whole numbers
     "vocab_size": "vocab_size", "hidden_size": "width", "num_hidden_layers": "layers", "num_attention_heads": "heads",
     "intermediate_size": "inner", "max_position_embeddings": "max_length", "type_vocab_size": "segments",
 }  # fmt: skip
+ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu"}
+DEFAULTS = {  # what transformers takes for a number that a folder leaves out
+    "bert": {"vocab_size": 30_522, "width": 768, "max_length": 512, "eps": 1e-12},
+    "modernbert": {"vocab_size": 50_368, "width": 768, "max_length": 8_192, "eps": 1e-5},
+}
 CODE = ("auto_map", "trust_remote_code", "custom_pipelines")  # and _attn_implementation*: they choose code to run
 PROBLEMS = ("single_label_classification", "multi_label_classification", "regression")
 MOST_LABELS = 1_000_000
@@ -100,6 +105,7 @@ def labels(path: Path, fields: Mapping[str, Any]) -> tuple[list[str], int | None
         )
     names, places = fields.get("id2label"), fields.get("label2id")
     own = _by_place(places)
+    told = "id2label" if names is not None else "label2id"
     if names is None:
         if places and own is None:
             raise InputError(f"{path}: label2id must give each label a number of its own, from 0 on.")
@@ -112,7 +118,7 @@ def labels(path: Path, fields: Mapping[str, Any]) -> tuple[list[str], int | None
     if None in found:
         raise InputError(f"{path}: id2label has no entry {found.index(None)}, but needs every number from 0.")
     if count is not None and count != len(found):
-        raise InputError(f"{path}: num_labels is {count}, but id2label names {len(found)}; let them agree.")
+        raise InputError(f"{path}: num_labels is {count}, but {told} names {len(found)}; let them agree.")
     odd = [f"{path}: label2id says otherwise than id2label, which is read."] if places and own != names else []
     return found, len(found), odd  # type: ignore[return-value]
 

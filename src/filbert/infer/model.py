@@ -21,6 +21,7 @@ from filbert.decode.blanks import Blank, ranked
 from filbert.decode.pooling import POOLS, text_vectors, unit_length
 from filbert.infer.predict import TASK, Asked, begun, read_as, said_of
 from filbert.infer.search import Hit, search
+from filbert.infer.work import finite
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import WindowEncoding, windowed
 
@@ -137,7 +138,7 @@ class Model:
         if normalize is None:
             normalize = learnt is not None or (is_followed and told.unit)
         result = result[:, :width]
-        return unit_length(result) if normalize else result
+        return finite(unit_length(result) if normalize else result)
 
     def _pooled(self, texts: list[str], pool: str) -> Floats:
         """One vector per text, its windows averaged; numbers that are not finite are an error."""
@@ -213,7 +214,7 @@ class Model:
             places = np.flatnonzero((window.ids == self.tokenizer.mask_id) & window.owned)
             if not len(places):
                 continue
-            scores = self.engine.word_scores(window, places)
+            scores = finite(self.engine.word_scores(window, places))
             for place, scores_V in zip(places, scores, strict=True):
                 known = scores_V[: self.tokenizer.vocab_size]
                 candidates = ranked(known, top, self.tokenizer.token_of, self.tokenizer.special_ids)
