@@ -56,6 +56,8 @@ HARMLESS = {  # what else published folders carry, and why it changes nothing th
     "eos_token_id": "the tokenizer says what ends a text", "cls_token_id": "the tokenizer says what begins a text",
     "sep_token_id": "the tokenizer says what ends a text", "mask_token_id": "the tokenizer knows its [MASK]",
     "classifier_pooling": "of ModernBERT's classification heads, which are refused by their name",
+    "dtype": "the weight file says how numbers are stored; here they are float32 unless asked otherwise",
+    "torch_dtype": "the old name of dtype",
     "prefix": "of models that write on", "task_specific_params": "of models that write on",
     "decoder_start_token_id": "of models that write on",
     "_name_or_path": HISTORY, "name_or_path": HISTORY, "transformers_version": HISTORY, "finetuning_task": HISTORY,
@@ -137,6 +139,9 @@ def beside(folder: Path, fields: Mapping[str, Any]) -> list[str]:
         raise InputError(adapter(folder))
     tokenizer_files.check_class(folder / "config.json", fields.get("tokenizer_class"))
     notes = list(tokenizer_files.read(folder).notes)
+    said = fields.get("sentence_transformers")
+    named = said.get("activation_fn") if isinstance(said, dict) else fields.get("sbert_ce_default_activation_function")
+    notes += squeezed(folder / "config.json", named)
     if (folder / GENERATION).exists():
         path = inside(folder, GENERATION)
         found = sorted(name for name in small_json(path) if name not in GENERATION_HARMLESS)
@@ -144,6 +149,14 @@ def beside(folder: Path, fields: Mapping[str, Any]) -> list[str]:
             told = ", ".join(name[:60] for name in found[:20])
             notes.append(f"{path}: passed over {told}: how to write on is said where filbert is asked to.")
     return notes
+
+
+def squeezed(path: Path, activation: object) -> list[str]:
+    """A note on what sentence-transformers does to a cross-encoder's numbers and nothing here does."""
+    if activation is None or str(activation).rpartition(".")[2] == "Identity":
+        return []
+    told = str(activation).rpartition(".")[2][:40]
+    return [f"{path}: {told} is not applied to its numbers: they are as the head gives them; /rerank squeezes them."]
 
 
 def adapter(folder: Path) -> str:

@@ -54,7 +54,7 @@ def load(path: Path | str, *, device: str | None = None, dtype: str = "float32",
     if tokenizer.vocab_size > found.config.vocab_size:
         raise InputError(
             f"{found.folder}: the tokenizer knows {tokenizer.vocab_size:,} tokens but the model only "
-            f"{found.config.vocab_size:,}; they are not of one folder."
+            f"{found.config.vocab_size:,} (the last is {tokenizer.vocabulary[-1][:40]!r}); they are not of one folder."
         )
     model = Model(found, tokenizer, engine)
     found.notes.extend(model.vectors_as.notes)
