@@ -121,10 +121,9 @@ class Model:
         more. prompt: the name of one of the folder's prompts; without it, the one that it puts before texts itself.
         """
         learnt, told, full = self._learnt_vectors, self.vectors_as, self.widths[0]
-        own = learnt.pool if learnt else told.pool or "mean"
         if learnt is None and told.refused and pool is None:
             raise InputError(f"{told.refused} Give pool='cls' or pool='mean' to pool its tokens otherwise.")
-        if (pool := pool or own) not in POOLS:
+        if (pool := pool or self.pool) not in POOLS:
             raise one_of("pool", pool, POOLS)
         if width is not None and (type(width) is not int or not 1 <= width <= full):
             raise InputError(f"width is {width!r}, but must be a whole number from 1 to {full}.")
@@ -132,7 +131,7 @@ class Model:
         if not texts:
             return np.zeros((0, width or full), dtype=np.float32)
         result = self._pooled(texts, pool)
-        is_followed = learnt is None and pool == own and not told.refused
+        is_followed = learnt is None and pool == self.pool and not told.refused
         if is_followed:
             result = told.stepped(result)
         if normalize is None:
@@ -172,6 +171,11 @@ class Model:
     def vectors_as(self) -> modules.Vectors:
         """How the folder's maker makes vectors: pooling, what follows it, prompts."""
         return modules.read(self.folder, self.config.width)
+
+    @property
+    def pool(self) -> str:
+        """How a text's vector is made of its tokens', where nobody asks otherwise."""
+        return self._learnt_vectors.pool if self._learnt_vectors else self.vectors_as.pool or "mean"
 
     @cached_property
     def _window(self) -> int:
