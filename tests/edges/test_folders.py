@@ -319,14 +319,34 @@ def test_C3_one_label_of_several_is_a_label(tagged: Callable[..., Path], tmp_pat
     assert 0 < said.scores["toxic"] < 1
 
 
+def test_C3_rerank_uses_the_head(tagged: Callable[..., Path], tmp_path: Path) -> None:
+    """And where a head does not say whether it reads pairs, nothing is ranked without it."""
+    pytest.importorskip("fastapi")
+    from tests.unit.served import serving
+
+    cross, two = tagged(tmp_path / "cross", "labels", ["LABEL_0"]), tagged(tmp_path / "two", "labels", ["no", "yes"])
+    values = [one.scores["value"] for one in fb.load(cross, device="cpu").predict([("今天", text) for text in TEXTS])]
+    with serving(f"cross={cross}", f"two={two}", torch=True) as server:
+        asked = {"model": "cross", "query": "今天", "texts": TEXTS}
+        told = {own["index"]: own["score"] for own in server.asked("/rerank", asked).json}
+        raw = {own["index"]: own["score"] for own in server.asked("/rerank", {**asked, "raw_scores": True}).json}
+        refused = server.asked("/rerank", {**asked, "model": "two"})
+    for place, value in enumerate(values):
+        assert raw[place] == pytest.approx(value, abs=1e-3)
+        assert told[place] == pytest.approx(1 / (1 + np.exp(-value)), abs=1e-3)
+    assert refused.status == 422
+    assert "--task pair" in json.dumps(refused.json, ensure_ascii=False)
+
+
 # C4: import reads the whole before it writes --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("what", ["bpe", "size", "labels"])
+@pytest.mark.parametrize("what", ["bpe", "size", "labels", "mixed"])
 def test_C4_import_writes_nothing_that_cannot_be_read(
     what: str, tagged: Callable[..., Path], tmp_path: Path, filbert: Callable[..., Any]
 ) -> None:
-    source = tagged(tmp_path / "source", "tokens", ["O", "X-PER"] if what == "labels" else ["O", "B-PER", "I-PER"])
+    labels = {"labels": ["O", "X-PER"], "mixed": ["O", "B-PER", "U-PER"]}.get(what, ["O", "B-PER", "I-PER"])
+    source = tagged(tmp_path / "source", "tokens", labels)
     (source / "manifest.json").unlink()
     if what == "bpe":
         said = json.loads((source / "tokenizer.json").read_text())

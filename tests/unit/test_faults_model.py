@@ -513,7 +513,7 @@ def test_M08_M09_M18_what_a_folder_claims_is_refused_before_it_costs_anything(tm
         greedy(tmp_path / "c", num_hidden_layers=10_000_000): "num_hidden_layers",
         greedy(tmp_path / "d", num_hidden_layers=1_000): "numbers, but the weights hold",
         greedy(tmp_path / "e", num_labels=10_000_000, id2label=None): "num_labels",
-        greedy(tmp_path / "f", num_labels=1_000_000, id2label=None): "numbers, but the weights hold",
+        greedy(tmp_path / "f", num_labels=1_000_000, id2label=None, label2id=None): "numbers, but the weights hold",
         greedy(tmp_path / "g", id2label=labels, num_labels=None): "numbers, but the weights hold",
         greedy(tmp_path / "h", max_position_embeddings=4_000_000): "numbers, but the weights hold",
         changed(own, filbert=claims): "max_length",

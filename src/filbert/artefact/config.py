@@ -30,7 +30,7 @@ DEFAULTS = {  # what transformers takes for a field that a folder leaves out
     "bert": dataclasses.replace(bert.PRESETS["base"], vocab_size=30_522),
     "modernbert": dataclasses.replace(bert.PRESETS["modern"], vocab_size=50_368),
 }
-ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu"}
+ACTIVATIONS = keys.ACTIVATIONS
 ARCHITECTURES = {
     "BertForPreTraining": ("pooler", "mlm", "nsp"),
     "BertForMaskedLM": ("mlm",),

@@ -17,6 +17,11 @@ NAMES = {  # transformers' names of our whole numbers
     "vocab_size": "vocab_size", "hidden_size": "width", "num_hidden_layers": "layers", "num_attention_heads": "heads",
     "intermediate_size": "inner", "max_position_embeddings": "max_length", "type_vocab_size": "segments",
 }  # fmt: skip
+ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu"}
+DEFAULTS = {  # what transformers takes for a number that a folder leaves out
+    "bert": {"vocab_size": 30_522, "width": 768, "max_length": 512, "eps": 1e-12},
+    "modernbert": {"vocab_size": 50_368, "width": 768, "max_length": 8_192, "eps": 1e-5},
+}
 CODE = ("auto_map", "trust_remote_code", "custom_pipelines")  # and _attn_implementation*: they choose code to run
 PROBLEMS = ("single_label_classification", "multi_label_classification", "regression")
 MOST_LABELS = 1_000_000
@@ -51,6 +56,8 @@ HARMLESS = {  # what else published folders carry, and why it changes nothing th
     "eos_token_id": "the tokenizer says what ends a text", "cls_token_id": "the tokenizer says what begins a text",
     "sep_token_id": "the tokenizer says what ends a text", "mask_token_id": "the tokenizer knows its [MASK]",
     "classifier_pooling": "of ModernBERT's classification heads, which are refused by their name",
+    "dtype": "the weight file says how numbers are stored; here they are float32 unless asked otherwise",
+    "torch_dtype": "the old name of dtype",
     "prefix": "of models that write on", "task_specific_params": "of models that write on",
     "decoder_start_token_id": "of models that write on",
     "_name_or_path": HISTORY, "name_or_path": HISTORY, "transformers_version": HISTORY, "finetuning_task": HISTORY,
@@ -100,6 +107,7 @@ def labels(path: Path, fields: Mapping[str, Any]) -> tuple[list[str], int | None
         )
     names, places = fields.get("id2label"), fields.get("label2id")
     own = _by_place(places)
+    told = "id2label" if names is not None else "label2id"
     if names is None:
         if places and own is None:
             raise InputError(f"{path}: label2id must give each label a number of its own, from 0 on.")
@@ -112,7 +120,7 @@ def labels(path: Path, fields: Mapping[str, Any]) -> tuple[list[str], int | None
     if None in found:
         raise InputError(f"{path}: id2label has no entry {found.index(None)}, but needs every number from 0.")
     if count is not None and count != len(found):
-        raise InputError(f"{path}: num_labels is {count}, but id2label names {len(found)}; let them agree.")
+        raise InputError(f"{path}: num_labels is {count}, but {told} names {len(found)}; let them agree.")
     odd = [f"{path}: label2id says otherwise than id2label, which is read."] if places and own != names else []
     return found, len(found), odd  # type: ignore[return-value]
 
@@ -131,6 +139,9 @@ def beside(folder: Path, fields: Mapping[str, Any]) -> list[str]:
         raise InputError(adapter(folder))
     tokenizer_files.check_class(folder / "config.json", fields.get("tokenizer_class"))
     notes = list(tokenizer_files.read(folder).notes)
+    said = fields.get("sentence_transformers")
+    named = said.get("activation_fn") if isinstance(said, dict) else fields.get("sbert_ce_default_activation_function")
+    notes += squeezed(folder / "config.json", named)
     if (folder / GENERATION).exists():
         path = inside(folder, GENERATION)
         found = sorted(name for name in small_json(path) if name not in GENERATION_HARMLESS)
@@ -138,6 +149,14 @@ def beside(folder: Path, fields: Mapping[str, Any]) -> list[str]:
             told = ", ".join(name[:60] for name in found[:20])
             notes.append(f"{path}: passed over {told}: how to write on is said where filbert is asked to.")
     return notes
+
+
+def squeezed(path: Path, activation: object) -> list[str]:
+    """A note on what sentence-transformers does to a cross-encoder's numbers and nothing here does."""
+    if activation is None or str(activation).rpartition(".")[2] == "Identity":
+        return []
+    told = str(activation).rpartition(".")[2][:40]
+    return [f"{path}: {told} is not applied to its numbers: they are as the head gives them; /rerank squeezes them."]
 
 
 def adapter(folder: Path) -> str:

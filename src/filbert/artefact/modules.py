@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from filbert.artefact import weights
+from filbert.artefact.fields import squeezed
 from filbert.core.errors import InputError
 from filbert.core.files import json_array, json_text
 from filbert.core.records import Floats
@@ -39,7 +40,7 @@ WIDTHS = ("embedding_dimension", "word_embedding_dimension")
 HARMLESS = {  # what else such files carry, by file, and why it changes nothing
     MODULES: {"idx": "modules stand in order", "name": "of the module; nothing asks for it"},
     PROMPTS: {"__version__": "which version wrote it", "model_type": "modules.json names the modules",
-              "activation_fn": "of cross-encoders: told by artefact.fields"},
+              },
     READING: {"transformer_task": "config.json names the heads", "modality_config": "only texts are read",
               "module_output_name": "the last layer's vectors in any case",
               "tokenizer_args": "the tokenizer's files say it", "model_args": "config.json says it",
@@ -319,7 +320,8 @@ def _prompted(folder: Path, found: Vectors) -> Vectors:
     similar = said.get("similarity_fn_name")
     if similar not in (None, "cosine"):
         told.append(f"{path}: similarity_fn_name is {str(similar)[:30]}, but searching here is by cosine.")
-    ours = {"prompts", "default_prompt_name", "similarity_fn_name", *HARMLESS[PROMPTS]}
+    told += squeezed(path, said.get("activation_fn"))
+    ours = {"activation_fn", "prompts", "default_prompt_name", "similarity_fn_name", *HARMLESS[PROMPTS]}
     if strange := sorted(set(said) - ours):
         told.append(f"{path}: passed over {', '.join(name[:60] for name in strange[:20])}.")
     return replace(

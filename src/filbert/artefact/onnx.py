@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from filbert.artefact import encoder, foreign, portable
+from filbert.artefact import encoder, foreign, graphs, portable, weights
 from filbert.artefact import folder as folders
 from filbert.artefact import int8 as small
 from filbert.artefact.manifest import MANIFEST, seal
-from filbert.core.errors import InputError
+from filbert.core.errors import InputError, needed
 from filbert.models import bert
 
 # Files of a folder that an exported one has no use for, or has its own of.
@@ -39,3 +39,17 @@ def add(folder: Path, int8: bool = False) -> None:
     if int8:
         small.write(source)
     seal(folder)
+
+
+def strange(folder: Path) -> list[str]:
+    """The names of graphs in a folder that are not those which its config and weights give."""
+    source = foreign.read(folder)
+    made: dict[str, encoder.Encoder] = {portable.ENCODER: encoder.Encoder(source)}
+    if (folder / portable.SMALL_ENCODER).exists() and (folder / portable.SMALL_WEIGHTS).exists():
+        made[portable.SMALL_ENCODER] = small.SmallEncoder(source, weights.read(folder / portable.SMALL_WEIGHTS))
+    onnx, found = needed("onnx", encoder.EXTRA), []
+    for name, own in made.items():
+        path = graphs.checked(folder, name, portable.load(folder).stored)
+        if onnx.load(str(path), load_external_data=False).graph != own.graph():
+            found.append(name)
+    return found

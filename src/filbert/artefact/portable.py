@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from filbert.artefact import fields as keys
 from filbert.artefact import weights
-from filbert.artefact.manifest import check_manifest, model_folder
+from filbert.artefact.manifest import CONFIG, check_manifest, model_folder
 from filbert.core.errors import InputError
 from filbert.core.files import json_text, write_text
 
@@ -33,6 +34,23 @@ FIELDS: Mapping[str, type] = {
     "kind": str, "vocab_size": int, "width": int, "max_length": int, "parts": list, "labels": list, "eps": float,
     "activation": str, "heads": dict,
 }  # fmt: skip
+TIED = (CONFIG, RUNTIME, ENCODER, SMALL_ENCODER, FORMER_ENCODER)  # files whose hashes are compared at every load
+OWN = {"vocab_size": "vocab_size", "width": "width", "max_length": "max_length", "eps": "eps",
+       "activation": "feedforward"}  # fmt: skip
+PREFIX = {"bert": "bert.", "modernbert": "model."}
+HEADS = {  # our heads' tensors, and what transformers calls them
+    "bert": {
+        "words": "embeddings.word_embeddings.weight", "pooler": "pooler.dense", "nsp": "cls.seq_relationship",
+        "mlm.dense": "cls.predictions.transform.dense", "mlm.norm": "cls.predictions.transform.LayerNorm",
+        "mlm.bias": "cls.predictions.bias", "heads.span": "qa_outputs",
+    },
+    "modernbert": {
+        "words": "embeddings.tok_embeddings.weight", "mlm.dense": "head.dense", "mlm.norm": "head.norm",
+        "mlm.bias": "decoder.bias",
+    },
+}  # fmt: skip
+CLASSIFIERS = ("heads.labels", "heads.tokens", "heads.choice")
+COPIES = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "decoder.weight")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +76,7 @@ class Portable:
     eps: float
     activation: str
     heads: dict[str, npt.NDArray[Any]]  # under our names; "words" is the word table, where a head scores words
+    stored: weights.Tensors  # of its weight files: what its graphs may point to
 
     @property
     def model(self) -> Portable:
@@ -88,14 +107,17 @@ def is_portable(path: Path | str) -> bool:
 
 
 def load(path: Path | str, *, verify: bool = False) -> Portable:
-    """The folder as a run without torch needs it; only the heads' numbers are read."""
+    """The folder as a run without torch needs it; only the heads' numbers are read.
+
+    What runtime.json says must be what config.json and the weights say: labels and sizes come from there.
+    """
     folder = model_folder(path)
     if not (folder / RUNTIME).exists():
         raise InputError(
             f"{folder}: has no {RUNTIME}, so it cannot run without torch; export it once where torch is: "
             f"filbert export {path} --out DIR, or install torch here: pip install 'filbert[train]'."
         )
-    check_manifest(folder, hashes=verify)
+    check_manifest(folder, hashes=verify, always=TIED)
     path = weights.inside(folder, RUNTIME)
     told = weights.small_json(path)
     if told.get("format") != FORMAT:
@@ -103,21 +125,120 @@ def load(path: Path | str, *, verify: bool = False) -> Portable:
     for name, kind in FIELDS.items():
         if type(told.get(name)) is not kind:
             raise InputError(f"{path}: {name} must be of type {kind.__name__}; export the folder again.")
+    where = weights.inside(folder, CONFIG)
+    fields = weights.small_json(where)
+    notes = keys.passed_over(where, fields)
+    labels, _, odd = keys.labels(where, fields)
     stored = weights.read_folder(folder)
-    heads = {name: _numbers(path, stored, names) for name, names in told["heads"].items()}
+    parts = tuple(map(str, told["parts"]))
+    _compare(path, told, fields, labels or [f"LABEL_{i}" for i in range(len(told["labels"]))])
+    _check_heads(path, told, parts, stored)
+    small = folder / SMALL_WEIGHTS
+    tensors = {**stored, **(weights.read(weights.inside(folder, SMALL_WEIGHTS)) if small.exists() else {})}
+    heads = {name: _numbers(path, stored[names[0]]) for name, names in told["heads"].items()}
     return Portable(
         folder=folder, config=Shape(told["vocab_size"], told["width"], told["max_length"]), kind=told["kind"],
-        parts=tuple(map(str, told["parts"])), labels=[str(label) for label in told["labels"]],
-        problem_type=told.get("problem_type"), notes=[], eps=told["eps"], activation=told["activation"], heads=heads,
+        parts=parts, labels=[str(label) for label in told["labels"]], problem_type=told.get("problem_type"),
+        notes=[*notes, *odd, *keys.beside(folder, fields)], eps=told["eps"], activation=told["activation"], heads=heads,
+        stored=tensors,
     )  # fmt: skip
 
 
-def _numbers(path: Path, stored: weights.Tensors, names: Any) -> npt.NDArray[Any]:
-    """The tensors of these names, one under another, as float32."""
-    if not isinstance(names, list) or not names or any(name not in stored for name in names):
-        raise InputError(f"{path}: names tensors that the weight file does not have; export the folder again.")
-    found = [stored[name].array() for name in names]
-    joined: npt.NDArray[Any] = (found[0] if len(found) == 1 else np.concatenate(found)).astype(np.float32)
+def _compare(path: Path, told: Mapping[str, Any], fields: Mapping[str, Any], labels: list[str]) -> None:
+    """Refuses a runtime.json that says otherwise than config.json."""
+    kind = str(fields.get("model_type"))
+    said: dict[str, Any] = {"kind": kind, "problem_type": keys.word(path, fields, "problem_type", keys.PROBLEMS)}
+    if kind in keys.DEFAULTS:
+        named = {ours: theirs for theirs, ours in keys.NAMES.items()}
+        usual = keys.DEFAULTS[kind]
+        said |= {name: fields.get(named[name], usual[name]) for name in ("vocab_size", "width", "max_length")}
+        said["eps"] = fields.get("norm_eps" if kind == "modernbert" else "layer_norm_eps", usual["eps"])
+        activation = keys.ACTIVATIONS.get(str(fields.get("hidden_act", "gelu")))
+        said["activation"] = "geglu" if kind == "modernbert" else activation
+    else:
+        own = fields.get("filbert")
+        shape = own.get("config") if isinstance(own, dict) else None
+        said |= {ours: shape.get(theirs) for ours, theirs in OWN.items()} if isinstance(shape, dict) else {}
+        said["parts"] = own.get("parts") if isinstance(own, dict) else None
+    if told["labels"]:
+        said["labels"] = labels
+    for name, value in said.items():
+        if told.get(name) != value:
+            raise InputError(
+                f"{path}: {name} is {str(told.get(name))[:60]}, but {CONFIG} says {str(value)[:60]}; they are not of "
+                "one folder: export it again."
+            )
+
+
+def _check_heads(path: Path, told: Mapping[str, Any], parts: tuple[str, ...], stored: weights.Tensors) -> None:
+    """Refuses heads that the weights do not hold under the names that such a folder has, or of another size."""
+    named, kind = told["heads"], told["kind"]
+    known = {_bare(kind, name): name for name in stored}
+    for ours, names in named.items():
+        if not isinstance(names, list) or len(names) != 1 or names[0] not in stored:
+            raise InputError(f"{path}: names tensors that the weight file does not have; export the folder again.")
+        if _bare(kind, str(names[0])) not in _theirs(kind, ours):
+            raise InputError(
+                f"{path}: {ours[:60]!r} is no head's tensor that {names[0][:60]!r} can be; export it again."
+            )
+    listed = {names[0] for names in named.values()}
+    lost = [name for bare, name in known.items() if _is_heads(kind, bare) and name not in listed]
+    have = {ours.split(".")[1] if ours.startswith("heads.") else ours.split(".")[0] for ours in named} - {"words"}
+    if lost or have != set(parts):
+        what = lost[0] if lost else ", ".join(sorted(have ^ set(parts)))
+        raise InputError(f"{path}: leaves out or makes up a head ({what[:120]}); export the folder again.")
+    shapes = _shapes(told["width"], told["vocab_size"], len(told["labels"]))
+    for ours, names in named.items():
+        piece = stored[names[0]]
+        if piece.shape != shapes.get(ours, piece.shape) or piece.dtype not in weights.FLOATS:
+            raise InputError(
+                f"{path.parent}: tensor {names[0]!r} is {piece.dtype} {list(piece.shape)} and must be a float "
+                f"{list(shapes.get(ours, ()))}; export the folder again."
+            )
+
+
+def _shapes(width: int, words: int, labels: int) -> dict[str, tuple[int, ...]]:
+    """The sizes of heads' tensors, of those that are told by these numbers alone."""
+    found: dict[str, tuple[int, ...]] = {"words": (words, width), "mlm.bias": (words,), "mlm.norm.weight": (width,)}
+    found |= {"heads.crf.begin": (labels,), "heads.crf.end": (labels,), "heads.crf.transitions": (labels, labels)}
+    sizes = {"pooler": width, "mlm.dense": width, "nsp": 2, "heads.labels": labels, "heads.tokens": labels,
+             "heads.span": 2, "heads.choice": 1}  # fmt: skip
+    for name, size in sizes.items():
+        found |= {f"{name}.weight": (size, width), f"{name}.bias": (size,)}
+    return found
+
+
+def _bare(kind: str, name: str) -> str:
+    """A tensor's name without the encoder's prefix, in today's words."""
+    name = name.removeprefix(PREFIX.get(kind, ""))
+    if kind == "bert":
+        name = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+    return name
+
+
+def _theirs(kind: str, ours: str) -> set[str]:
+    """The names that a folder of that kind has for a head's tensor of ours."""
+    if kind not in HEADS:
+        return {WORDS if ours == "words" else ours}
+    tables = HEADS[kind]
+    base, _, end = ours.rpartition(".")
+    return {tables.get(ours, ""), f"{tables[base]}.{end}" if base in tables else "", f"filbert.{ours}",
+            *([f"classifier.{end}"] if kind == "bert" and base in CLASSIFIERS else []),
+            *(["cls.predictions.decoder.bias"] if ours == "mlm.bias" and kind == "bert" else [])}  # fmt: skip
+
+
+def _is_heads(kind: str, bare: str) -> bool:
+    """Whether a tensor of the weight file is one of a head, and no copy of another."""
+    if kind not in HEADS:
+        return not bare.startswith(ENCODER_NAMES)
+    starts = {"bert": ("pooler.", "cls.", "classifier.", "qa_outputs.", "filbert."),
+              "modernbert": ("head.", "decoder.", "filbert.")}  # fmt: skip
+    return bare.startswith(starts[kind]) and bare not in COPIES
+
+
+def _numbers(path: Path, piece: weights.Stored) -> npt.NDArray[Any]:
+    """A head's numbers, as float32."""
+    joined: npt.NDArray[Any] = piece.array().astype(np.float32)
     if not np.isfinite(joined).all():
-        raise InputError(f"{path.parent}: tensor {names[0][:120]!r} has numbers that are not finite; export it again.")
+        raise InputError(f"{path.parent}: tensor {piece.name!r} has numbers that are not finite; export it again.")
     return joined

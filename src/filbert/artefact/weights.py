@@ -98,7 +98,8 @@ def convert(folder: Path) -> str:
     name = first if isinstance(first, str) and _CLASS.fullmatch(first) else "AutoModel"
     return (
         f'convert it once where you trust it: python -c "from transformers import {name} as M, AutoTokenizer as T; '
-        "M.from_pretrained('IN').save_pretrained('OUT'); T.from_pretrained('IN').save_pretrained('OUT')\""
+        "M.from_pretrained('IN').save_pretrained('OUT', safe_serialization=True); "
+        "T.from_pretrained('IN').save_pretrained('OUT')\""
     )
 
 

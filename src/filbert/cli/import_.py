@@ -13,9 +13,9 @@ from filbert.cli.shared import json_option, result, say
 @json_option
 def command(source: str, out: str, as_json: bool) -> None:
     """Check a transformers BERT or GPT-2 folder and write it as a filbert model folder, bit for bit."""
-    from filbert.artefact.folder import import_folder
+    from filbert.infer.shipping import imported
 
-    found = import_folder(source, out)
+    found = imported(source, out)
     about = found.described
     for note in about.notes:
         say(f"note: {note}")

@@ -13,6 +13,7 @@ from filbert.cli.shared import data_encoding_option, json_option, result, roles,
 
 @click.command("verify")
 @click.argument("model", metavar="DIR")
+@click.option("--expect", metavar="FINGERPRINT", help="What the folder's maker told you; another one is an error.")
 @click.option("--dev", multiple=True, help="Data on which int8 is held to the loss that its card states.")
 @click.option("--columns", metavar="ROLE=NAME,…", help="Of --dev: which column is what, e.g. text=review,label=2.")
 @data_encoding_option
@@ -20,17 +21,24 @@ from filbert.cli.shared import data_encoding_option, json_option, result, roles,
 def command(model: str, as_json: bool, **options: Any) -> None:
     """Check a model folder: every file's hash, and its golden cases in each runtime that is here.
 
+    The fingerprint is the SHA-256 of the manifest, which has that of every other file: compare it with what the maker
+    of the folder told you elsewhere, or give it with --expect. Without that, hashes only show accidents.
+
     Exits with 1 where torch or onnxruntime says something else than when the folder was made, or where int8 is further
     off than the folder states.
     """
+    from filbert.artefact.manifest import fingerprint, model_folder
     from filbert.infer.verify import verified
 
-    found = verified(model)
+    found = verified(model, options["expect"])
+    own = fingerprint(model_folder(model))
     broken, measured = _held(model, options) if options["dev"] else ([], {})
     holds = all(each.holds and not each.missing for each in found) and not broken
     if as_json:
         more = {"int8": measured, "broken": broken} if options["dev"] else {}
-        result({"folder": model, "holds": holds, "runtimes": [asdict(each) for each in found], **more})
+        result(
+            {"folder": model, "fingerprint": own, "holds": holds, "runtimes": [asdict(each) for each in found], **more}
+        )
     else:
         click.echo(table(_rows(found)))
         for each in found:
@@ -40,6 +48,9 @@ def command(model: str, as_json: bool, **options: Any) -> None:
                 say(f"note: the folder does not state what {each.runtime} costs, so it only had to run.")
         for sentence in broken:
             say(sentence)
+        click.echo(f"fingerprint: {own or 'none'}")
+        if own is None:
+            say("note: the folder has no manifest.json, so nothing tells what its files should be.")
         if not any(each.num_cases for each in found):
             say("note: the folder has no golden cases, so only its files were compared.")
     if not holds:

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from filbert.core.errors import InputError
 from filbert.core.records import Encoding, Floats, Packed
 from filbert.data.packing import bins, pack
-from filbert.infer.work import Done, Told, each
+from filbert.infer.work import Done, Told, checked, each, not_finite
 from filbert.nn.attention import batch_tensors, tensors
 
 # Tokens in one pack. Measured (experiments/2026-11-16-cpu-encoding.md): below 1,000 the matrix products lose speed,
@@ -33,6 +33,8 @@ class Engine:
 
     def __init__(self, backbone: Any, device: str = "cpu", budget: int | None = None) -> None:
         self.backbone, self.device = backbone.to(device).eval(), device
+        if isinstance(backbone, nn.Module):  # whoever asks it: the tasks do so themselves
+            backbone.register_forward_hook(_finite)
         self.budget = budget or (CUDA_BUDGET if device.startswith("cuda") else CPU_BUDGET)
         self.told: Told | None = None  # hears while `answers` works how far that is, also within one long text
 
@@ -98,7 +100,7 @@ class Engine:
             batch = batch_tensors(task.batch((0, np.asarray(group))), self.device)
             with torch.inference_mode():
                 for index, found in zip(group, task.raw(self.backbone, batch), strict=True):
-                    out[index] = found
+                    out[index] = checked(found)
 
         lengths = task.lengths(0).tolist()
         with _followed(self.backbone, sum(lengths), self.told):
@@ -140,6 +142,18 @@ def _followed(backbone: Any, num_tokens: int, told: Told | None) -> Iterator[Non
     finally:
         for hook in hooks:
             hook.remove()
+
+
+def _finite(module: Any, given: Any, vectors: Any) -> None:
+    """Refuses vectors that are not finite, before a head makes answers of them that look like any others."""
+    if isinstance(vectors, Tensor) and vectors.is_floating_point() and not _is_finite(vectors):
+        raise not_finite()
+
+
+def _is_finite(vectors: Tensor) -> bool:
+    """Their sum tells in one pass; only a sum that is not finite needs a second."""
+    found = vectors.detach()
+    return bool(found.sum(dtype=torch.float32).isfinite()) or bool(found.isfinite().all())
 
 
 def _each(work: Callable[[list[int]], None], groups: list[list[int]], device: str) -> None:

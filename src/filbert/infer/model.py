@@ -21,6 +21,7 @@ from filbert.decode.blanks import Blank, ranked
 from filbert.decode.pooling import POOLS, text_vectors, unit_length
 from filbert.infer.predict import Asked, begun, described, read_as, trained_on
 from filbert.infer.search import Hit, search
+from filbert.infer.work import finite
 from filbert.text import given
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import WindowEncoding, windowed
@@ -55,7 +56,7 @@ def load(path: Path | str, *, device: str | None = None, dtype: str = "float32",
     if tokenizer.vocab_size > found.config.vocab_size:
         raise InputError(
             f"{found.folder}: the tokenizer knows {tokenizer.vocab_size:,} tokens but the model only "
-            f"{found.config.vocab_size:,}; they are not of one folder."
+            f"{found.config.vocab_size:,} (the last is {tokenizer.vocabulary[-1][:40]!r}); they are not of one folder."
         )
     model = Model(found, tokenizer, engine)
     found.notes.extend(model.vectors_as.notes)
@@ -125,10 +126,9 @@ class Model:
         prompts; without it, the one that it puts before texts itself.
         """
         learnt, told, full = self._learnt_vectors, self.vectors_as, self.widths[0]
-        own = learnt.pool if learnt else told.pool or "mean"
         if learnt is None and told.refused and pool is None:
             raise InputError(f"{told.refused} Give pool='cls' or pool='mean' to pool its tokens otherwise.")
-        if (pool := pool or own) not in POOLS:
+        if (pool := pool or self.pool) not in POOLS:
             raise one_of("pool", pool, POOLS)
         if width is not None and (type(width) is not int or not 1 <= width <= full):
             raise InputError(f"width is {width!r}, but must be a whole number from 1 to {full}.")
@@ -136,13 +136,13 @@ class Model:
         if not texts:
             return np.zeros((0, width or full), dtype=np.float32)
         result = self._pooled(texts, pool)
-        is_followed = learnt is None and pool == own and not told.refused
+        is_followed = learnt is None and pool == self.pool and not told.refused
         if is_followed:
             result = told.stepped(result)
         if normalize is None:
             normalize = learnt is not None or (is_followed and told.unit)
         result = result[:, :width]
-        return unit_length(result) if normalize else result
+        return finite(unit_length(result) if normalize else result)
 
     def _pooled(self, texts: list[str], pool: str) -> Floats:
         """One vector per text, its windows averaged; numbers that are not finite are an error."""
@@ -178,6 +178,11 @@ class Model:
     def vectors_as(self) -> modules.Vectors:
         """How the folder's maker makes vectors: pooling, what follows it, prompts."""
         return self._about.vectors
+
+    @property
+    def pool(self) -> str:
+        """How a text's vector is made of its tokens', where nobody asks otherwise."""
+        return self._learnt_vectors.pool if self._learnt_vectors else self.vectors_as.pool or "mean"
 
     @property
     def _window(self) -> int:
@@ -238,7 +243,7 @@ class Model:
             places = np.flatnonzero((window.ids == self.tokenizer.mask_id) & window.owned)
             if not len(places):
                 continue
-            scores = self.engine.word_scores(window, places)
+            scores = finite(self.engine.word_scores(window, places))
             for place, scores_V in zip(places, scores, strict=True):
                 known = scores_V[: self.tokenizer.vocab_size]
                 candidates = ranked(known, top, self.tokenizer.token_of, self.tokenizer.special_ids)

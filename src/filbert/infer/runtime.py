@@ -14,17 +14,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from filbert.artefact.graphs import checked
+from filbert.artefact import graphs
 from filbert.artefact.portable import ENCODER, FORMER_ENCODER, SMALL_ENCODER, Portable
 from filbert.core.errors import InputError, needed, one_of
 from filbert.core.records import Encoding, Floats, Packed, runs
 from filbert.data.packing import bins, pack
 from filbert.decode.plain import Heads, Rows, means, sums
-from filbert.infer.work import Done, Told, each
+from filbert.infer.work import Done, Told, checked, each, finite
 
 EXTRA = "runtime"
 BUDGET = 1_024  # tokens in one pack: what they become lies in the caches (experiments/2026-11-17-eight-bits.md)
 PRECISIONS = ("float32", "int8")
+AGAIN = "export the folder again"
 
 
 class Runtime:
@@ -46,7 +47,8 @@ class Runtime:
         self.heads = Heads(found.heads, found.eps, found.activation)
         self.threads = threads or _cores()
         self.told: Told | None = None  # hears while `answers` works how far that is
-        self.session = _session(str(checked(found.folder, name)))
+        self.graph = found.folder / name
+        self.session = _session(str(graphs.checked(found.folder, name, found.stored)))
         self.wanted = {given.name for given in self.session.get_inputs()}
 
     def __call__(self, packed: Packed, rows: Rows = None) -> Floats:
@@ -63,7 +65,13 @@ class Runtime:
         fed = {name: np.asarray(array, dtype=np.int64) for name, array in given.items() if name in self.wanted}
         # Folding asks of each sequence's first token, so every sequence must have one.
         fed |= {"first": np.array(first and 0 not in packed.lengths)} if "first" in self.wanted else {}
-        return self.session.run(None, fed)[0]  # type: ignore[no-any-return]
+        try:
+            found: Floats = self.session.run(None, fed)[0]
+        except Exception as error:  # its own exceptions have no common parent but this
+            raise InputError(f"{self.graph}: could not be run ({str(error)[:200]}); export the folder again.") from None
+        if found.shape != (len(rows), self.width) or found.dtype != np.float32:
+            raise InputError(f"{self.graph}: gives {found.shape} where {(len(rows), self.width)} is meant; {AGAIN}.")
+        return finite(found)
 
     def first(self, sequences: Sequence[Encoding]) -> Floats:
         """The last layer's vector of each sequence's first token ([CLS]), [B, D]."""
@@ -97,7 +105,7 @@ class Runtime:
 
         def work(group: list[int]) -> None:
             for index, found in zip(group, task.heard(self, task.batch((0, np.asarray(group)))), strict=True):
-                out[index] = found
+                out[index] = checked(found)
             if done is not None:
                 done.add(sum(lengths[index] for index in group))
 

@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from filbert.artefact import onnx
-from filbert.artefact.folder import whole_folder
+from filbert.artefact.folder import import_folder, whole_folder
+from filbert.artefact.foreign import Source
 from filbert.data import sources
 from filbert.infer import cost, verify
 from filbert.infer.model import load
 from filbert.text.streams import Reading
+
+TASK_HEADS = ("labels", "tokens", "pointer", "span", "choice", "relation")  # parts by which a model is asked
 
 
 def export(
@@ -38,3 +41,13 @@ def export(
                 sources.tell(dev, reading)
         found = cost.write(part, dev, how) if int8 else {}
     return Path(out), found
+
+
+def imported(source: Path | str, out: Path | str) -> Source:
+    """Writes a foreign folder as one of ours, if the whole of it can be read here: weights, tokenizer, head, labels."""
+    with whole_folder(out) as part:
+        found = import_folder(source, part)
+        model = load(part, device="cpu")
+        if set(TASK_HEADS) & set(found.parts):
+            model.reads([])
+    return found

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from filbert.artefact.manifest import MANIFEST, check_manifest, model_folder, seal, stated
+from filbert.artefact.manifest import MANIFEST, check_manifest, fingerprint, model_folder, seal, stated, was_sealed
 from filbert.artefact.portable import ENCODER, SMALL_ENCODER
 from filbert.artefact.weights import inside
 from filbert.core.errors import FilbertError, InputError
@@ -26,11 +27,13 @@ from filbert.infer.predict import asked as as_asked
 from filbert.infer.predict import record
 
 GOLDEN = "golden.jsonl"
-MOST, MOST_CHARS = 32, 4_000  # cases of a folder, and characters of one
+MOST, MOST_CHARS = 32, 4_000  # cases of a folder that are written, and characters of one
+MOST_LINES, MOST_BYTES = 1_000, 16 * 2**20  # that are read
 FEW, WRITES = 4, "writer"  # cases of a model that writes, which takes longer, and how such a one is known
 SHOWN = 16  # numbers of a vector that a case keeps
 CLOSE = 1e-4  # how far the same arithmetic may differ between runtimes and machines
 INT8 = "int8"
+NOT_BUILT = "is not the graph that this version of filbert builds from config.json; export the folder again."
 LOOSER, LOOSE, CASES_A_SLIP = 1.5, 1e-3, 32  # by which int8 may be further off on another CPU than where it was made
 ODD = (
     "", " ", "a", "😀👨‍👩‍👧‍👦", "שלום עולם", "ﬁ①Ａ", "今天\n天气\t很好", "<b>粗体</b> & 1.5%", "填空" * 700,
@@ -58,7 +61,8 @@ class Replayed:
     @property
     def holds(self) -> bool:
         """Whether it says what the folder said when it was made, as nearly as the folder promises."""
-        return self.most is None or (len(self.changed) <= self.most[0] and self.difference <= self.most[1])
+        is_near = self.most is None or (len(self.changed) <= self.most[0] and self.difference <= self.most[1])
+        return is_near and math.isfinite(self.difference)
 
 
 # Making ---------------------------------------------------------------------------------------------------------------
@@ -165,21 +169,50 @@ def said(model: Model, made: Sequence[Mapping[str, Any]]) -> list[Any]:
 # Asking again ---------------------------------------------------------------------------------------------------------
 
 
-def verified(path: Path | str) -> list[Replayed]:
-    """Compares all files with their hashes, which raises where one differs, and replays the cases."""
+def verified(path: Path | str, expect: str | None = None) -> list[Replayed]:
+    """Compares all files with their hashes, which raises where one differs, and replays the cases.
+
+    expect: the fingerprint that the folder must have, told by whoever made it.
+    """
     folder = model_folder(path)
+    check_sealed(folder, expect)
     check_manifest(folder, hashes=True)
     known = list(read(folder))
     found = []
     for runtime, how in runtimes(folder):
         try:
             model = load(folder, device="cpu", **how)
+            again = replayed(runtime, model, known)
         except FilbertError as error:
             found.append(Replayed(runtime, 0, 0.0, (), str(error)))
         else:
-            again = replayed(runtime, model, known)
             found.append(again if runtime != INT8 else replace(again, most=_promised(folder, len(known))))
-    return found
+    return [*found, *_graphs(folder)]
+
+
+def check_sealed(folder: Path, expect: str | None) -> None:
+    """Refuses a folder of filbert's whose manifest was deleted, and one with another fingerprint than expected."""
+    own = fingerprint(folder)
+    if own is None and (expect is not None or was_sealed(folder)):
+        raise InputError(
+            f"{folder}: has no {MANIFEST}, so nothing tells what its files should be; fetch the folder again, or "
+            "write it anew: filbert import or filbert export."
+        )
+    if expect is not None and own != expect.strip().lower().removeprefix("sha256:"):
+        raise InputError(
+            f"{folder}: its fingerprint is {own}, but {expect.strip()[:80]} is expected; it is not the folder that was "
+            "meant, or it was changed after that."
+        )
+
+
+def _graphs(folder: Path) -> list[Replayed]:
+    """Graphs that are not those which this version builds from config.json and the weights, where it can build them."""
+    if not all(importlib.util.find_spec(name) for name in ("torch", "onnx")) or not (folder / ENCODER).exists():
+        return []
+    from filbert.artefact import onnx
+
+    strange = onnx.strange(folder)
+    return [Replayed(name, 0, 0.0, (), f"{folder / name}: {NOT_BUILT}") for name in strange]
 
 
 def _promised(folder: Path, num_cases: int) -> tuple[int, float] | None:
@@ -209,18 +242,32 @@ def runtimes(folder: Path) -> list[tuple[str, dict[str, str]]]:
 
 
 def read(folder: Path) -> Iterator[dict[str, Any]]:
-    """The cases of a folder."""
+    """The cases of a folder, line by line; no more of them, and no longer ones, than such a file may have."""
     if not (folder / GOLDEN).exists():
         return
     path = inside(folder, GOLDEN)
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-        try:
-            case = json.loads(line)
-            if not isinstance(case, dict) or "said" not in case or not {"asked", "text", "fill"} & set(case):
-                raise ValueError
-        except ValueError:
-            raise InputError(f"{path} line {number}: is no golden case; fetch the folder again.") from None
-        yield case
+    if (size := path.stat().st_size) > MOST_BYTES:
+        raise InputError(f"{path}: has {size:,} bytes, more than the {MOST_BYTES:,} that golden cases may have.")
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):  # a line ends with \n and with nothing else
+            if number > MOST_LINES:
+                raise InputError(f"{path}: has more than {MOST_LINES:,} cases; fetch the folder again.")
+            yield _case(f"{path} line {number}", line)
+
+
+def _case(where: str, line: bytes) -> dict[str, Any]:
+    """One case; what is no JSON, or holds numbers that are none, is refused with its line."""
+    try:
+        case = json.loads(line.decode("utf-8"), parse_constant=_no_number)
+        if isinstance(case, dict) and "said" in case and {"asked", "text", "fill"} & set(case):
+            return case
+    except (ValueError, RecursionError):
+        pass
+    raise InputError(f"{where}: is no golden case; fetch the folder again.")
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is no number")
 
 
 def replayed(runtime: str, model: Model, known: Sequence[Mapping[str, Any]]) -> Replayed:
@@ -228,7 +275,7 @@ def replayed(runtime: str, model: Model, known: Sequence[Mapping[str, Any]]) -> 
     worst, changed = 0.0, []
     for case, now in zip(known, said(model, known), strict=True):
         apart, others = compared(case["said"], now)
-        worst = max(worst, apart)
+        worst = apart if not apart <= worst else worst  # NaN is not less than anything, and stays
         shown = str(case.get("asked", case.get("text", case.get("fill"))))[:40]
         changed += [f"{shown!r}: {other}" for other in others[:1]]
     return Replayed(runtime, len(known), worst, tuple(changed))
@@ -241,7 +288,8 @@ def compared(then: Any, now: Any, where: str = "") -> tuple[float, list[str]]:
     elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
         pairs = [(one, two, f"{where}[{place}]") for place, (one, two) in enumerate(zip(then, now, strict=True))]
     elif _is_number(then) and _is_number(now):
-        return abs(float(then) - float(now)), []
+        apart = abs(float(then) - float(now))
+        return apart if math.isfinite(apart) else math.inf, []
     else:
         return 0.0, [] if then == now else [f"{where or 'it'} was {str(then)[:60]}, is {str(now)[:60]}"]
     found = [compared(*pair) for pair in pairs]

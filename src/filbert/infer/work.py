@@ -1,11 +1,19 @@
-"""Groups of work and a number of threads in; all of it done, by threads that each take the next group, and told."""
+"""Groups of work and a number of threads in; all of it done, by threads that each take the next group, and told.
+
+What they make is looked at here too: numbers that are not finite are an error, whatever runtime gave them.
+"""
 
 from __future__ import annotations
 
 import queue
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import numpy as np
+
+from filbert.core.errors import FilbertError
+from filbert.core.records import Floats
 
 Group = TypeVar("Group")
 Told = Callable[[float], None]  # the share of some work that is done, from 0 to 1
@@ -66,3 +74,29 @@ class Done:
         with self.lock:
             self.done += more
             self.told(min(1.0, self.done / self.total))
+
+
+def not_finite() -> FilbertError:
+    """The error for numbers that no answer can be made of."""
+    return FilbertError(
+        "the model gives NaN or infinite numbers for these texts, so every answer would be noise: its weights are "
+        "broken, or too large for the precision that was asked for; take float32, or an earlier checkpoint."
+    )
+
+
+def finite(vectors: Floats) -> Floats:
+    """The same numbers, if all are finite: their sum tells in one pass, and only a sum that is not needs a second."""
+    with np.errstate(all="ignore"):
+        if np.isfinite(vectors.sum(dtype=np.float32)) or np.isfinite(vectors).all():
+            return vectors
+    raise not_finite()
+
+
+def checked(answer: Any) -> Any:
+    """What a head said of a text, if no score in it is NaN or beyond all bounds; -inf stands for what cannot be."""
+    if isinstance(answer, tuple | list):
+        for part in answer:
+            checked(part)
+    elif isinstance(answer, np.ndarray) and answer.dtype.kind == "f" and (np.isnan(answer) | (answer == np.inf)).any():
+        raise not_finite()
+    return answer

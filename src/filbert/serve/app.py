@@ -97,6 +97,7 @@ class Routes:
         if served.task == "pair":
             said = await self.kept(request, served.predicted([[asked.query, text] for text in asked.texts]))
             return tei.reranked(asked, tei.pair_scores(served, said, asked.raw))
+        tei.check_head(served)
         vectors = await self.kept(request, served.vectors([asked.query, *asked.texts]))
         return tei.reranked(asked, tei.cosines(cut(vectors, None, True)))
 

@@ -31,7 +31,7 @@ def hashes(path: Path | str | None) -> tuple[str, ...]:
             text = Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{path}: cannot be read as a list of keys ({error}).") from None
-        lines += [(f"{path} line {number}", line) for number, line in enumerate(text.splitlines(), 1)]
+        lines += [(f"{path} line {number}", line) for number, line in enumerate(text.split("\n"), 1)]
     given = os.environ.get(VARIABLE)
     if given is not None:
         lines += [(f"{VARIABLE}, {number}", own) for number, own in enumerate(given.split(","), 1)]

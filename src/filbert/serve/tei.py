@@ -14,6 +14,7 @@ import numpy as np
 
 from filbert.core.records import Floats, Prediction
 from filbert.core.version import VERSION
+from filbert.infer.predict import TASK
 from filbert.serve.limits import Limits, Refused, fields_of, flag, some_texts, strings, whole, word
 from filbert.serve.models import Said, Served
 
@@ -130,6 +131,17 @@ def rerank_asked(given: Any, limits: Limits) -> Rerank:
     return Rerank(query, texts, flag(body, "raw_scores", False), flag(body, "return_text", False))
 
 
+def check_head(served: Served) -> None:
+    """Refuses to rank by vectors where a published folder has a head that may be meant for pairs: it does not say."""
+    untold = served.asked_task is None and not (served.model.folder / TASK).exists()
+    if served.task == "classify" and untold:
+        raise Refused(
+            422,
+            f"{served.name} has a head, and its folder does not say whether it reads pairs: serve it with --task pair "
+            "to rank by it, or ask /similarity for the cosines of its vectors.",
+        )
+
+
 def pair_scores(served: Served, said: Sequence[Said], raw: bool) -> list[float]:
     """How well each pair fits: a number, raw or squeezed between 0 and 1, or the share of the second label of two."""
     labels = list(served.model.labels)
@@ -174,7 +186,7 @@ def info(served: Served) -> dict[str, Any]:
     """What GET /info says of the model."""
     labels = {str(index): label for index, label in enumerate(served.model.labels)}
     label_form = {"id2label": labels, "label2id": {label: int(index) for index, label in labels.items()}}
-    kind: dict[str, Any] = {"embedding": {"pooling": "mean"}}
+    kind: dict[str, Any] = {"embedding": {"pooling": served.model.pool}}
     if labels:
         kind = {"reranker" if served.task == "pair" else "classifier": label_form}
     return {
@@ -190,4 +202,4 @@ def _check_cutting(body: dict[str, Any]) -> None:
     if word(body, "truncation_direction") not in (None, "Right", "Left", "right", "left"):
         raise Refused(422, "truncation_direction must be Right or Left.")
     if word(body, "prompt_name") is not None:
-        raise Refused(422, "prompt_name: no model here has prompts; write what is to stand before the text into it.")
+        raise Refused(422, "prompt_name is not taken here; write what is to stand before the text into it.")
