@@ -19,6 +19,7 @@ from filbert import run
 from filbert.core.records import Example
 from filbert.infer.predict import record
 from filbert.serve.batcher import Batcher, FullError
+from filbert.serve.lane import Lane
 
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
@@ -221,9 +222,11 @@ def test_several_threads_share_what_waits_and_a_job_is_alone() -> None:
     text = "x" * 900
     found = [batcher.ask([text]) for _ in range(2)]
     assert [own.result(10) for own in found] == [[text], [text]]
-    assert batcher.alone(lambda: "looked").result(10) == "looked"
+    lane = Lane(10, 10)
+    assert lane.ask(lambda: "looked").result(10) == "looked"
     with pytest.raises(ZeroDivisionError):
-        batcher.alone(lambda: 1 / 0).result(10)
+        lane.ask(lambda: 1 / 0).result(10)
+    assert lane.close()
     assert batcher.is_alive
-    batcher.close()
+    assert batcher.close()
     assert not batcher.is_alive

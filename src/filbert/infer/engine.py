@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from filbert.core import stopping
 from filbert.core.records import Encoding, Floats, Packed
 from filbert.data.packing import bins, pack
 from filbert.infer.work import each
@@ -74,6 +75,7 @@ class Engine:
 
     def word_scores(self, sequence: Encoding, places: npt.NDArray[np.intp]) -> Floats:
         """Scores over the vocabulary for some tokens of one sequence, [R, V]."""
+        stopping.current().check()
         with torch.inference_mode():
             return self.backbone.word_scores(self.rows(sequence, places)).float().cpu().numpy()  # type: ignore[no-any-return]
 

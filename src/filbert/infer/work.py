@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import TypeVar
 
+from filbert.core import stopping
+
 Group = TypeVar("Group")
 PATIENCE_S = 5.0  # that an interrupted run waits for each thread, of which some may never have begun
 
@@ -16,10 +18,13 @@ def each(
 ) -> None:
     """Does every group, the first ones first; where few are left over for each thread, one thread does them all.
 
-    begin: what each thread does before its first group. What fails in one stops all and is raised here.
+    begin: what each thread does before its first group. What fails in one stops all and is raised here; so does a stop
+    (core.stopping) that the caller is within, between two groups.
     """
+    stop = stopping.current()
     if threads == 1 or len(groups) < 2 * threads:
         for group in groups:
+            stop.check()
             work(group)
         return
     waiting: queue.SimpleQueue[Group] = queue.SimpleQueue()
@@ -31,6 +36,7 @@ def each(
         try:
             begin()
             while not failed:
+                stop.check()
                 work(waiting.get_nowait())
         except queue.Empty:
             return
