@@ -8,7 +8,7 @@ from filbert.serve.limits import Refused
 from filbert.serve.models import Served
 
 LIMIT = 20_000  # characters that the page is shown
-OVERLAP = 128  # tokens that two windows share, at most
+OVERLAP = 4  # windows share about a quarter of their tokens
 NO_TORCH, OFF = "no_torch", "off"  # why nobody may look, as the page knows it (page/words.js)
 WHY = {
     NO_TORCH: "this server runs the model without torch, which a look inside needs; serve the folder with "
@@ -61,7 +61,7 @@ def _check_room(served: Served, look: Look, most: int) -> None:
     """Refuses maps that no page could show, before they are made."""
     config = served.model.config
     tokens, window = served.num_tokens(look.texts), config.max_length
-    windows = max(1, -(-tokens // max(1, window - OVERLAP)))
+    windows = -(-tokens // (window - window // OVERLAP))
     cells = windows * min(tokens, window) ** 2 * len(look.layers) * int(getattr(config, "heads", 1))
     if cells > most:
         raise Refused(413, f"a page of about {cells:,} weights would be too much (at most {most:,}); "

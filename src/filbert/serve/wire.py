@@ -17,6 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 LINGER_S = 2.0  # in which the rest of a refused body is thrown away, so that its sender can read the answer
 FRESH_S = 0.5  # in which a connection that was just made when the server stops may still send its request
+SEND_BYTES = 262_144  # of an answer, that the system holds for a client
 LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -35,7 +36,10 @@ class Protocol(H11Protocol):
         super().connection_made(transport)
         # asyncio does this only for sockets that say they are TCP. Without it the second part of every answer waits
         # 40 ms for the client's system to acknowledge the first.
-        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        own = transport.get_extra_info("socket")
+        own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        # Else the system takes up to some MB of an answer that nobody reads, and nobody here could tell.
+        own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
         self._begin(self._patience_s)
 
     def data_received(self, data: bytes) -> None:
