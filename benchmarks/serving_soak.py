@@ -30,7 +30,8 @@ CHINESE = "今天的天气很好我们一起去公园里看花吧晚上再回家
 ENGLISH = "the weather is fine today and we will walk to the park to see the flowers before dinner "
 BAD_SHARE = 0.05
 SIZES = (1, 8, 100)  # texts of a request
-CLIENTS = 16  # that measure the capacity
+CLIENTS = {1: 16, 8: 8, 100: 4}  # that measure the capacity, by the texts of a request
+BACK_OFF_S = 0.2  # of these, after a 429
 MOST_OPEN = 900  # connections at once; more would ask the client's system, not the server
 PATIENT_S = 90.0  # that a client waits for an answer
 GROWTH, SHARE, FLOOR_S = 0.05, 0.7, 7.0
@@ -119,14 +120,15 @@ class Clients:
         """One after another until the time is over."""
         number = first
         while time.monotonic() < self.end:
-            await self.one(number)
-            number += CLIENTS
+            if await self.one(number) != "200":
+                await asyncio.sleep(BACK_OFF_S)
+            number += CLIENTS[self.load.together]
             self.sent += 1
 
     async def run(self) -> dict[str, Any]:
         """All of them."""
         if not self.load.rate:
-            await asyncio.gather(*(self.loop(number) for number in range(1, CLIENTS + 1)))
+            await asyncio.gather(*(self.loop(number) for number in range(1, CLIENTS[self.load.together] + 1)))
         else:
             open_, begun = set[asyncio.Task[str]](), time.monotonic()
             while (now := time.monotonic()) < self.end:
