@@ -282,17 +282,17 @@ def attack(given: argparse.Namespace, server: Running, able: dict[int, float]) -
     told = f"{status} after {took:.2f} s, {size:,} bytes; {more / 1e6:.0f} MB more at the peak"
     judged.append(("H1: blanks whose answer would have a gigabyte", status == 413 and more < 2e8, told))
 
-    stuck = [_unread(server.port) for _ in range(20)]
-    time.sleep(given.patience * 3 + 3)
-    text = _metrics(server.port)
-    left = sum(float(line.split()[-1]) for line in text if 'path="/embed",status="499"' in line)
+    begun_, stuck, left = time.monotonic(), [_unread(server.port) for _ in range(20)], 0.0
+    while left < len(stuck) and time.monotonic() - begun_ < DEADLINE_S + 4 * given.patience:
+        time.sleep(0.5)
+        left = sum(_answers(server.port, "/embed", status) for status in ("499", "429"))
+    took = time.monotonic() - begun_
     for link in stuck:
         link.close()
-    judged.append(
-        ("H6: 20 clients that do not read are let go", left >= 20, f"{left:.0f} within {given.patience * 3 + 3:g} s")
-    )
+    promise = "H6: 20 clients that do not read are let go, or refused"
+    judged.append((promise, left >= len(stuck), f"{left:.0f} after {took:.0f} s"))
 
-    look = {"texts": [(CHINESE * 700)[:19_000]], "explain": {"method": "integrated-gradients"}}
+    look = {"texts": [(CHINESE * 700)[:10_000]], "explain": {"method": "integrated-gradients"}}
     asking = [_asked_look(server.port, look) for _ in range(3)]
     time.sleep(1)
     answers = [posted(server.port, "/embed", {"inputs": "今天天气很好"}) for _ in range(10)]
@@ -315,11 +315,13 @@ def attack(given: argparse.Namespace, server: Running, able: dict[int, float]) -
     return judged
 
 
-def _metrics(port: int) -> list[str]:
+def _answers(port: int, path: str, status: str) -> float:
+    """How many it has given at a path with that status."""
     import urllib.request
 
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
-        return str(answer.read().decode()).splitlines()
+        lines = str(answer.read().decode()).splitlines()
+    return sum(float(line.split()[-1]) for line in lines if f'path="{path}",status="{status}"' in line)
 
 
 def _unread(port: int) -> Any:
@@ -367,7 +369,7 @@ def main() -> None:
     judged: Judged = []
     with served(given, "--patience", str(given.patience)) as server:
         able = capacity(given, server)
-        for name in given.runs:
+        for name in sorted(given.runs, key=list(RUNS).index):  # the attacks end with the server
             for promise in RUNS[name](given, server, able):
                 judged.append(promise)
                 print(f"{'PASS' if promise[1] else 'MISS'}  {promise[0]}: {promise[2]}", flush=True)
