@@ -23,10 +23,8 @@ USUAL: dict[str, Any] = {"bad_share": 0.0, "pause_s": 0.0, "records": False, "to
 
 def request(path: str, body: bytes) -> bytes:
     """As it goes over the wire."""
-    head = (
-        f"POST {path} HTTP/1.1\r\nHost: bench\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
-    )
-    return head.encode() + body
+    head = [f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json"]
+    return "\r\n".join([*head, f"Content-Length: {len(body)}", "", ""]).encode() + body
 
 
 async def answered(reader: asyncio.StreamReader) -> tuple[int, bool, bool]:

@@ -81,8 +81,8 @@ def served(browser: Any) -> Iterator[Callable[..., tuple[Any, list[dict[str, Any
     """A live page in the browser, and what it asked of its server."""
     running: list[Any] = []
 
-    def serve(*views: dict[str, Any], refuses: bool = False) -> tuple[Any, list[dict[str, Any]]]:
-        scene = scenes.scene(*views, title="filbert", live={"models": MODELS})
+    def serve(*views: dict[str, Any], refuses: bool = False, models: Any = MODELS) -> tuple[Any, list[dict[str, Any]]]:
+        scene = scenes.scene(*views, title="filbert", live={"models": models})
         handler = type("Bound", (Handler,), {"asked": [], "scene": scene})
         server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -186,6 +186,19 @@ def test_what_the_server_refuses_is_said(served: Any) -> None:
         == "It did not work: the text holds 错误, which is not allowed; leave it out."
     )
     assert page.locator(".running .unit").count() == 3  # what was there stays
+
+
+def test_F11_a_model_that_cannot_be_looked_into_says_so_before_one_types(served: Any) -> None:
+    page, asked = served(models=[{**MODELS[0], "methods": [], "closed": "no_torch"}, {**MODELS[1], "closed": None}])
+    assert "start it with --runtime torch" in page.get_by_role("status").inner_text()
+    assert page.get_by_role("button", name="Look").is_disabled()
+    page.get_by_label("Text", exact=True).fill("博物馆")
+    page.keyboard.press("Control+Enter")
+    page.get_by_label("Model", exact=True).select_option("builtin")
+    assert page.get_by_role("status").inner_text() == ""
+    page.get_by_role("button", name="Look").click()
+    layers_seen(page)
+    assert {request["model"] for request in asked} == {"builtin"}
 
 
 def test_hostile_text_that_is_typed(served: Any) -> None:

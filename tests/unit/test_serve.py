@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from served import Server, serving, until
 
 import filbert as fb
 from filbert import run
 from filbert.core.records import Example
 from filbert.infer.predict import record
 from filbert.serve.batcher import Batcher, FullError
+from filbert.serve.lane import Lane
+from served import Server, serving, until
 
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
@@ -221,9 +222,11 @@ def test_several_threads_share_what_waits_and_a_job_is_alone() -> None:
     text = "x" * 900
     found = [batcher.ask([text]) for _ in range(2)]
     assert [own.result(10) for own in found] == [[text], [text]]
-    assert batcher.alone(lambda: "looked").result(10) == "looked"
+    lane = Lane(10, 10)
+    assert lane.ask(lambda: "looked").result(10) == "looked"
     with pytest.raises(ZeroDivisionError):
-        batcher.alone(lambda: 1 / 0).result(10)
+        lane.ask(lambda: 1 / 0).result(10)
+    assert lane.close()
     assert batcher.is_alive
-    batcher.close()
+    assert batcher.close()
     assert not batcher.is_alive

@@ -14,11 +14,31 @@ if TYPE_CHECKING:
     from filbert.serve.process import Plan
 
 
-@click.command("serve")
-@click.argument("model", nargs=-1, required=True)
+class Port(click.IntRange):
+    """A port; Kubernetes sets FILBERT_PORT to tcp://… in every pod beside a service called filbert: that is none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The number."""
+        if isinstance(value, str) and value.startswith("tcp://"):
+            say(
+                f"note: FILBERT_PORT is {value!r}, which Kubernetes sets for a service of that name; it is passed over."
+            )
+            return 8000
+        return super().convert(value, param, ctx)
+
+
+# Every option can come from the environment as FILBERT_ and its name; --keys alone does not, since FILBERT_KEYS are
+# the hashes themselves (serve.keys).
+@click.command("serve", context_settings={"auto_envvar_prefix": "FILBERT"})
+@click.argument("model", nargs=-1, required=True, envvar="FILBERT_MODEL")
 @click.option("--name", help="What clients call the model, where there is one; else the folder's name.")
-@click.option("--port", type=click.IntRange(0, 65_535), default=8000, show_default=True, help="0 takes a free one.")
+@click.option("--port", type=Port(0, 65_535), default=8000, show_default=True, help="0 takes a free one.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on; 0.0.0.0 is every one.")
+@click.option(
+    "--hosts", multiple=True,
+    help="Name by which clients may ask; may be repeated; * is any. Else those of this machine, where it listens to it "
+    "alone.",
+)  # fmt: skip
 @click.option("--workers", type=click.IntRange(1, 256), default=1, show_default=True, help="Processes that answer.")
 @click.option("--task", help="classify or pair, for a published folder, which does not say; else the folder's own.")
 @model_options
@@ -26,10 +46,27 @@ if TYPE_CHECKING:
 @click.option("--max-body", type=click.IntRange(1), default=2_097_152, show_default=True, help="Bytes of a request.")
 @click.option("--max-texts", type=click.IntRange(1), default=1000, show_default=True, help="Texts of a request.")
 @click.option("--max-tokens", type=click.IntRange(1), default=200_000, show_default=True, help="Tokens of a request.")
+@click.option("--max-answer", type=click.IntRange(1), default=2**25, show_default=True, help="Bytes of an answer.")
+@click.option(
+    "--max-in-work", type=click.IntRange(1), default=2**28, show_default=True,
+    help="Bytes of all requests and answers in work.",
+)  # fmt: skip
 @click.option("--queue", type=click.IntRange(1), default=512, show_default=True, help="Requests that may wait.")
 @click.option("--deadline", type=float, default=60.0, show_default=True, help="Seconds until an answer; then 504.")
-@click.option("--patience", type=float, default=10.0, show_default=True, help="Seconds for a request to come whole.")
-@click.option("--keys", help="File of the keys' SHA-256 hashes, one a line; also FILBERT_KEYS. Without: no keys.")
+@click.option(
+    "--patience", type=float, default=10.0, show_default=True,
+    help="Seconds for a request to come whole, and for each 64 kB of an answer to be read.",
+)  # fmt: skip
+@click.option("--look/--no-look", default=True, show_default=True, help="Whether clients may look inside a model.")
+@click.option("--look-seconds", type=float, default=30.0, show_default=True, help="Seconds that a look may take.")
+@click.option(
+    "--drain", type=float, default=0.0, show_default=True,
+    help="Seconds after SIGTERM in which it goes on, while /ready says 503.",
+)  # fmt: skip
+@click.option(
+    "--keys", allow_from_autoenv=False, envvar="FILBERT_KEYS_FILE",
+    help="File of the keys' SHA-256 hashes, one a line; also FILBERT_KEYS. Without: no keys.",
+)  # fmt: skip
 @click.option("--cors", multiple=True, help="Site whose pages may ask, e.g. https://example.org; may be repeated.")
 @click.option(
     "--log", type=click.Choice(["none", "errors", "requests"]), default="errors", show_default=True,
@@ -40,7 +77,8 @@ def command(**options: Any) -> None:
 
     POST /predict takes {"texts": ["…"]}; /v1/embeddings, /embed, /rerank and /models/NAME are as clients of OpenAI,
     text-embeddings-inference and huggingface_hub expect them; /openapi.json lists all; / is a page to type into.
-    Requests that come together are read together. Ctrl-C or SIGTERM answers what was accepted, then ends.
+    Requests that come together are read together. Ctrl-C or SIGTERM answers what was accepted, then ends. Every option
+    can come from the environment: FILBERT_PORT, FILBERT_MAX_TEXTS, FILBERT_KEYS_FILE, …; several values by spaces.
     """
     import os
 
@@ -80,13 +118,33 @@ def _plan(options: dict[str, Any]) -> Plan:
     limits = Limits(
         body_bytes=options["max_body"], texts=options["max_texts"], tokens=options["max_tokens"],
         waiting=options["queue"], batch_tokens=options["batch_tokens"] or 0, deadline_s=options["deadline"],
-        patience_s=options["patience"],
+        patience_s=options["patience"], answer_bytes=options["max_answer"], held_bytes=options["max_in_work"],
+        look_s=options["look_seconds"] if options["look"] else 0.0,
     )  # fmt: skip
     models = tuple(_named(given, options["name"]) for given in options["model"])
     return Plan(
         models=models, task=options["task"], **model_wishes(options), limits=limits, keys=hashes(options["keys"]),
-        origins=tuple(options["cors"]), log=options["log"],
+        origins=tuple(options["cors"]), hosts=_hosts(options["hosts"], options["host"]), drain_s=options["drain"],
+        log=options["log"],
     )  # fmt: skip
+
+
+def _hosts(given: tuple[str, ...], host: str) -> tuple[str, ...]:
+    """The names by which it may be asked, as given; without any those of this machine, if it listens to it alone.
+
+    Else a page that someone on this machine opens could ask by a name of its own that leads here (DNS rebinding).
+    """
+    import ipaddress
+
+    from filbert.serve.guard import ANY, LOOPBACK
+
+    if given:
+        return tuple(own.strip().lower().rstrip(".") for own in given)
+    try:
+        is_own = ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        is_own = host.lower() == "localhost"
+    return tuple(dict.fromkeys((*LOOPBACK, f"[{host}]" if ":" in host else host))) if is_own else (ANY,)
 
 
 def _named(given: str, name: str | None) -> tuple[str, str]:

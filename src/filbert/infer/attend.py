@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from filbert.core import stopping
 from filbert.core.errors import InputError, MissingExtra
 from filbert.core.records import Encoding, Example, Floats, Ints, Packed
 from filbert.core.registry import member
@@ -188,6 +189,7 @@ def attention(
     check_room(len(wanted) * len(some) * sum(len(own) ** 2 for own in encodings))
     words, result = _Words(texts, segments), []
     for number, own in enumerate(encodings):
+        stopping.current().check()
         with torch.inference_mode(), maps.kept(chosen, alone=True) as got:
             model.backbone(_packed(own, model))
         rows = _tokens(own, model.tokenizer)
@@ -341,6 +343,7 @@ def _levels(
     encodings = _windows(model, texts)
     words, result = _Words(texts, segments), list[Maps]()
     for number, own in enumerate(encodings):
+        stopping.current().check()
         with torch.inference_mode():
             seen = model.backbone.attention_of(_packed(own, model))
         sentence_T = seen.sentence_T.cpu().numpy()
@@ -403,6 +406,7 @@ class _Written:
         result: list[Maps] = []
         memories = []
         for number, own in enumerate(self.sources):
+            stopping.current().check()
             sites = [site for site in chosen if site.kind == "self"]
             with torch.inference_mode(), maps.kept(sites) as got:
                 memories.append(self.model.backbone(_packed(own, self.model)))

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from filbert.core import stopping
 from filbert.core.errors import InputError
 from filbert.core.records import Encoding, Floats, Packed
 from filbert.data.packing import bins, pack
@@ -89,6 +90,7 @@ class Engine:
 
     def word_scores(self, sequence: Encoding, places: npt.NDArray[np.intp]) -> Floats:
         """Scores over the vocabulary for some tokens of one sequence, [R, V]."""
+        stopping.current().check()
         with torch.inference_mode():
             return self.backbone.word_scores(self.rows(sequence, places)).float().cpu().numpy()  # type: ignore[no-any-return]
 

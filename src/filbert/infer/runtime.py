@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from filbert.artefact import graphs
 from filbert.artefact.portable import ENCODER, FORMER_ENCODER, SMALL_ENCODER, Portable
+from filbert.core import stopping
 from filbert.core.errors import InputError, needed, one_of
 from filbert.core.records import Encoding, Floats, Packed, runs
 from filbert.data.packing import bins, pack
@@ -96,6 +97,7 @@ class Runtime:
 
     def word_scores(self, sequence: Encoding, places: npt.NDArray[np.intp]) -> Floats:
         """Scores over the vocabulary for some tokens of one sequence, [R, V]."""
+        stopping.current().check()
         packed, _ = pack([sequence])
         return self.heads.word_scores(self(packed, places))
 

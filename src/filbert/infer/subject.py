@@ -20,6 +20,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
+from filbert.core import stopping
 from filbert.core.errors import InputError, one_of
 from filbert.core.protocols import Batch
 from filbert.core.records import Example
@@ -125,6 +126,7 @@ class Subject:
         task, found = self.reading.task, []
         some = max(1, self.budget // self.size)
         for begin in range(0, len(kept_NW), some):
+            stopping.current().check()
             missing = [np.flatnonzero(~row).tolist() for row in kept_NW[begin : begin + some]]
             texts = [_cut(self.reading.example, [self.words[word] for word in row]) for row in missing]
             made = type(task)(texts, task.labels, task.tokenizer, task.config)
@@ -195,6 +197,7 @@ class Subject:
         """Packs of copies of the example, as tensors, and which copies each holds."""
         some = max(1, budget // self.size)
         for begin in range(0, count, some):
+            stopping.current().check()
             copies = slice(begin, min(begin + some, count))
             made = self.reading.task.batch((0, np.zeros(copies.stop - begin, dtype=np.int64)))
             yield copies, batch_tensors(made, self.device)

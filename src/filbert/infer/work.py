@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from filbert.core import stopping
 from filbert.core.errors import FilbertError
 from filbert.core.records import Floats
 
@@ -25,10 +26,13 @@ def each(
 ) -> None:
     """Does every group, the first ones first; where few are left over for each thread, one thread does them all.
 
-    begin: what each thread does before its first group. What fails in one stops all and is raised here.
+    begin: what each thread does before its first group. What fails in one stops all and is raised here; so does a stop
+    (core.stopping) that the caller is within, between two groups.
     """
+    stop = stopping.current()
     if threads == 1 or len(groups) < 2 * threads:
         for group in groups:
+            stop.check()
             work(group)
         return
     waiting: queue.SimpleQueue[Group] = queue.SimpleQueue()
@@ -40,6 +44,7 @@ def each(
         try:
             begin()
             while not failed:
+                stop.check()
                 work(waiting.get_nowait())
         except queue.Empty:
             return

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from filbert.core import settings
+from filbert.core import settings, stopping
 from filbert.core.errors import InputError
 from filbert.core.random import keys, uniforms
 from filbert.nn.attention import placed
@@ -169,6 +169,7 @@ def beam(
     spread = getattr(state, "spread", None)
     state = spread(width) if spread else state.select(torch.arange(num, device=device).repeat_interleave(width))
     for step in range(beams.longest):
+        stopping.current().check()
         scores_NV, state = model.step(ids_N, state)
         scores_NV = bans.applied(scores_NV.log_softmax(1), beams.written_BWL[:, :, :step].flatten(0, 1))
         rows_BW = beams.grown(scores_NV, step)
@@ -243,6 +244,7 @@ def _one_by_one(model: Writer, starts_B: Tensor, state: Any, rules: Rules, pick:
     written_NL = torch.full((num, longest), rules.end, device=device)
     score_N = torch.zeros(num, device=device)
     for step in range(longest):
+        stopping.current().check()
         scores_NV, state = model.step(ids_N, state)
         scores_NV = bans.applied(scores_NV.log_softmax(1), written_NL[:, :step])
         ids_N = pick(scores_NV, own_N, step)

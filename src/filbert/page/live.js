@@ -34,21 +34,29 @@ export function composer(live, draft, ask) {
   const models = live.models ?? [];
   const form = element('form.composer', { onsubmit: (event) => { event.preventDefault(); submit(); } });
   const status = element('p.status', { role: 'status' });
+  const shut = () => [draft.model, ...(draft.beside === 'model' ? [draft.otherModel] : [])].map((name) => models.find((own) => own.name === name)?.closed).find(Boolean);
   const submit = () => {
+    if (shut()) return;
     if (!draft.texts[0].trim()) { status.textContent = say('type_first'); return; }
     ask(requests(draft, models));
   };
-  const build = () => form.replaceChildren(
+  const go = element('button.go', { type: 'submit', title: say('look_key') }, say('look'));
+  const told = () => {
+    go.disabled = Boolean(shut());
+    status.textContent = shut() ? say(`closed_${shut()}`) : '';
+  };
+  const build = () => { fill(); told(); };
+  const fill = () => form.replaceChildren(
     element('div.fields', {}, field(draft.texts, 0, say('text'), submit),
       draft.texts.length > 1 && field(draft.texts, 1, say('second_text'), submit),
       draft.beside === 'text' && field(draft.others, 0, say('other_text'), submit)),
     element('div.toolbar', {},
       models.length > 1 && chooser(say('model'), models.map(({ name }) => [name, name]), draft.model, (model) => { draft.model = model; build(); }),
       chooser(say('compare'), ['none', 'text', ...(models.length > 1 ? ['model'] : [])].map((kind) => [kind, say(`compare_${kind}`)]), draft.beside, (kind) => { draft.beside = kind; build(); }),
-      draft.beside === 'model' && chooser(say('other_model'), models.map(({ name }) => [name, name]), draft.otherModel, (model) => { draft.otherModel = model; }),
+      draft.beside === 'model' && chooser(say('other_model'), models.map(({ name }) => [name, name]), draft.otherModel, (model) => { draft.otherModel = model; told(); }),
       ...explainers(draft, models, build),
       element('button.link', { type: 'button', onclick: () => { draft.texts = draft.texts.length > 1 ? draft.texts.slice(0, 1) : [draft.texts[0], '']; build(); } }, say(draft.texts.length > 1 ? 'drop_second' : 'add_second')),
-      element('button.go', { type: 'submit', title: say('look_key') }, say('look'))), status);
+      go), status);
   build();
   return { node: form, told: (text) => { status.textContent = text; } };
 }

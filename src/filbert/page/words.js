@@ -121,6 +121,8 @@ const SENTENCES = {
   look: ['Look', '查看'],
   look_key: ['Ctrl + Enter', 'Ctrl + Enter'],
   looking: ['Looking …', '正在查看……'],
+  closed_no_torch: ['This server runs the model without torch, which a look inside needs; start it with --runtime torch. What it answers, /predict and the other paths tell.', '此服务器不用 torch 运行该模型，而查看内部需要 torch；请用 --runtime torch 启动。/predict 等路径照常回答。'],
+  closed_off: ['This server was started with --no-look, so nobody may look inside its models. What it answers, /predict and the other paths tell.', '此服务器以 --no-look 启动，不能查看模型内部。/predict 等路径照常回答。'],
   type_first: ['Type a text first.', '请先输入文本。'],
   failed: ['It did not work: {why}', '没有成功：{why}'],
   unreachable: ['The server does not answer.', '服务器没有响应。'],

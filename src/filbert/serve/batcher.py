@@ -1,47 +1,68 @@
 """Requests from many clients in, one model's answers to each out: whatever waits together is read together.
 
 A few threads own the model. Each takes what has come in meanwhile, up to a number of tokens, answers it in one go (the
-engine packs it without padding) and hands each request its own part. A request with more tokens than that is answered
-in several goes, with those of others between them. A queue that is full refuses, and a request whose client left, or
-whose time is over, is dropped wherever it stands.
+engine packs it without padding) and hands each request its own part.
+
+Requests stand in two lines, by their tokens: those that half a go holds, and longer ones, which take several goes. In
+each line the first is finished before the next begins; while both wait, each has half of what is read. A line takes no
+request that could not be answered in time, by what waits there and the speed that was measured; one that has waited
+too long all the same is refused before it is begun. A request whose client left is dropped wherever it stands.
 """
 
 from __future__ import annotations
 
+import math
 import threading
-from collections import deque
+import time
+from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
-from functools import partial
 from typing import Any, NamedTuple
 
+from filbert.core import stopping
 from filbert.core.errors import FilbertError
-from filbert.serve.limits import num_tokens
+from filbert.serve.limits import Refused, num_tokens
+from filbert.serve.metrics import ModelCounts
+from filbert.serve.speed import Speed, family
 
 BUDGET = 4_096  # tokens of one go: small enough that a request behind it does not wait long
 LEAST = 256  # tokens: where several threads share what waits, none goes for less
 MOST_WAITING = 512  # requests
+SHARE = 1 / 3  # of the deadline that a line may hold: with both lines full each has half the speed, and there is room
+PATIENT = 0.1  # of the deadline that a request has waited before it can be too late for it
+END_S = 1.0  # that a thread has to stop where it stands, once it must
 FAILED = -1 << 40  # in place of the number of texts that have no answer: none will be given
 
 Answers = Callable[[Any, Sequence[Any]], list[Any]]  # the kind of question and some texts in, one answer each out
-Job = Callable[[], Any]
 
 
 class FullError(FilbertError):
-    """So many requests wait that another would only make all of them late."""
+    """So much waits that another request would only be late; `retry_s`: when to come again."""
+
+    def __init__(self, message: str, retry_s: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_s = retry_s
+
+
+class Promised(Future[Any]):
+    """An answer that will come; `is_begun`: whether anything was done for it; `num_bytes`: about what it will have."""
+
+    is_begun = False
+    num_bytes = 0
 
 
 class _Request:
     """Texts of one kind of question, how far their answers are, and to whom they are promised."""
 
-    __slots__ = ("begun", "found", "job", "kind", "left", "promised", "sizes", "texts")
+    __slots__ = ("begun", "due", "entered", "found", "kind", "left", "promised", "sizes", "texts")
 
-    def __init__(self, kind: Hashable, texts: Sequence[Any], job: Job | None = None) -> None:
-        self.kind, self.texts, self.job = kind, texts, job
-        self.sizes = num_tokens(list(texts))
+    def __init__(self, kind: Hashable, texts: Sequence[Any], sizes: list[int], deadline_s: float) -> None:
+        self.kind, self.texts, self.sizes = kind, texts, sizes
         self.found: list[Any] = [None] * len(texts)
         self.begun, self.left = 0, len(texts)  # texts that a thread has taken; that have no answer yet
-        self.promised: Future[Any] = Future()
+        self.entered = time.monotonic()
+        self.due = self.entered + deadline_s
+        self.promised = Promised()
 
 
 class _Part(NamedTuple):
@@ -50,6 +71,18 @@ class _Part(NamedTuple):
     request: _Request
     start: int
     end: int
+
+    @property
+    def tokens(self) -> int:
+        return sum(self.request.sizes[self.start : self.end])
+
+
+class _Line:
+    """Requests in the order in which they are begun, and the tokens of each kind that have no answer yet."""
+
+    def __init__(self) -> None:
+        self.waiting: deque[_Request] = deque()
+        self.owed: Counter[Hashable] = Counter()
 
 
 class Batcher:
@@ -62,93 +95,144 @@ class Batcher:
         budget: int = BUDGET,
         threads: int = 1,
         begin: Callable[[], object] = lambda: None,
+        deadline_s: float = math.inf,
+        counts: ModelCounts | None = None,
     ) -> None:
         self._answers, self._most, self._budget, self._begin = answers, most_waiting, budget, begin
-        self._waiting: deque[_Request] = deque()
+        self._deadline_s, self._counts = deadline_s, counts or ModelCounts.of_nobody()
+        self._short, self._long = _Line(), _Line()
         self._turn = threading.Condition()
-        self._closed, self._tokens = False, 0
+        self._is_closed = self._is_over = False
+        self._tokens = 0  # that no thread has taken
+        self._ahead = 0  # tokens by which short requests have had more than long ones, while both waited
+        self.speed = Speed(budget)
         self.num_goes = self.num_texts = self.num_dropped = 0
         names = [f"filbert-batcher-{number}" for number in range(threads)]
         self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for name in names]
         for thread in self._threads:
             thread.start()
 
-    def ask(self, texts: Sequence[Any], kind: Hashable = "predict") -> Future[list[Any]]:
-        """The answers to these texts, when they are there; one for each, in order."""
-        return self._entered(_Request(kind, texts))
+    def ask(self, texts: Sequence[Any], kind: Hashable = "predict", sizes: list[int] | None = None) -> Promised:
+        """The answers to these texts, when they are there, one for each, in order; sizes: what each costs, in tokens.
 
-    def alone(self, job: Job) -> Future[Any]:
-        """What a job gives that needs a thread of the model to itself, such as a look inside; it waits for its turn."""
-        return self._entered(_Request(None, ("",), job))
-
-    def _entered(self, request: _Request) -> Future[Any]:
+        Raises FullError where it could not be answered in time, and Refused where it never could.
+        """
+        request = _Request(kind, texts, sizes or num_tokens(list(texts)), self._deadline_s)
         if not request.texts:
             request.promised.set_result([])
             return request.promised
+        line = self._line(request)
         with self._turn:
-            if self._closed:
+            if self._is_closed:
                 raise FullError("the server is about to stop.")
-            if len(self._waiting) >= self._most:
-                self._waiting = deque(each for each in self._waiting if not self._gone(each))
-                if len(self._waiting) >= self._most:
-                    raise FullError(f"{self._most} requests wait already; ask again in a second.")
-            self._waiting.append(request)
+            if self.num_waiting >= self._most:
+                self._forget_gone()
+                if self.num_waiting >= self._most:
+                    raise FullError(f"{self._most:,} requests wait already; ask again in a second.")
+            self._check_time(request, line)
+            line.waiting.append(request)
+            line.owed[family(kind)] += sum(request.sizes)
             self._tokens += sum(request.sizes)
+            self._counts.set_waiting(self.num_waiting)
             self._turn.notify()
         return request.promised
+
+    def _line(self, request: _Request) -> _Line:
+        return self._long if sum(request.sizes) > self._budget // 2 else self._short
+
+    def _check_time(self, request: _Request, line: _Line) -> None:
+        """Refuses what cannot be answered in time; the first in a line is always tried, lest a slow moment last."""
+        own = self._alone_s(request, self.speed.at_best)
+        if own is not None and own > self._deadline_s:
+            raise Refused(
+                413, f"this would take about {own:,.0f} seconds here, more than the {self._deadline_s:g} that an "
+                "answer may take; send fewer texts at once.",
+            )  # fmt: skip
+        if not +line.owed or math.isinf(self._deadline_s):
+            return
+        held = self._line_s(line)
+        if held is None:  # nothing was measured yet: one go for each thread
+            if sum(line.owed.values()) > self._budget * len(self._threads):
+                raise FullError("the first answers are still being measured; ask again in a second.")
+            return
+        own = (self.speed.seconds(request.kind, sum(request.sizes)) or 0.0) / len(self._threads)
+        over = held + own - SHARE * self._deadline_s
+        if over > 0:
+            told = f"the requests that wait will take {held:,.0f} seconds; ask again in a moment."
+            raise FullError(told, min(10.0, max(1.0, over)))
+
+    def _alone_s(self, request: _Request, seconds: Callable[[Hashable, int], float | None]) -> float | None:
+        """What it takes with nothing beside it: a text is read by one thread."""
+        most = max(-(-sum(request.sizes) // len(self._threads)), *request.sizes)
+        return seconds(request.kind, most)
+
+    def _line_s(self, line: _Line) -> float | None:
+        """What a line will take, if nothing else is read."""
+        each = [self.speed.seconds(kind, tokens) for kind, tokens in line.owed.items() if tokens > 0]
+        return None if None in each else math.fsum(own or 0.0 for own in each) / len(self._threads)
 
     @property
     def num_waiting(self) -> int:
         """Requests that are not all taken."""
-        return len(self._waiting)
+        return len(self._short.waiting) + len(self._long.waiting)
 
     @property
     def is_full(self) -> bool:
         """Whether another request would be refused, unless clients of some that wait have left."""
-        return len(self._waiting) >= self._most
+        return self.num_waiting >= self._most
 
     @property
     def is_alive(self) -> bool:
         """Whether every thread is there."""
         return all(thread.is_alive() for thread in self._threads)
 
-    def close(self) -> None:
-        """Answers all that was accepted, then ends."""
+    def close(self, within_s: float | None = None) -> bool:
+        """Answers all that was accepted, then ends; what takes longer is given up. Whether every thread has ended."""
         with self._turn:
-            self._closed = True
+            self._is_closed = True
+            self._turn.notify_all()
+        until = None if within_s is None else time.monotonic() + within_s
+        for thread in self._threads:
+            thread.join(None if until is None else max(0.0, until - time.monotonic()))
+        with self._turn:
+            self._is_over = True
             self._turn.notify_all()
         for thread in self._threads:
-            thread.join()
+            thread.join(END_S)
+        return not any(thread.is_alive() for thread in self._threads)
+
+    # -- the threads -------------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
         self._begin()
         while parts := self._taken():
-            request = parts[0].request
-            if request.job is not None:
-                self._told(parts, request.job)
-            else:
-                texts = [text for own, start, end in parts for text in own.texts[start:end]]
-                self._told(parts, partial(self._answers, request.kind, texts))
+            texts = [text for own, start, end in parts for text in own.texts[start:end]]
+            begun = time.perf_counter()
+            is_answered = self._told(parts, texts)
+            seconds = time.perf_counter() - begun
+            with self._turn:
+                for part in parts:
+                    self._line(part.request).owed[family(part.request.kind)] -= part.tokens
+                if is_answered:
+                    self.speed.measured(parts[0].request.kind, sum(part.tokens for part in parts), seconds)
 
-    def _told(self, parts: list[_Part], work: Job) -> None:
-        """Does some work and hands out what comes of it, to each its own."""
+    def _told(self, parts: list[_Part], texts: list[Any]) -> bool:
+        """Answers some texts and hands out what comes of it, to each its own; whether all went well."""
+        stop = stopping.Stop(is_unwanted=lambda: self._is_over or all(own.request.promised.done() for own in parts))
         try:
-            found = work()
+            with stopping.within(stop):
+                found = self._answers(parts[0].request.kind, texts)
         except BaseException as error:
             if len({id(part.request) for part in parts}) == 1:
                 with self._turn:
                     is_first, parts[0].request.left = parts[0].request.left >= 0, FAILED
                 if is_first:
-                    _settle(parts[0].request.promised, error=error)
-                return
+                    settle(parts[0].request.promised, error=error)
+                return False
             # One of several requests was at fault: each is asked by itself, so that only that one hears of it.
             for part in parts:
-                own = part.request.texts[part.start : part.end]
-                self._told([part], partial(self._answers, part.request.kind, own))
-            return
-        if parts[0].request.job is not None:
-            _settle(parts[0].request.promised, found)
-            return
+                self._told([part], list(part.request.texts[part.start : part.end]))
+            return False
         at, done = 0, list[_Request]()
         with self._turn:
             for request, start, end in parts:
@@ -158,61 +242,114 @@ class Batcher:
                 if request.left == 0:
                     done.append(request)
         for request in done:
-            _settle(request.promised, request.found)
+            settle(request.promised, request.found)
+        return True
 
     def _taken(self) -> list[_Part]:
         """Some texts to answer together; none when all is done and nothing more may come."""
         with self._turn:
             while True:
-                while not self._waiting and not self._closed:
+                while not self.num_waiting and not self._is_closed:
                     self._turn.wait()
-                parts = self._together()
-                if parts or (self._closed and not self._waiting):
-                    self.num_goes += bool(parts)
-                    self.num_texts += sum(part.end - part.start for part in parts)
+                parts = [] if self._is_over else self._together()
+                self._counts.set_waiting(self.num_waiting)
+                if parts:
+                    self.num_goes += 1
+                    self.num_texts += (num := sum(part.end - part.start for part in parts))
+                    self._counts.went(num)
                     return parts
+                if self._is_over or (self._is_closed and not self.num_waiting):
+                    return []
 
     def _together(self) -> list[_Part]:
-        """Texts at the head of the queue that one go can answer: all of one kind, without those nobody waits for."""
+        """Texts that one go can answer, all of one kind, for those who still wait; half of it for each line."""
+        for line in (self._short, self._long):
+            while line.waiting and self._is_gone(line.waiting[0]):
+                line.waiting.popleft()
+        short, long = self._short.waiting, self._long.waiting
+        if not short or not long:
+            self._ahead = 0
+        lead = short if short and (not long or self._ahead <= 0) else long
+        if not lead:
+            return []
+        kind, is_behind = lead[0].kind, self._ahead >= 0
         share = max(LEAST, -(-self._tokens // len(self._threads)))  # the rest is for the thread that is free next
         budget, parts = min(self._budget, share), list[_Part]()
-        others: list[_Request] = []
-        while self._waiting and budget > 0:
-            request = self._waiting.popleft()
-            if self._gone(request):
-                continue
-            if parts and (request.job is not None or request.kind != parts[0].request.kind):
-                others.append(request)
-                continue
-            start = end = request.begun
-            while end < len(request.texts) and (request.sizes[end] <= budget or (not parts and end == start)):
-                budget -= request.sizes[end]
-                self._tokens -= request.sizes[end]
-                end += 1
-            request.begun = end
-            if end > start:
-                parts.append(_Part(request, start, end))
-            if end < len(request.texts):
-                # What is left of a long request goes behind those who wait.
-                (self._waiting.append if end > start else others.append)(request)
-                break
-            if request.job is not None:
-                break
-        self._waiting.extendleft(reversed(others))
-        if self._waiting and parts:
+        both = bool(short) and bool(long) and long[0].kind == kind
+        own = self._take(self._short, kind, budget // 2 if both else budget, parts)
+        other = 0
+        if long and long[0].kind == kind:
+            other = self._take(self._long, kind, budget - own, parts, is_behind)
+        if both and own + other < budget:
+            own += self._take(self._short, kind, budget - own - other, parts)
+        if short and long:
+            self._ahead += own - other
+        if (short or long) and parts:
             self._turn.notify()
         return parts
 
-    def _gone(self, request: _Request) -> bool:
-        """Whether nobody waits for it any more; then it is forgotten."""
+    def _take(self, line: _Line, kind: Hashable, budget: int, parts: list[_Part], at_least_one: bool = False) -> int:
+        """Adds parts of a line's first requests of that kind that fit into the budget; gives how many tokens."""
+        others, left, taken = list[_Request](), budget, 0
+        while line.waiting and left > 0:
+            request = line.waiting.popleft()
+            if self._is_gone(request):
+                continue
+            if request.kind != kind:
+                others.append(request)
+                if line is self._long:  # the first is finished before another begins
+                    break
+                continue
+            start = end = request.begun
+            must = not parts or (at_least_one and not taken)
+            while end < len(request.texts) and (request.sizes[end] <= left or (must and end == start)):
+                left -= request.sizes[end]
+                taken += request.sizes[end]
+                end += 1
+            if end > start:
+                self._begins(request, end)
+                parts.append(_Part(request, start, end))
+            if end < len(request.texts):
+                others.insert(0, request)
+                break
+        line.waiting.extendleft(reversed(others))
+        self._tokens -= taken
+        return taken
+
+    def _begins(self, request: _Request, end: int) -> None:
+        if not request.promised.is_begun:
+            request.promised.is_begun = True
+            self._counts.waited(time.monotonic() - request.entered)
+        request.begun = end
+
+    def _is_gone(self, request: _Request) -> bool:
+        """Whether nobody waits for it any more, or it could only be late; then it is forgotten."""
+        now = time.monotonic()
+        if not request.promised.done() and not request.promised.is_begun and now - request.entered > self._patient_s:
+            own = self._alone_s(request, self.speed.seconds) or 0.0
+            if now + own > request.due:
+                told = "it waited so long that its answer would be late; ask again in a moment."
+                settle(request.promised, error=FullError(told))
         if not request.promised.done():
             return False
-        self._tokens -= sum(request.sizes[request.begun :])
-        self.num_dropped += request.left > 0
+        rest = sum(request.sizes[request.begun :])
+        self._tokens -= rest
+        self._line(request).owed[family(request.kind)] -= rest
+        if request.left > 0:
+            self.num_dropped += 1
+            self._counts.dropped()
         return True
 
+    @property
+    def _patient_s(self) -> float:
+        return PATIENT * self._deadline_s
 
-def _settle(promised: Future[Any], found: Any = None, error: BaseException | None = None) -> None:
+    def _forget_gone(self) -> None:
+        for line in (self._short, self._long):
+            line.waiting = deque(each for each in line.waiting if not self._is_gone(each))
+
+
+def settle(promised: Promised, found: Any = None, error: BaseException | None = None) -> None:
     """Keeps a promise that may have been given up, in another thread and at this moment."""
     if promised.done() or not promised.set_running_or_notify_cancel():
         return

@@ -1,16 +1,23 @@
 """Every request in, before any route sees it; let through, or answered at once with why not; counted and logged out.
 
-It stands outermost: keys, bodies that say they are too large, framing that two readers could read in two ways, a full
-queue. What it refuses it does not read.
+It stands outermost: names of hosts, keys, bodies that say they are too large, framing that two readers could read in
+two ways, a full queue. What it refuses it does not read. What goes out goes in parts, and a client that does not take
+one in time is let go.
 """
 
 from __future__ import annotations
 
+import asyncio
+import re
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+from urllib.parse import unquote, urlsplit
 
+from filbert.core.errors import needed
 from filbert.serve import keys
+from filbert.serve.flight import Flight, Held
 from filbert.serve.limits import Limits, Message, Receive, Refused, overloaded, refusal
 from filbert.serve.logs import Log
 from filbert.serve.metrics import Tally, path_label
@@ -20,46 +27,89 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Any, Receive, Send], Awaitable[None]]
 LAST = (b"connection", b"close")  # of an answer after which the server, which is about to stop, hangs up
 SAFE = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]  # of every answer
+ID = b"x-request-id"
+PART = 65_536  # bytes of an answer that go out at a time, each of which a client must take within `patience_s`
+ANY = "*"
+LOOPBACK = ("localhost", "127.0.0.1", "[::1]")  # names by which only this machine calls itself
+_KNOWN_ID = re.compile(rb"[A-Za-z0-9._:+/=-]{1,128}")
+_FORM = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:@/?#\\\s]*)(:[0-9]*)?", re.IGNORECASE)  # of a host and its port
+
+
+class Access(NamedTuple):
+    """Who may ask: hashes of keys, the other sites whose pages may, and the names under which this server is asked."""
+
+    known: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = (ANY,)
+
+
+class Watch(NamedTuple):
+    """Where requests are counted and logged."""
+
+    tally: Tally
+    log: Log
 
 
 class Guard:
     """An ASGI application around another."""
 
-    def __init__(
-        self, app: Application, shelf: Shelf, limits: Limits, known: Sequence[str], tally: Tally, log: Log
-    ) -> None:
-        self.app, self.shelf, self.limits, self.known, self.tally, self.log = app, shelf, limits, known, tally, log
+    def __init__(self, app: Application, shelf: Shelf, limits: Limits, access: Access, watch: Watch) -> None:
+        self.app, self.shelf, self.limits, self.access, self.watch = app, shelf, limits, access, watch
+        self.flight = Flight(limits.held_bytes)
+        self._within = self._checked
+        if access.origins:
+            # Around the checks: what asks whether it may ask brings no key, and a refusal must be readable too.
+            cors = needed("starlette.middleware.cors", "serve").CORSMiddleware
+            told = ["X-Request-Id", "Retry-After"]
+            self._within = cors(
+                self._checked, allow_origins=list(access.origins), allow_methods=["GET", "POST"], allow_headers=["*"],
+                expose_headers=told,
+            )  # fmt: skip
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
         """One request; everything but HTTP is passed on."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        begun, path, status = time.perf_counter(), path_label(scope["path"]), 499
+        begun, method, scope = time.perf_counter(), scope["method"], _plain(scope)
+        path, state, status = path_label(scope["path"]), scope["state"], 499
+        state["request_id"], state["held"] = _request_id(scope), Held(self.flight)
 
         async def counted(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                last = [LAST] if scope.get("state", {}).get("is_stopping") else []
-                message["headers"] = [*message.get("headers", ()), *SAFE, *last]
-            await send(message)
+                last = [LAST] if state.get("is_stopping") else []
+                own = [(ID, state["request_id"].encode())]
+                message["headers"] = [*message.get("headers", ()), *SAFE, *own, *last]
+            if not await _sent(message, send, self.limits.patience_s):
+                state.get("abort", lambda: None)()
+                status = 499
+                raise Refused(499, "the client does not read its answer.")
 
         try:
-            self._check(scope)
-            await self.app(scope, receive, counted)
-        except Refused as error:
-            if error.status != 499:
-                await _answer(counted, scope["path"], error)
+            await self._within(scope, receive, counted)
+        except Refused:
+            pass  # the client is gone; what else is refused has been answered
         except Exception as error:  # a mistake of ours: the client is told so, and nothing of ours
-            self.log.error(error, path)
+            self.watch.log.error(error, path, state["request_id"])
             if status == 499:
-                await _answer(counted, scope["path"], Refused(500, "the server made a mistake; its log has more."))
+                await _answer(counted, scope, Refused(500, "the server made a mistake; its log has more."))
         finally:
+            state["held"].free()
             seconds = time.perf_counter() - begun
-            status = 408 if status == 499 and scope.get("state", {}).get("is_late") else status
-            self.tally.answered(path, status, seconds)
-            self.log.request(scope["method"], path, status, seconds)
+            status = 408 if status == 499 and state.get("is_late") else status
+            self.watch.tally.answered(path, status, seconds)
+            self.watch.log.request(method, path, status, seconds, state["request_id"])
+
+    async def _checked(self, scope: Any, receive: Receive, send: Send) -> None:
+        try:
+            self._check(scope)
+            await self.app(scope, receive, send)
+        except Refused as error:
+            if error.status == 499:
+                raise
+            await _answer(send, scope, error)
 
     def _check(self, scope: Any) -> None:
         names = [name for name, _ in scope["headers"]]
@@ -68,17 +118,78 @@ class Guard:
             raise Refused(400, "a body has either a length or chunks, not both.", Connection="close")
         if names.count(b"host") > 1 or names.count(b"authorization") > 1:
             raise Refused(400, "a header that counts once is there twice.", Connection="close")
-        if self.known and scope["path"] not in keys.OPEN and not keys.is_known(headers, self.known):
+        # That of an absolute target counts before the header (RFC 9112, 3.2.2); HTTP/1.0 may have neither.
+        host = scope["state"].get("authority", headers.get(b"host", b"").decode("latin-1"))
+        if (host or scope["http_version"] != "1.0") and not is_allowed(host, self.access.hosts):
+            raise Refused(421, "this server is not asked by that name; --hosts lists those that it answers to.")
+        known = self.access.known
+        if known and scope["path"] not in keys.OPEN and not keys.is_known(headers, known):
             raise Refused(401, "a key is needed: Authorization: Bearer KEY.", WWW_Authenticate=keys.CHALLENGE)
         said = headers.get(b"content-length", b"0")
         if said.isdigit() and int(said) > self.limits.body_bytes:
             raise Refused(413, f"the body has more than {self.limits.body_bytes:,} bytes; send several requests.")
-        if scope["method"] == "POST" and self.shelf.is_full:
+        if scope["method"] == "POST" and scope["path"] != "/look" and self.shelf.is_full:
             raise overloaded(f"{self.limits.waiting:,} requests wait already; ask again in a second.")
 
 
-async def _answer(send: Send, path: str, error: Refused) -> None:
-    body = refusal(path, error)
+def is_allowed(host: str, hosts: tuple[str, ...]) -> bool:
+    """Whether a Host header, with or without a port, is one of these names; "*.example.org" is every name under it."""
+    if ANY in hosts:
+        return True
+    found = _FORM.fullmatch(host)
+    name = found[1].lower().rstrip(".") if found else ""
+    return any(name == own or (own.startswith("*.") and name.endswith(own[1:])) for own in hosts)
+
+
+def _plain(scope: Any) -> Any:
+    """A request as routes know it: HEAD as GET, whose body is not sent; an absolute target, or a last slash, without.
+
+    The scope that came in stays as it is: by it the server that called sends no body after HEAD.
+    """
+    method, path, state = scope["method"], scope["path"], scope.setdefault("state", {})
+    raw = scope.get("raw_path", b"")
+    if raw[:7].lower() == b"http://" or raw[:8].lower() == b"https://":
+        try:
+            target = urlsplit(raw.decode("ascii"))
+        except ValueError:
+            target = urlsplit("//invalid host/")
+        state["authority"], path = target.netloc, unquote(target.path) or "/"
+    if len(path) > 1 and path.endswith("/"):
+        path = path[:-1]
+    return {**scope, "method": "GET" if method == "HEAD" else method, "path": path, "raw_path": path.encode()}
+
+
+def _request_id(scope: Any) -> str:
+    """That which came with the request, if nothing could be hidden in it; else a new one."""
+    given = dict(scope["headers"]).get(ID, b"")
+    return given.decode() if _KNOWN_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+async def _sent(message: Message, send: Send, patience_s: float) -> bool:
+    """Sends a message, part by part; whether the client took each in time."""
+    body = message.get("body", b"")
+    if len(body) <= PART:
+        return await _in_time(message, send, patience_s)
+    view, more = memoryview(body), message.get("more_body", False)
+    for begin in range(0, len(body), PART):
+        is_last = begin + PART >= len(body)
+        part = {**message, "body": bytes(view[begin : begin + PART]), "more_body": more or not is_last}
+        if not await _in_time(part, send, patience_s):
+            return False
+    return True
+
+
+async def _in_time(message: Message, send: Send, patience_s: float) -> bool:
+    try:
+        async with asyncio.timeout(patience_s):
+            await send(message)
+    except TimeoutError:
+        return False
+    return True
+
+
+async def _answer(send: Send, scope: Any, error: Refused) -> None:
+    body = refusal(scope["path"], error, scope["state"]["request_id"])
     told = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
     length = (b"content-length", str(len(body)).encode())
     head = [(b"content-type", b"application/json"), length, *told]

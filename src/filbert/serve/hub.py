@@ -12,38 +12,44 @@ from typing import Any
 from filbert.core.errors import one_of
 from filbert.decode.blanks import Blank
 from filbert.serve import tei
+from filbert.serve.batcher import Promised
 from filbert.serve.limits import Refused, fields_of, strings, whole, word
 from filbert.serve.models import Served, cut
 
-Wait = Callable[[Any], Awaitable[Any]]  # for what a queue promised
+Ask = Callable[[], Promised]
+Wait = Callable[[Ask], Awaitable[Any]]  # asks a queue, and waits for what it promised
+Build = Callable[[], Any]  # makes an answer, which may take a while
 FORM = '{"inputs": "…", "parameters": {}}'
 TOP, MOST_TOP = 5, 1_000
 STRATEGIES = ("none", "simple", "first", "average", "max")
 
 
-async def feature_extraction(served: Served, body: dict[str, Any], wait: Wait) -> Any:
+async def feature_extraction(served: Served, body: dict[str, Any], wait: Wait) -> Build:
     """A vector for each text."""
     asked = tei.embed_asked({"normalize": False, **{k: v for k, v in body.items() if v is not None}}, served)
-    return tei.embedded(cut(await wait(served.vectors(asked.texts)), asked.width, asked.normalize))
+    vectors = await wait(lambda: served.vectors(asked.texts))
+    return lambda: tei.embedded(cut(vectors, asked.width, asked.normalize))
 
 
-async def sentence_similarity(served: Served, body: dict[str, Any], wait: Wait) -> Any:
+async def sentence_similarity(served: Served, body: dict[str, Any], wait: Wait) -> Build:
     """The cosine of each sentence to the first."""
     source, others = tei.similarity_asked(body, served.limits)
-    return tei.cosines(cut(await wait(served.vectors([source, *others])), None, True))
+    vectors = await wait(lambda: served.vectors([source, *others]))
+    return lambda: tei.cosines(cut(vectors, None, True))
 
 
-async def text_classification(served: Served, body: dict[str, Any], wait: Wait) -> Any:
+async def text_classification(served: Served, body: dict[str, Any], wait: Wait) -> Build:
     """For each text its labels and their probabilities, the best first."""
     given = _parameters(body, {"function_to_apply", "top_k"})
     if word(given, "function_to_apply") not in (None, "softmax", "sigmoid", "none"):
         raise Refused(422, "function_to_apply must be softmax, sigmoid or none; the model's own is taken in any case.")
     top = whole(given, "top_k", None, MOST_TOP)
-    said = await wait(served.predicted(strings(body.get("inputs"), "inputs", served.limits)))
-    return [tei.labelled(own)[:top] for _, own in said]
+    texts = strings(body.get("inputs"), "inputs", served.limits)
+    said = await wait(lambda: served.predicted(texts))
+    return lambda: [tei.labelled(own)[:top] for _, own in said]
 
 
-async def token_classification(served: Served, body: dict[str, Any], wait: Wait) -> Any:
+async def token_classification(served: Served, body: dict[str, Any], wait: Wait) -> Build:
     """The entities of a text; for a list of texts, of each."""
     given = _parameters(body, {"aggregation_strategy", "ignore_labels", "stride"})
     if word(given, "aggregation_strategy") not in (None, *STRATEGIES):
@@ -56,29 +62,39 @@ async def token_classification(served: Served, body: dict[str, Any], wait: Wait)
         raise Refused(422, "ignore_labels must be a list of labels.")
     if served.task != "tag":
         raise Refused(422, f"{served.name} does not tag texts; it was fine-tuned for {served.task or 'nothing'}.")
-    said = await wait(served.predicted(strings(body.get("inputs"), "inputs", served.limits)))
-    found = [
-        [
-            {"entity_group": span.label, "score": float(span.score), "word": example.texts[0][span.start : span.end],
-             "start": span.start, "end": span.end}
-            for span in own.spans if span.label not in ignored
-        ]
-        for example, own in said
-    ]  # fmt: skip
-    return found[0] if isinstance(body.get("inputs"), str) else found
+    texts = strings(body.get("inputs"), "inputs", served.limits)
+    said = await wait(lambda: served.predicted(texts))
+
+    def built() -> Any:
+        found = [
+            [
+                {"entity_group": span.label, "score": float(span.score),
+                 "word": example.texts[0][span.start : span.end], "start": span.start, "end": span.end}
+                for span in own.spans if span.label not in ignored
+            ]
+            for example, own in said
+        ]  # fmt: skip
+        return found[0] if isinstance(body.get("inputs"), str) else found
+
+    return built
 
 
-async def fill_mask(served: Served, body: dict[str, Any], wait: Wait) -> Any:
+async def fill_mask(served: Served, body: dict[str, Any], wait: Wait) -> Build:
     """What could stand at the [MASK] of a text; a list for each where it has several, or where there are several."""
     given = _parameters(body, {"top_k", "targets"})
     if given.get("targets"):
         raise Refused(422, "targets: only the likeliest words are told, not those of a list; ask for more with top_k.")
     top = whole(given, "top_k", TOP, MOST_TOP)
     texts = strings(body.get("inputs"), "inputs", served.limits)
-    found = await wait(served.fills(texts, top or TOP))
-    told = [[_candidates(served, text, blank) for blank in blanks] for text, blanks in zip(texts, found, strict=True)]
-    each = [blanks[0] if len(blanks) == 1 else blanks for blanks in told]
-    return each[0] if isinstance(body.get("inputs"), str) else each
+    found = await wait(lambda: served.fills(texts, top or TOP))
+
+    def built() -> Any:
+        pairs = zip(texts, found, strict=True)
+        told = [[_candidates(served, text, blank) for blank in blanks] for text, blanks in pairs]
+        each = [blanks[0] if len(blanks) == 1 else blanks for blanks in told]
+        return each[0] if isinstance(body.get("inputs"), str) else each
+
+    return built
 
 
 def _candidates(served: Served, text: str, blank: Blank) -> list[dict[str, Any]]:
@@ -89,7 +105,7 @@ def _candidates(served: Served, text: str, blank: Blank) -> list[dict[str, Any]]
     ]  # fmt: skip
 
 
-PIPELINES: Mapping[str, Callable[[Served, dict[str, Any], Wait], Awaitable[Any]]] = {
+PIPELINES: Mapping[str, Callable[[Served, dict[str, Any], Wait], Awaitable[Build]]] = {
     "feature-extraction": feature_extraction,
     "sentence-similarity": sentence_similarity,
     "text-classification": text_classification,
@@ -98,8 +114,8 @@ PIPELINES: Mapping[str, Callable[[Served, dict[str, Any], Wait], Awaitable[Any]]
 }
 
 
-async def answer(served: Served, pipeline: str | None, given: Any, wait: Wait) -> Any:
-    """What a pipeline says; without one, that which the model was made for."""
+async def answer(served: Served, pipeline: str | None, given: Any, wait: Wait) -> Build:
+    """What makes a pipeline's answer; without one, of that which the model was made for."""
     body = fields_of(given, FORM)
     if not isinstance(body.get("parameters"), dict | None):
         raise Refused(422, f"parameters must be an object: {FORM}.")

@@ -20,6 +20,9 @@ VARIABLE = "FILBERT_KEYS"
 OPEN = ("/health", "/live", "/ready")  # for whoever watches over the process
 CHALLENGE = 'Bearer realm="filbert", Basic realm="filbert"'
 _HASH = re.compile(r"[0-9a-fA-F]{64}")
+_LINE_END = re.compile(r"\r\n|\n|\r")  # not those of Unicode, which may stand in a note
+# What a recipe hashes whose variable is empty; with it, whoever sends no key would be let in.
+NOTHING = frozenset(hashlib.sha256(empty).hexdigest() for empty in (b"", b"\n", b"\r\n", b" "))
 _HOW = 'make one with: printf %s "$KEY" | sha256sum'
 
 
@@ -28,10 +31,10 @@ def hashes(path: Path | str | None) -> tuple[str, ...]:
     lines: list[tuple[str, str]] = []
     if path is not None:
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = Path(path).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{path}: cannot be read as a list of keys ({error}).") from None
-        lines += [(f"{path} line {number}", line) for number, line in enumerate(text.split("\n"), 1)]
+        lines += [(f"{path} line {number}", line) for number, line in enumerate(_LINE_END.split(text), 1)]
     given = os.environ.get(VARIABLE)
     if given is not None:
         lines += [(f"{VARIABLE}, {number}", own) for number, own in enumerate(given.split(","), 1)]
@@ -40,6 +43,8 @@ def hashes(path: Path | str | None) -> tuple[str, ...]:
         words = line.split("#")[0].split()
         if words and not _HASH.fullmatch(words[0]):
             raise InputError(f"{where}: is not a SHA-256 hash of 64 hexadecimal digits; {_HOW}.")
+        if words and words[0].lower() in NOTHING:
+            raise InputError(f"{where}: is the hash of nothing, which would let everybody in; is $KEY set? {_HOW}.")
         found += [words[0].lower()] if words else []
     if lines and not found:
         raise InputError(f"{path or VARIABLE}: has no key, so nobody could ask anything; {_HOW}.")
@@ -48,18 +53,22 @@ def hashes(path: Path | str | None) -> tuple[str, ...]:
 
 def is_known(headers: Mapping[bytes, bytes], known: Sequence[str]) -> bool:
     """Whether the key in Authorization (Bearer, or Basic with it as the password) or X-API-Key is one of these."""
-    given = hashlib.sha256(_key(headers)).hexdigest()
+    key = _key(headers)
+    if not key:
+        return False
+    given = hashlib.sha256(key).hexdigest()
     fits = [hmac.compare_digest(given, own) for own in known]
     return any(fits)
 
 
-def _key(headers: Mapping[bytes, bytes]) -> bytes:
+def _key(headers: Mapping[bytes, bytes]) -> bytes | None:
+    """The key that a request brings; None: it brings none, or not one that can be read."""
     scheme, _, value = headers.get(b"authorization", b"").partition(b" ")
     if scheme.lower() == b"bearer":
-        return value.strip()
+        return value.strip() or None
     if scheme.lower() == b"basic":  # what a browser sends, so that the page can be used
         try:
-            return base64.b64decode(value, validate=True).partition(b":")[2]
+            return base64.b64decode(value, validate=True).partition(b":")[2] or None
         except binascii.Error:
-            return b""
-    return headers.get(b"x-api-key", b"")
+            return None
+    return headers.get(b"x-api-key") or None

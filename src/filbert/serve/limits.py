@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+import re
+import zlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, fields
 from typing import Any
+
+import numpy as np
 
 from filbert.core.errors import FilbertError, InputError
 
@@ -19,6 +23,10 @@ Receive = Callable[[], Awaitable[Message]]
 # What text-embeddings-inference calls each kind of refusal, which its clients read
 KINDS = {401: "unauthorized", 404: "not_found", 405: "not_found", 408: "timeout", 429: "overloaded", 499: "left",
          500: "backend", 503: "unhealthy", 504: "timeout"}  # fmt: skip
+ENCODINGS = ("gzip", "x-gzip", "deflate")  # of bodies
+DEPTH = 3  # of an answer's lists that are written piece by piece, so that other threads get their turn
+_HALF = re.compile(r"\\u[dD][89a-fA-F]")  # an escape that may be half of a character
+_HALVES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,12 +39,15 @@ class Limits:
     waiting: int = 512  # requests for one model; more would only make all of them late
     batch_tokens: int = 0  # read together; 0: as many as are fastest
     deadline_s: float = 60.0  # from a request's last byte to its answer
-    patience_s: float = 10.0  # from a connection's or request's first byte to its last
+    patience_s: float = 10.0  # from a request's first byte to its last; and for each 64 kB of an answer to be taken
+    answer_bytes: int = 32 * 2**20  # of one answer, as it is estimated before the work
+    held_bytes: int = 256 * 2**20  # of all requests and answers that a process has in work
+    look_s: float = 30.0  # that a look inside a model may take; 0: nobody may look
 
     def __post_init__(self) -> None:
         for field in fields(self):
             value = getattr(self, field.name)
-            least = 0 if field.name == "batch_tokens" else 1 if type(field.default) is int else 1e-3
+            least = 0 if field.name in ("batch_tokens", "look_s") else 1 if type(field.default) is int else 1e-3
             if not (isinstance(value, int | float) and math.isfinite(value) and value >= least):
                 raise InputError(f"{field.name} is {value!r}, but must be a number of {least:g} or more.")
 
@@ -54,46 +65,132 @@ class Refused(FilbertError):  # an answer, not a mishap
         return KINDS.get(self.status, "validation")
 
 
-def overloaded(message: str) -> Refused:
+def overloaded(message: str, retry_s: float = 1.0) -> Refused:
     """Too much waits: the client is to come again."""
-    return Refused(429, message, Retry_After="1")
+    return Refused(429, message, Retry_After=str(math.ceil(retry_s)))
 
 
-def refusal(path: str, error: Refused) -> bytes:
+def refusal(path: str, error: Refused, request_id: str) -> bytes:
     """The body that says it: as OpenAI's clients read it under /v1, else as those of text-embeddings-inference."""
     told: dict[str, Any] = {"error": str(error), "error_type": error.kind}
     if path.startswith("/v1/"):
         told = {"error": {"message": str(error), "type": error.kind, "param": None, "code": error.status}}
-    return as_json(told)
+    return as_json({**told, "request_id": request_id})
 
 
 def as_json(value: Any) -> bytes:
-    """JSON as `predict` writes it: Chinese as Chinese, and never a NaN."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8", "surrogatepass")
+    """JSON as `predict` writes it: Chinese as Chinese, and never a NaN. Arrays are lists."""
+    return _ENCODER.encode(value).encode("utf-8", "replace")
 
 
-async def body(receive: Receive, headers: Mapping[bytes, bytes], limits: Limits) -> Any:
-    """The request's JSON; a body that is too large is read no further than the limit, one that says so not at all."""
-    too_large = Refused(
-        413, f"the body has more than {limits.body_bytes:,} bytes; send the texts in several requests.",
-    )  # fmt: skip
+def as_json_in_pieces(value: Any) -> bytes:
+    """The same; between its parts other threads get their turn, which one large piece would keep waiting."""
+    return b"".join(_pieces(value, DEPTH))
+
+
+def _pieces(value: Any, depth: int) -> Iterator[bytes]:
+    if isinstance(value, dict) and value and depth:
+        for number, (name, own) in enumerate(value.items()):
+            yield b"%s%s: " % (b", " if number else b"{", as_json(str(name)))
+            yield from _pieces(own, depth - 1)
+        yield b"}"
+    elif isinstance(value, list | tuple) and value and depth and isinstance(value[0], _MANY):
+        for number, own in enumerate(value):
+            yield b", " if number else b"["
+            yield from _pieces(own, depth - 1)
+        yield b"]"
+    else:
+        yield as_json(value)
+
+
+def _as_list(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON")
+
+
+_MANY = (dict, list, tuple, np.ndarray)
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, default=_as_list)
+
+
+async def raw_body(
+    receive: Receive, headers: Mapping[bytes, bytes], limits: Limits, take: Callable[[int], None]
+) -> bytes:
+    """The request's bytes; what is too large is read no further than the limit, what says so not at all.
+
+    take: is told of every byte that is kept, and refuses it where too much is in work.
+    """
+    too_large = _too_large(limits)
     said = headers.get(b"content-length", b"0")
     if not said.isdigit() or int(said) > limits.body_bytes:
         raise too_large
+    encoding = headers.get(b"content-encoding", b"identity").decode("ascii", "replace").strip().lower()
+    if encoding not in ("", "identity", *ENCODINGS):
+        raise Refused(415, "the body's Content-Encoding is not known here; send gzip, deflate or none.",
+                      Accept_Encoding="gzip, deflate")  # fmt: skip
     raw = bytearray()
     more = True
     while more:
         message = await receive()
         if message["type"] != "http.request":
             raise Refused(499, "the client left.")
+        take(len(message.get("body", b"")))
         raw += message.get("body", b"")
         if len(raw) > limits.body_bytes:
             raise too_large
         more = message.get("more_body", False)
+    return bytes(raw) if encoding in ("", "identity") else _unpacked(bytes(raw), limits, take)
+
+
+def _too_large(limits: Limits) -> Refused:
+    return Refused(413, f"the body has more than {limits.body_bytes:,} bytes; send the texts in several requests.")
+
+
+def _unpacked(raw: bytes, limits: Limits, take: Callable[[int], None]) -> bytes:
+    """A body that was sent compressed, and no more of it than an uncompressed one may have."""
+    found = bytearray()
     try:
-        return json.loads(bytes(raw), parse_constant=_no_number)
+        while raw:  # a file may have several members
+            reader = zlib.decompressobj(wbits=32 + zlib.MAX_WBITS)  # gzip or zlib, as its head says
+            found += reader.decompress(raw, limits.body_bytes + 1 - len(found))
+            if len(found) > limits.body_bytes:
+                raise _too_large(limits)
+            if not reader.eof:
+                raise zlib.error("it ends before its end")
+            raw = reader.unused_data
+    except zlib.error:
+        raise Refused(400, "the body is not what its Content-Encoding says; send it whole, or uncompressed.") from None
+    take(len(found))
+    return bytes(found)
+
+
+def parsed(raw: bytes) -> Any:
+    """What a body says in JSON; no NaN, and no half of a character (a lone surrogate), which no UTF-8 can write."""
+    try:
+        text = raw.decode(json.detect_encoding(raw))
+        given = json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError):
         raise Refused(400, 'the body is not JSON; send such as {"texts": ["…", "…"]}.') from None
+    if _HALF.search(text):
+        _check_characters(given)
+    return given
+
+
+def _check_characters(given: Any) -> None:
+    """Refuses a string that holds half of a character, wherever it stands."""
+    waiting: list[tuple[str, Any]] = [("the body", given)]
+    while waiting:
+        where, own = waiting.pop()
+        if isinstance(own, dict):
+            waiting += [(f"a name in {where}", name) for name in own]
+            waiting += [(ascii(name)[1:41], value) for name, value in own.items()]
+        elif isinstance(own, list):
+            waiting += [(f"{where}, {at}" if len(where) < 80 else where, value) for at, value in enumerate(own)]
+        elif isinstance(own, str) and (found := _HALVES.search(own)):
+            raise Refused(
+                422, f"{where}: character {found.start()} is {ascii(found[0])[1:-1]}, half of a character; send whole "
+                "characters, or leave it out.",
+            )  # fmt: skip
 
 
 def _no_number(name: str) -> Any:

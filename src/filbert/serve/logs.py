@@ -21,22 +21,22 @@ class Log:
     def __init__(self, level: str = "errors", worker: int = 0) -> None:
         self.level, self.worker = level, worker
 
-    def request(self, method: str, path: str, status: int, seconds: float) -> None:
-        """One answer."""
+    def request(self, method: str, path: str, status: int, seconds: float, request_id: str = "") -> None:
+        """One answer; its id is that of the client's X-Request-Id, or ours."""
         if self.level == "requests":
             known = method if method in ("GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH") else "other"
-            self._write("request", method=known, path=path, status=status, ms=round(seconds * 1e3, 2))
+            self._write("request", method=known, path=path, status=status, ms=round(seconds * 1e3, 2), id=request_id)
 
     def event(self, name: str, **fields: Any) -> None:
         """Something about the server itself."""
         if self.level != "none":
             self._write(name, **fields)
 
-    def error(self, error: BaseException, path: str) -> None:
+    def error(self, error: BaseException, path: str, request_id: str = "") -> None:
         """A mistake of ours: its kind and where it came from; its message could hold a user's text."""
         frames = traceback.extract_tb(error.__traceback__)[-6:]
         places = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
-        self.event("error", error=type(error).__name__, path=path, places=places)
+        self.event("error", error=type(error).__name__, path=path, id=request_id, places=places)
 
     def _write(self, name: str, **fields: Any) -> None:
         now = time.time()

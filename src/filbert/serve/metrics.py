@@ -11,18 +11,24 @@ import os
 import tempfile
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
 PATHS = (
     "/", "/predict", "/look", "/embed", "/rerank", "/similarity", "/info", "/models", "/models/{name}",
-    "/models/{name}/predict", "/models/{name}/pipeline/{pipeline}", "/v1/embeddings", "/v1/models", "/health", "/live",
-    "/ready", "/metrics", "/openapi.json", "other",
+    "/models/{name}/predict", "/models/{name}/embed", "/models/{name}/rerank", "/models/{name}/similarity",
+    "/models/{name}/pipeline/{pipeline}", "/v1/embeddings", "/v1/rerank", "/v1/models", "/v1/models/{name}", "/health",
+    "/live", "/ready", "/metrics", "/openapi.json", "other",
 )  # fmt: skip
-STATUSES = (200, 204, 400, 401, 404, 405, 408, 413, 422, 429, 431, 499, 500, 503, 504, 0)  # 0: any other
+STATUSES = (200, 204, 400, 401, 403, 404, 405, 408, 413, 415, 421, 422, 429, 431, 499, 500, 503, 504, 0)  # 0: any other
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)  # seconds
+SIZES = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)  # texts read together
 OF_MODEL = ("texts", "goes", "dropped", "waiting")
-DOWN, LOADING, READY = 0.0, 1.0, 2.0  # what a process is
+WAITED = len(OF_MODEL)  # where the histogram of the seconds in the queue begins among a model's numbers
+READ = WAITED + len(BUCKETS) + 2  # and that of the texts read together
+MODEL_WIDTH = READ + len(SIZES) + 2
+DOWN, LOADING, READY, DRAINING = 0.0, 1.0, 2.0, 3.0  # what a process is
 HEAD = 1  # its state stands before its counts
 
 
@@ -33,7 +39,7 @@ class Tally:
         self.models, self.worker = list(models), worker
         self._times = HEAD + len(PATHS) * len(STATUSES)
         self._own = self._times + len(PATHS) * (len(BUCKETS) + 2)
-        width = self._own + len(OF_MODEL) * len(self.models)
+        width = self._own + MODEL_WIDTH * len(self.models)
         size = workers * width * 8
         if fileno is None and workers > 1:
             fileno = _shared_file()
@@ -57,18 +63,14 @@ class Tally:
         column = STATUSES.index(status) if status in STATUSES else len(STATUSES) - 1
         self._mine[HEAD + row * len(STATUSES) + column] += 1
         at = self._times + row * (len(BUCKETS) + 2)
-        self._mine[at + bisect_left(BUCKETS, seconds)] += 1
-        self._mine[at + len(BUCKETS) + 1] += seconds
+        _observe(self._mine[at : at + len(BUCKETS) + 2], BUCKETS, seconds)
 
-    def set_model(self, name: str, counts: Sequence[float]) -> None:
-        """What a model's queue has done since this process began; it counts on from an earlier process."""
-        at = self._own + self.models.index(name) * len(OF_MODEL)
-        self._mine[at : at + len(OF_MODEL)] = counts
-
-    def of_model(self, name: str) -> list[float]:
-        """What stands there."""
-        at = self._own + self.models.index(name) * len(OF_MODEL)
-        return [float(value) for value in self._mine[at : at + len(OF_MODEL)]]
+    def of_model(self, name: str) -> ModelCounts:
+        """Where this process counts what a model does; it goes on from what a process before it counted."""
+        at = self._own + self.models.index(name) * MODEL_WIDTH
+        counts = ModelCounts(self._mine[at : at + MODEL_WIDTH])
+        counts.set_waiting(0)
+        return counts
 
     def text(self) -> str:
         """All of it as Prometheus reads it (text format 0.0.4)."""
@@ -88,16 +90,10 @@ class Tally:
         yield from _headed(name, "histogram", "From a request's head to its answer's last byte.")
         sums = self._all[:, self._times : self._own].sum(0).reshape(len(PATHS), len(BUCKETS) + 2)
         for row, path in enumerate(PATHS):
-            counts = np.cumsum(sums[row, :-1])
-            if not counts[-1]:
-                continue
-            for edge, count in zip((*BUCKETS, "+Inf"), counts, strict=True):
-                yield f'{name}_bucket{{path="{path}",le="{edge}"}} {count:.0f}'
-            yield f'{name}_sum{{path="{path}"}} {sums[row, -1]:.6f}'
-            yield f'{name}_count{{path="{path}"}} {counts[-1]:.0f}'
+            yield from _histogram(name, f'path="{path}"', BUCKETS, sums[row])
 
     def _by_model(self) -> Iterator[str]:
-        sums = self._all[:, self._own :].sum(0).reshape(len(self.models), len(OF_MODEL))
+        sums = self._all[:, self._own :].sum(0).reshape(len(self.models), MODEL_WIDTH)
         about = {
             "texts": ("filbert_texts_total", "counter", "Texts that were read."),
             "goes": ("filbert_goes_total", "counter", "Times that waiting texts were read together."),
@@ -108,12 +104,67 @@ class Tally:
             yield from _headed(*about[key])
             for row, model in enumerate(self.models):
                 yield f'{about[key][0]}{{model="{model}"}} {sums[row, column]:.0f}'
+        name = "filbert_queue_seconds"
+        yield from _headed(name, "histogram", "How long requests waited before they were begun.")
+        for row, model in enumerate(self.models):
+            yield from _histogram(name, f'model="{model}"', BUCKETS, sums[row, WAITED:READ])
+        name = "filbert_batch_texts"
+        yield from _headed(name, "histogram", "How many texts were read together.")
+        for row, model in enumerate(self.models):
+            yield from _histogram(name, f'model="{model}"', SIZES, sums[row, READ:])
 
     def _workers(self) -> Iterator[str]:
         yield from _headed("filbert_workers", "gauge", "Processes that should be there.")
         yield f"filbert_workers {len(self._all)}"
         yield from _headed("filbert_workers_ready", "gauge", "Processes that answer.")
         yield f"filbert_workers_ready {(self._all[:, 0] == READY).sum()}"
+
+
+class ModelCounts:
+    """What one process counts of one model; its callers see to it that one thread counts at a time."""
+
+    def __init__(self, numbers: Any) -> None:
+        self._numbers = numbers
+
+    @staticmethod
+    def of_nobody() -> ModelCounts:
+        """Counts that nobody reads."""
+        return ModelCounts(np.zeros(MODEL_WIDTH))
+
+    def went(self, num_texts: int) -> None:
+        """So many texts are read together."""
+        self._numbers[OF_MODEL.index("texts")] += num_texts
+        self._numbers[OF_MODEL.index("goes")] += 1
+        _observe(self._numbers[READ:], SIZES, num_texts)
+
+    def waited(self, seconds: float) -> None:
+        """A request is begun, so long after it came."""
+        _observe(self._numbers[WAITED:READ], BUCKETS, seconds)
+
+    def dropped(self) -> None:
+        """A request was given up while it waited."""
+        self._numbers[OF_MODEL.index("dropped")] += 1
+
+    def set_waiting(self, number: int) -> None:
+        """So many wait now."""
+        self._numbers[OF_MODEL.index("waiting")] = number
+
+
+def _observe(numbers: Any, edges: Sequence[float], value: float) -> None:
+    """Counts a value in a histogram: its buckets, what is above all of them, and the sum."""
+    numbers[bisect_left(edges, value)] += 1
+    numbers[len(edges) + 1] += value
+
+
+def _histogram(name: str, label: str, edges: Sequence[float], numbers: Any) -> Iterator[str]:
+    """As Prometheus reads it; nothing where nothing was counted."""
+    counts = np.cumsum(numbers[:-1])
+    if not counts[-1]:
+        return
+    for edge, count in zip((*edges, "+Inf"), counts, strict=True):
+        yield f'{name}_bucket{{{label},le="{edge}"}} {count:.0f}'
+    yield f"{name}_sum{{{label}}} {numbers[-1]:.6f}"
+    yield f"{name}_count{{{label}}} {counts[-1]:.0f}"
 
 
 def _shared_file() -> int:
@@ -133,13 +184,14 @@ def path_label(path: str) -> str:
     if path in _EXACT:
         return path
     parts = path.split("/")
-    if parts[:2] == ["", "models"] and len(parts) > 2:
-        rest = {3: "", 4: "/predict" if parts[3:] == ["predict"] else None}
-        if len(parts) == 5 and parts[3] == "pipeline":
-            return "/models/{name}/pipeline/{pipeline}"
-        found = rest.get(len(parts))
-        return "other" if found is None else "/models/{name}" + found
-    return "other"
+    if parts[:3] == ["", "v1", "models"] and len(parts) == 4:
+        return "/v1/models/{name}"
+    if parts[:2] != ["", "models"] or not 3 <= len(parts) <= 5:
+        return "other"
+    if len(parts) == 5:
+        return "/models/{name}/pipeline/{pipeline}" if parts[3] == "pipeline" else "other"
+    found = "/".join(["/models/{name}", *parts[3:]])
+    return found if found in PATHS else "other"
 
 
 _EXACT = frozenset(path for path in PATHS if "{" not in path and path != "other")

@@ -5,36 +5,46 @@ What a model is asked goes through its own queue (serve.batcher); what it says i
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from typing import Any
 
 import numpy as np
 
 from filbert.core.errors import InputError, did_you_mean
 from filbert.core.records import Example, Floats, Prediction
-from filbert.decode.blanks import Blank
 from filbert.decode.pooling import unit_length
 from filbert.infer.model import Model
 from filbert.infer.predict import record
 from filbert.serve import limits
-from filbert.serve.batcher import Batcher
+from filbert.serve.batcher import Batcher, Promised
+from filbert.serve.lane import Lane
 from filbert.serve.limits import Limits, Refused
+from filbert.serve.metrics import ModelCounts
 
 # Tokens read together on a CPU (experiments/2026-11-16-serving.md, 2026-11-17-eight-bits.md): more are read no faster,
 # and who comes next waits.
 GO = {"torch": 2_048, "float32": 512, "int8": 2_048}
 PREDICT, EMBED, FILL = "predict", "embed", "fill"  # what is asked of a queue
+MASK = "[MASK]"
+MASK_TOKENS = 32  # a blank costs as much as so many tokens: every word of the vocabulary is ranked for it
+NUMBER_BYTES, SCORE_BYTES, CANDIDATE_BYTES, RECORD_BYTES = 22, 32, 80, 200  # of an answer, about, each
+PROBE = "今天天气很好 the weather is fine "  # what a model is asked to see how fast it is
+PROBE_TOKENS = 256
 Said = tuple[Example, Prediction]
-NEEDS_TORCH = (
-    "this server runs the model without torch, which a look inside needs; serve the folder with --runtime torch."
-)
 
 
 class Served:
     """One model under a name, behind a queue."""
 
-    def __init__(self, name: str, model: Model, task: str | None = None, allowed: Limits | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        model: Model,
+        task: str | None = None,
+        allowed: Limits | None = None,
+        counts: ModelCounts | None = None,
+    ) -> None:
         self.name, self.limits, self.asked_task = name, allowed or Limits(), task
         self.task = task_of(model, task)
         # With the folder's task read once, not for every answer
@@ -49,7 +59,10 @@ class Served:
                 f"give --batch-tokens {window} or more."
             )
         threads, begin = _threads(model)
-        self.batcher = Batcher(self._answers, self.limits.waiting, self.budget, threads, begin)
+        self.batcher = Batcher(
+            self._answers, self.limits.waiting, self.budget, threads, begin, self.limits.deadline_s, counts
+        )
+        self._measure()
 
     def _answers(self, kind: Any, texts: Sequence[Any]) -> list[Any]:
         """What a thread of the queue does with texts of several requests."""
@@ -60,31 +73,59 @@ class Served:
             return list(self.model.embed(texts, normalize=False))
         return [self.model.fill(text, top=kind[1]) for text in texts]
 
-    def predicted(self, texts: list[Any]) -> Future[list[Said]]:
+    def _measure(self) -> None:
+        """Sees how fast it is, so that from the first request on no more is accepted than can be answered in time."""
+        if not self.has_vectors:
+            return
+        text = PROBE * (PROBE_TOKENS // limits.num_tokens([PROBE])[0])
+        begun = time.perf_counter()
+        self.model.embed([text], normalize=False)
+        self.batcher.speed.measured(EMBED, limits.num_tokens([text])[0], time.perf_counter() - begun)
+
+    def predicted(self, texts: list[Any]) -> Promised:
         """What it says of each text, pair or whatever its task reads."""
         if self.task is None:
             raise Refused(422, f"{self.name} was fine-tuned for nothing, so it has no answers; it has vectors: /embed.")
         asked = [tuple(text) if isinstance(text, list) else text for text in texts]
         self.model.examples(asked, self.task)  # what is no question is refused before it waits
-        limits.check_tokens(asked, self.num_tokens, self.limits)
-        return self.batcher.ask(asked, PREDICT)
+        sizes = limits.num_tokens(asked)
+        own = RECORD_BYTES + sum(SCORE_BYTES + len(label) for label in self.model.labels)
+        num_bytes = len(asked) * own + 6 * sum(sizes)
+        return self._ask(asked, PREDICT, sizes, num_bytes)
 
-    def vectors(self, texts: list[str]) -> Future[list[Floats]]:
+    def vectors(self, texts: list[str]) -> Promised:
         """Each text's vector, as it is: `cut` makes it shorter and of length 1."""
         if not self.has_vectors:
             raise Refused(422, f"{self.name} has no vectors; it was made for {self.task}.")
-        limits.check_tokens(texts, self.num_tokens, self.limits)
-        return self.batcher.ask(texts, EMBED)
+        return self._ask(texts, EMBED, limits.num_tokens(texts), len(texts) * self.model.config.width * NUMBER_BYTES)
 
-    def fills(self, texts: list[str], top: int) -> Future[list[list[Blank]]]:
+    def fills(self, texts: list[str], top: int) -> Promised:
         """What it would put into the blanks of each text."""
         if not self.model.engine.fills:
             raise Refused(422, f"{self.name} has no masked-language-model head, so it cannot fill in blanks.")
-        for index, text in enumerate(texts):
-            if "[MASK]" not in text:
+        masks = [text.count(MASK) for text in texts]
+        for index, number in enumerate(masks):
+            if not number:
                 raise Refused(422, f"text {index} has no [MASK]; write it where a word is missing.")
+        # Each candidate is told with the whole text around it.
+        told = [
+            number * top * (len(text.encode("utf-8", "replace")) + CANDIDATE_BYTES)
+            for number, text in zip(masks, texts, strict=True)
+        ]
+        sizes = [size + MASK_TOKENS * n for size, n in zip(limits.num_tokens(texts), masks, strict=True)]
+        return self._ask(texts, (FILL, top), sizes, sum(told))
+
+    def _ask(self, texts: list[Any], kind: Any, sizes: list[int], num_bytes: int) -> Promised:
+        """Into the queue, if neither the question nor its answer is too large; sizes: what each text costs."""
+        if num_bytes > self.limits.answer_bytes:
+            raise Refused(
+                413, f"the answer would have about {num_bytes:,} bytes, more than {self.limits.answer_bytes:,}; "
+                f"ask for less at once{': fewer [MASK], a smaller top_k' if isinstance(kind, tuple) else ''}.",
+            )  # fmt: skip
         limits.check_tokens(texts, self.num_tokens, self.limits)
-        return self.batcher.ask(texts, (FILL, top))
+        promised = self.batcher.ask(texts, kind, sizes)
+        promised.num_bytes = num_bytes
+        return promised
 
     def num_tokens(self, texts: list[str]) -> int:
         """How many tokens the texts have, with their [CLS] and [SEP]."""
@@ -152,11 +193,12 @@ def cut(vectors: Sequence[Floats], width: int | None, normalize: bool) -> Floats
 
 
 class Shelf:
-    """All models of a server, by name; empty until they are loaded."""
+    """All models of a server, by name, empty until they are loaded; and the lane for looks inside them."""
 
-    def __init__(self, names: Sequence[str]) -> None:
-        self.names = list(names)
+    def __init__(self, names: Sequence[str], allowed: Limits | None = None) -> None:
+        self.names, allowed = list(names), allowed or Limits()
         self.loaded: dict[str, Served] = {}
+        self.lane = Lane(allowed.look_s, allowed.deadline_s, _alone)
 
     @property
     def is_ready(self) -> bool:
@@ -173,14 +215,27 @@ class Shelf:
         if name is None and len(self.names) > 1:
             raise Refused(422, f'this server has several models; name one as "model": {", ".join(self.names)}.')
         name = self.names[0] if name is None else name
-        if name not in self.names:
-            there = f"there is {', '.join(self.names)}.{did_you_mean(name, self.names)}"
-            raise Refused(404, f"there is no model of that name; {there}")
+        self.check_known(name)
         if name not in self.loaded:
             raise Refused(503, "the model is being loaded; ask again in a moment.", Retry_After="1")
         return self.loaded[name]
 
-    def close(self) -> None:
-        """Answers what was accepted, then ends."""
-        for one in self.loaded.values():
-            one.batcher.close()
+    def check_known(self, name: str) -> None:
+        """Refuses a name that no model has."""
+        if name not in self.names:
+            there = f"there is {', '.join(self.names)}.{did_you_mean(name, self.names)}"
+            raise Refused(404, f"there is no model of that name; {there}")
+
+    def close(self, within_s: float | None = None) -> bool:
+        """Answers what was accepted, then ends; what takes longer is given up. Whether every thread has ended."""
+        until = None if within_s is None else time.monotonic() + within_s
+        closing = [one.batcher.close for one in self.loaded.values()] + [self.lane.close]
+        ends = [close(None if until is None else max(0.0, until - time.monotonic())) for close in closing]
+        return all(ends)
+
+
+def _alone() -> None:
+    """What the thread for looks does first: it takes one core, whatever the model would take."""
+    import torch
+
+    torch.set_num_threads(1)

@@ -52,10 +52,14 @@ def answer(asked: Asked, served: Served, unit_vectors: Floats) -> dict[str, Any]
 def _written(row: Floats, form: str) -> Any:
     if form == "base64":
         return base64.b64encode(np.ascontiguousarray(row, dtype="<f4").tobytes()).decode("ascii")
-    return [float(value) for value in row]
+    return row
 
 
 def models(names: Sequence[str], created: int) -> dict[str, Any]:
     """What GET /v1/models says."""
-    listed = [{"id": name, "object": "model", "created": created, "owned_by": "filbert"} for name in names]
-    return {"object": "list", "data": listed}
+    return {"object": "list", "data": [model(name, created) for name in names]}
+
+
+def model(name: str, created: int) -> dict[str, Any]:
+    """What GET /v1/models/NAME says."""
+    return {"id": name, "object": "model", "created": created, "owned_by": "filbert"}

@@ -20,14 +20,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from filbert.core.errors import FilbertError, InputError, needed
-from filbert.serve.app import announce, application
+from filbert.serve.app import application
+from filbert.serve.guard import ANY, Access
 from filbert.serve.limits import Limits
 from filbert.serve.logs import Log
-from filbert.serve.metrics import LOADING, Tally
+from filbert.serve.metrics import LOADING, READY, Tally
 from filbert.serve.models import Served, Shelf
 
 KEEP_ALIVE_S = 30  # that a connection may idle between two requests
-GRACE_S = 5.0  # beyond the deadline, in which what was accepted is answered when the server stops
+GRACE_S = 4.5  # beyond the deadline, after which a process that was told to stop ends, wherever its threads are
 TRIM_S = 5.0  # between two times that memory which nobody uses goes back to the system
 SWITCH_S = 1e-3  # how long Python lets a busy thread keep others waiting: refusals must be quick
 _NAME = re.compile(r"[\w.-]{1,100}")
@@ -45,6 +46,8 @@ class Plan:
     limits: Limits = dataclasses.field(default_factory=Limits)
     keys: tuple[str, ...] = ()  # hashes
     origins: tuple[str, ...] = ()
+    hosts: tuple[str, ...] = (ANY,)  # names by which clients may ask
+    drain_s: float = 0.0  # between SIGTERM and the moment when no connection is taken any more
     log: str = "errors"
 
     def __post_init__(self) -> None:
@@ -52,6 +55,8 @@ class Plan:
         for name in names:
             if not _NAME.fullmatch(name) or name in (".", ".."):
                 raise InputError(f"{name[:60]!r} cannot be a model's name: take letters, digits, '.', '_' and '-'.")
+        if not 0 <= self.drain_s <= 3_600:
+            raise InputError(f"drain is {self.drain_s!r}, but must be from 0 to 3,600 seconds.")
         if len(set(names)) < len(names):
             raise InputError(f"two models are called {max(names, key=names.count)!r}; name them: one=DIR two=DIR.")
 
@@ -64,7 +69,7 @@ class Plan:
         """What `as_json` wrote."""
         given: dict[str, Any] = json.loads(line)
         given["models"] = tuple((name, path) for name, path in given["models"])
-        given |= {name: tuple(given[name]) for name in ("keys", "origins")}
+        given |= {name: tuple(given[name]) for name in ("keys", "origins", "hosts")}
         return Plan(**{**given, "limits": Limits(**given["limits"])})
 
 
@@ -89,28 +94,30 @@ class Shared(socket.socket):
 def run(plan: Plan, listening: socket.socket, tally: Tally, on_ready: Any = None) -> None:
     """Answers until SIGTERM or SIGINT; then what was accepted is answered, and it ends."""
     uvicorn = needed("uvicorn", "serve")
+    from filbert.serve.ending import Server
     from filbert.serve.wire import Protocol
 
     _allow_files()
     sys.setswitchinterval(SWITCH_S)
-    shelf, log = Shelf([name for name, _ in plan.models]), Log(plan.log, tally.worker)
-    app = application(shelf, plan.limits, known=plan.keys, origins=plan.origins, tally=tally, log=log)
+    names, limits = [name for name, _ in plan.models], plan.limits
+    shelf, log = Shelf(names, limits), Log(plan.log, tally.worker)
+    app = application(shelf, limits, access=Access(plan.keys, plan.origins, plan.hosts), tally=tally, log=log)
     told = functools.partial(_told, tally, log)
     config = uvicorn.Config(
-        app, http=functools.partial(Protocol, patience_s=plan.limits.patience_s, told=told), ws="none",
+        app, http=functools.partial(Protocol, patience_s=limits.patience_s, told=told), ws="none",
         log_config=None, log_level="critical", access_log=False, lifespan="on", server_header=False,
-        timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=int(plan.limits.deadline_s + GRACE_S),
+        timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=limits.deadline_s,
         backlog=2_048, proxy_headers=False,
         loop="asyncio" if isinstance(listening, Shared) else "auto",  # uvloop takes connections in its own way
     )  # fmt: skip
-    server = uvicorn.Server(config)
+    server = Server(config, tally, log, drain_s=plan.drain_s, latest_s=limits.deadline_s + GRACE_S)
     failed: list[BaseException] = []
 
     def load() -> None:
         try:
             for name, path in plan.models:
-                shelf.loaded[name] = loaded(plan, name, path)
-            announce(tally)
+                shelf.loaded[name] = loaded(plan, name, path, tally)
+            tally.set_state(READY)
             if on_ready is not None:
                 on_ready(shelf)
             else:
@@ -124,20 +131,25 @@ def run(plan: Plan, listening: socket.socket, tally: Tally, on_ready: Any = None
         signal.signal(
             number, lambda *_: None
         )  # uvicorn raises it again when it is done: the end is an end, not a death
-    threading.Thread(target=load, name="filbert-load", daemon=True).start()
+    loading = threading.Thread(target=load, name="filbert-load", daemon=True)
+    loading.start()
     threading.Thread(target=_trim, name="filbert-trim", daemon=True).start()
     server.run(sockets=[listening])
     if failed:
         raise failed[0]
     log.event("stopped")
+    if loading.is_alive() or not shelf.close(0):
+        # A library that is at work in a thread when Python ends aborts the process.
+        sys.stderr.flush()
+        os._exit(0)
 
 
-def loaded(plan: Plan, name: str, path: str) -> Served:
+def loaded(plan: Plan, name: str, path: str, tally: Tally) -> Served:
     """One model of the plan."""
     from filbert.infer.model import load
 
     model = load(path, device=plan.device, dtype=plan.dtype, runtime=plan.runtime)
-    return Served(name, model, plan.task, plan.limits)
+    return Served(name, model, plan.task, plan.limits, tally.of_model(name))
 
 
 def _told(tally: Tally, log: Log, status: int) -> None:

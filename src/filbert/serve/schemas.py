@@ -50,9 +50,10 @@ OWN_PREDICT = either(
 )
 TEI_PREDICT = thing(("inputs",), inputs=PREDICT_INPUTS, raw_scores=FLAG, model=NAME, **CUTTING)
 HUB = thing(("inputs",), inputs=either(TEXT, MANY, {"type": "object"}), parameters={"type": ["object", "null"]})
-ERROR = thing(("error", "error_type"), error=STRING, error_type=STRING)
+ERROR = thing(("error", "error_type"), error=STRING, error_type=STRING, request_id=STRING)
 OPENAI_ERROR = thing(
     ("error",),
+    request_id=STRING,
     error=thing(("message", "type", "code"), message=STRING, type=STRING, code=WHOLE, param={"type": "null"}),
 )
 ABOUT = thing(
@@ -66,11 +67,16 @@ OPENAI_EMBEDDINGS = thing(
                       embedding=either(VECTOR, STRING))),
     usage=thing(("prompt_tokens", "total_tokens"), prompt_tokens=WHOLE, total_tokens=WHOLE),
 )  # fmt: skip
+OPENAI_MODEL = thing(
+    ("id", "object", "created", "owned_by"), id=STRING, object={"const": "model"}, created=WHOLE, owned_by=STRING
+)
 OPENAI_MODELS = thing(
     ("object", "data"), object={"const": "list"},
-    data=listed(thing(("id", "object", "created", "owned_by"), id=STRING, object={"const": "model"}, created=WHOLE,
-                      owned_by=STRING)),
+    data=listed(OPENAI_MODEL),
 )  # fmt: skip
+RESULT = thing(
+    ("index", "relevance_score"), index=WHOLE, relevance_score=NUMBER, document=thing(("text",), text=STRING)
+)
 
 # route: (what it takes, examples of it, what it gives)
 BODIES: dict[str, tuple[Schema, dict[str, Any], Schema]] = {
@@ -95,6 +101,12 @@ BODIES: dict[str, tuple[Schema, dict[str, Any], Schema]] = {
               dimensions={"type": ["integer", "null"], "minimum": 1}, user={"type": ["string", "null"]}),
         {"text": {"input": "火车进站了", "model": "news", "encoding_format": "float"}}, OPENAI_EMBEDDINGS,
     ),
+    "/v1/rerank": (
+        thing(("query", "documents"), query=TEXT, documents=listed(either(TEXT, thing(("text",), text=TEXT)), 1),
+              model=NAME, top_n={"type": ["integer", "null"], "minimum": 1}, return_documents=FLAG),
+        {"documents": {"query": "火车几点开？", "documents": ["火车八点开", "船在水上"], "top_n": 1}},
+        thing(("model", "results", "usage"), model=STRING, results=listed(RESULT), usage={"type": "object"}),
+    ),
     "/look": (
         thing(("texts",), texts=listed(STRING, 1, 2), model=NAME, layers={"type": ["array", "null"], "items": WHOLE},
               explain={"type": ["object", "null"]}),
@@ -102,13 +114,15 @@ BODIES: dict[str, tuple[Schema, dict[str, Any], Schema]] = {
     ),
     "/models/{name}": (HUB, {"text": {"inputs": "火车进站了", "parameters": {}}}, {}),
 }  # fmt: skip
-BODIES["/models/{name}/predict"] = BODIES["/predict"]
+for _one in ("/predict", "/embed", "/rerank", "/similarity"):
+    BODIES["/models/{name}" + _one] = BODIES[_one]
 BODIES["/models/{name}/pipeline/{pipeline}"] = BODIES["/models/{name}"]
 BODIES["/"] = BODIES["/models/{name}"]
 GIVEN: dict[str, Schema] = {
     "/health": thing(("status", "models", "version"), status=STRING, models=listed({"type": "object"}), version=STRING),
     "/live": thing(("status",), status=STRING), "/ready": thing(("status",), status=STRING),
     "/models": thing(("models",), models=listed(ABOUT)), "/models/{name}": ABOUT, "/v1/models": OPENAI_MODELS,
+    "/v1/models/{name}": OPENAI_MODEL,
     "/info": thing(("model_id", "model_type", "max_input_length"), model_id=STRING, model_type={"type": "object"}),
 }  # fmt: skip
 PARTS: dict[str, Schema] = {
@@ -118,6 +132,7 @@ PARTS: dict[str, Schema] = {
 WHY = {
     400: "The body is not JSON, or the request's framing is not plain.", 401: "A key is needed.",
     404: "There is no such model, or no such pipeline.", 408: "The request took too long to come.",
+    415: "The body's Content-Encoding is not known.", 421: "The server is not asked by that name.",
     413: "The body has more bytes, or the list more texts, than are allowed.",
     422: "The body is JSON, but not what this route or model reads.", 429: "Too much waits; see Retry-After.",
     503: "The model is being loaded, or a process of the server has died.", 504: "No answer within the time allowed.",
@@ -127,7 +142,9 @@ WHY = {
 def routed(path: str, method: str) -> dict[str, Any]:
     """The keywords of a FastAPI route: what it takes and gives, and every status that it can answer with."""
     takes, examples, gives = BODIES[path] if method == "POST" else ({}, {}, GIVEN.get(path, {}))
-    statuses = (400, 401, 404, 408, 413, 422, 429, 503, 504) if method == "POST" else (401, 404, 422, 503)
+    statuses = (
+        (400, 401, 404, 408, 413, 415, 421, 422, 429, 503, 504) if method == "POST" else (401, 404, 421, 422, 503)
+    )
     told = {200: {"description": "The answer.", "content": _json(gives)}} | refusals(path, *statuses)
     parts = [
         {"name": name, "in": "path", "required": True, "schema": schema}

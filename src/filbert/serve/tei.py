@@ -50,9 +50,9 @@ def known(width: int | None, served: Served) -> int | None:
     return width
 
 
-def embedded(vectors: Floats) -> list[list[float]]:
+def embedded(vectors: Floats) -> list[Floats]:
     """A list of vectors, also for one text."""
-    return [[float(value) for value in row] for row in vectors]
+    return list(vectors)
 
 
 class Predict(NamedTuple):

@@ -100,7 +100,7 @@ class Supervisor:
         alive = [child for child in self.children if child is not None and child.poll() is None]
         for child in alive:
             child.terminate()
-        until = time.monotonic() + self.plan.limits.deadline_s + 2 * GRACE_S
+        until = time.monotonic() + self.plan.drain_s + self.plan.limits.deadline_s + GRACE_S
         for child in alive:
             try:
                 child.wait(max(0.1, until - time.monotonic()))

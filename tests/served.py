@@ -38,9 +38,11 @@ class Answer(NamedTuple):
 class Server:
     """`filbert serve` as its own process, its standard error in a file."""
 
-    def __init__(self, *words: str | Path, wait: bool = True, torch: bool = False, **env: str) -> None:
+    def __init__(
+        self, *words: str | Path, wait: bool = True, torch: bool = False, program: str | None = None, **env: str
+    ) -> None:
         self.port = free_port()
-        start = ["-m", "filbert"] if torch else ["-c", NO_TORCH]
+        start = ["-c", program or NO_TORCH] if program or not torch else ["-m", "filbert"]
         command = [sys.executable, *start, "serve", *map(str, words), "--port", str(self.port)]
         log, path = tempfile.mkstemp(prefix="filbert-serve-")
         self._log, self._said = Path(path), ""
@@ -127,7 +129,7 @@ def serving(*words: str | Path, **options: Any) -> Iterator[Server]:
 
 def request_bytes(path: str, body: bytes, *headers: str) -> bytes:
     """A POST as it goes over the wire."""
-    head = [f"POST {path} HTTP/1.1", "Host: filbert", *headers]
+    head = [f"POST {path} HTTP/1.1", "Host: localhost", *headers]
     if not any(header.lower().startswith(("content-length", "transfer-encoding")) for header in headers):
         head.append(f"Content-Length: {len(body)}")
     return "\r\n".join([*head, "", ""]).encode() + body

@@ -1,0 +1,68 @@
+"""A reason to stop in; work that asks for it between its steps ends, however deep in a model it stands.
+
+    with within(Stop(seconds=30)):
+        model.explain(text)  # raises StoppedError between two packs, once the time is over or `stop` was called
+
+A stop holds for the thread that is within it; what shares its work out to other threads hands it on (infer.work).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from filbert.core.errors import FilbertError
+
+
+class StoppedError(FilbertError):
+    """Work that ended before it was done, because nobody waits for it any more or its time is over."""
+
+
+class Stop:
+    """Whether work is to end: it was told so, its time is over, or nobody wants its result."""
+
+    def __init__(self, seconds: float | None = None, is_unwanted: Callable[[], bool] | None = None) -> None:
+        self._told = threading.Event()
+        self._is_unwanted = is_unwanted
+        self._due = None if seconds is None else time.monotonic() + seconds
+
+    def stop(self) -> None:
+        """Tells it; from any thread."""
+        self._told.set()
+
+    @property
+    def is_late(self) -> bool:
+        """Whether its time is over."""
+        return self._due is not None and time.monotonic() >= self._due
+
+    def check(self) -> None:
+        """Raises StoppedError where the work is to end; costs less than a microsecond."""
+        if self._told.is_set():
+            raise StoppedError("it was told to stop before it was done.")
+        if self.is_late:
+            raise StoppedError("its time was over before it was done.")
+        if self._is_unwanted is not None and self._is_unwanted():
+            raise StoppedError("nobody waits for it any more.")
+
+
+NEVER = Stop()
+_OF_THREAD = threading.local()
+
+
+def current() -> Stop:
+    """The stop that this thread is within; else one that is never told."""
+    found: Stop = getattr(_OF_THREAD, "stop", NEVER)
+    return found
+
+
+@contextmanager
+def within(stop: Stop) -> Iterator[None]:
+    """What this thread does meanwhile ends by that stop."""
+    before = current()
+    _OF_THREAD.stop = stop
+    try:
+        yield
+    finally:
+        _OF_THREAD.stop = before
