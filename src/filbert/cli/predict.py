@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 @click.option("--columns", metavar="ROLE=NAME,…", help="Which column is what, e.g. text=review.")
 @click.option("--task", help="classify or pair, for a published folder, which does not say; nsp, for a pretrained one.")
 @click.option("--set", "settings", multiple=True, help="A field of the task, e.g. task.template=… with --task blank.")
-@click.option("--top", type=click.IntRange(1), help="Only so many labels of each text, the likeliest.")
+@click.option(
+    "--top", type=click.IntRange(1), help="So many labels of each text, the likeliest.  [default: all; of over 50, 20]"
+)
 @click.option("--resume", is_flag=True, help="Go on where OUT ends.")
 @model_options
 @errors_option
@@ -46,7 +48,7 @@ def command(model: str, data: str | None, out: str | None, **options: Any) -> No
     """
     from filbert import load
     from filbert.core.errors import InputError
-    from filbert.infer.predict import CHUNK, Results, answered, peeked, record
+    from filbert.infer.predict import CHUNK, Results, answered, peeked, record, usual_top
     from filbert.text.streams import Reading
 
     as_json, top = options["as_json"], options["top"]
@@ -65,6 +67,8 @@ def command(model: str, data: str | None, out: str | None, **options: Any) -> No
         loaded = loaded.reading(task, options["settings"], [example.texts[0] for example in first])
     for note in loaded.notes:
         say(f"note: {note}")
+    if top is None and (top := usual_top(len(loaded.labels))) is not None:
+        say(f"note: of {len(loaded.labels):,} labels the {top} likeliest are given; --top {len(loaded.labels)}: all.")
     begun, count = time.perf_counter(), 0
     kept: list[dict[str, Any]] = []
     try:

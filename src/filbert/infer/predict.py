@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     Found = Loaded | Portable  # a model folder, with torch or without
 
 TASK = "task.json"  # in a model folder: how texts are read and pooled before the head
+MANY, TOP = 50, 20  # of more labels than that only so many are written with a text, unless more are asked for
 CHUNK, CHUNK_CHARS = 2_048, 2_000_000  # texts, and characters of them, that are answered together
 
 
@@ -88,6 +89,11 @@ def record(task: str, example: Example, said: Prediction, top: int | None = None
     place = {"line": example.line} if example.line else {}
     texts = dict(zip(("text", "second"), example.texts, strict=False))
     return {**place, **texts, **member("tasks", task).record(example, said, top), "coverage": said.coverage}
+
+
+def usual_top(num_labels: int) -> int | None:
+    """How many labels are written with each text where nobody says: all, or of many the likeliest."""
+    return TOP if num_labels > MANY else None
 
 
 @dataclass(frozen=True, slots=True)
