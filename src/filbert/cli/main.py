@@ -6,10 +6,16 @@ inside their functions, so that `--help` answers at once.
 
 from __future__ import annotations
 
-import gc
-import importlib
 import os
 import sys
+
+from filbert.core import interrupts
+
+if os.path.basename(sys.argv[0]) == "filbert" or sys.argv[0].endswith(os.path.join("filbert", "__main__.py")):
+    interrupts.heed()  # this process is the command; what follows takes long enough to be interrupted
+
+import gc
+import importlib
 from pathlib import Path
 from typing import Any
 
@@ -78,14 +84,23 @@ def main() -> None:
         error.show()
         code = 2
     except (KeyboardInterrupt, click.Abort):
-        click.echo("filbert: interrupted.", err=True)
-        code = 130
-        _leave(code)
+        code = _interrupted()
     except BrokenPipeError:  # the reader of our output left, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 0
+    except Exception:
+        if not interrupts.was_heard():
+            raise
+        code = _interrupted()  # which a library turned into an error of its own
+    interrupts.heed_no_more()
     gc.freeze()  # nothing is left to collect: walking all of torch's objects once more would take half a second
     sys.exit(code if isinstance(code, int) else 0)
+
+
+def _interrupted() -> int:
+    click.echo(interrupts.SENTENCE, err=True)
+    _leave(interrupts.CODE)
+    return interrupts.CODE
 
 
 def _leave(code: int) -> None:
