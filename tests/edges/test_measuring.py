@@ -186,3 +186,64 @@ def test_E15_overlapping_intervals_are_named() -> None:
     assert "han" not in said
     assert comparing.overlaps(rows[1:]) == ["No two intervals overlap."]
     assert comparing.overlaps(rows[:1]) == []
+
+
+# E6: a verdict rests on enough ----------------------------------------------------------------------------------------
+
+
+def test_E6_enough_is_held_back_for_a_verdict(tmp_path: Path, tokenizer: Any) -> None:
+    from filbert.data import shards as sharding
+
+    corpus = tmp_path / "text.txt"
+    corpus.write_text("\n\n".join(f"第{i}天" + "今天天气很好。" * (1 + i % 90) for i in range(400)), encoding="utf-8")
+    whole = sharding.build([str(corpus)], tokenizer, tmp_path / "few", sharding.Options(words=False), workers=1)
+    wish = sharding.Options(words=False, held_tokens=4_000)
+    more = sharding.build([str(corpus)], tokenizer, tmp_path / "more", wish, workers=1)
+    assert 4_000 <= more.held.num_tokens <= 0.05 * more.num_tokens
+    assert whole.held.num_tokens < 4_000
+    assert more.num_tokens == whole.num_tokens
+    most = sharding.Options(words=False, held_tokens=10**6)
+    assert sharding.build([str(corpus)], tokenizer, tmp_path / "most", most, workers=1).held.num_tokens <= (
+        0.05 * more.num_tokens
+    )
+
+
+def test_E6_the_verdict_says_its_interval_or_is_none() -> None:
+    from filbert.train.forecast import Forecast
+
+    told = Forecast(loss=4.0, low=3.8, high=4.2, accuracy=0.3, entropy=7.0, weights=10**6, unique=10**6)
+    assert (
+        told.verdict(4.1, 0.02) == "forecast 4.00, came to 4.10 (95 %: 4.06 to 4.14): 2% off, within the likely range."
+    )
+    assert "outside" in told.verdict(4.5, 0.02)
+    assert "no verdict: an edge" in told.verdict(4.22, 0.05)
+    assert "no verdict: so little was held back" in told.verdict(5.0, 0.3)
+    assert "no verdict: too little was held back" in told.verdict(5.0)
+
+
+def test_E6_the_error_of_a_mean_is_that_of_its_batches() -> None:
+    pytest.importorskip("torch")
+    from filbert.train import loop
+
+    random = np.random.Generator(np.random.PCG64(0))
+    counts = random.integers(20, 40, 64).astype(float)
+    totals = counts * 5 + random.normal(size=64) * np.sqrt(counts) * 3
+    sums = {"a_loss": totals.sum(), "a_loss#": counts.sum(), "a_loss#one": 64.0, "a_loss#tt": (totals**2).sum(),
+            "a_loss#tn": (totals * counts).sum(), "a_loss#nn": (counts**2).sum()}  # fmt: skip
+    mean = totals.sum() / counts.sum()
+    found = loop._errors(sums, {"a_loss": mean})["a_loss"]
+    assert found == pytest.approx(3 / np.sqrt(counts.sum()), rel=0.2)
+    assert loop._errors({**sums, "a_loss#one": 4.0}, {"a_loss": mean}) == {}
+
+
+def test_E6_it_is_told_that_nothing_is_measured(tmp_path: Path, filbert: Any) -> None:
+    pytest.importorskip("torch")
+    corpus = tmp_path / "text.txt"
+    corpus.write_text(
+        "\n\n".join(f"第{number}天今天天气很好，我们去公园。" * 9 for number in range(9)), encoding="utf-8"
+    )
+    steps = ("--set", "train.steps=1", "--set", "train.batch_tokens=256", "--set", "machine.threads=1")
+    done = filbert("pretrain", corpus, "--out", tmp_path / "out", "--vocab-size", "60", "--preset", "tiny", *steps)
+    assert done.code == 0, done.err
+    assert "nothing is measured: 0 of 9 documents" in done.err
+    assert "Nothing was measured" in done.out

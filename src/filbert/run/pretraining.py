@@ -247,6 +247,8 @@ def _pretrained(
         told=told if clock is None else budget.Ear(told, clock), clock=clock,
     )  # fmt: skip
     begun, facts = time.time(), dict(more.get("facts", {}))
+    if held is None:
+        told.event("note", _unmeasured(shards, recipe))
     try:
         if clock is not None:
             told.event("chosen", clock.choice.line)
@@ -254,7 +256,10 @@ def _pretrained(
         training = loop.Training(model, task, recipe.train, course)
         outcome = training.run()
         if clock is not None:
-            facts["came to"] = clock.choice.forecast.verdict(outcome.held.get("mlm_loss"))
+            loss, spread = outcome.held.get("mlm_loss"), outcome.spread.get("mlm_loss")
+            facts["came to"] = clock.choice.forecast.verdict(loss, spread)
+            if held is not None:
+                facts["came to"] += f" Measured on {int(sum(held.plan(0).lengths)):,} tokens that were held back."
             told.event("outcome", facts["came to"])
         if ranks.is_first:
             model = training.stepper.model.cpu()
@@ -311,6 +316,15 @@ def _fresh(recipe: Recipe, task: Any, tokenizer: Tokenizer) -> Any:
     if hasattr(task, "begin"):
         task.begin(model)
     return model
+
+
+def _unmeasured(shards: sharding.Shards, recipe: Recipe) -> str:
+    """The sentence that says that a run has no numbers of its own, and how it would."""
+    return (
+        f"nothing is measured: {shards.held.num_documents:,} of {shards.num_documents:,} documents were held back, too "
+        f"few to ask {recipe.task_name} anything of; a corpus of more, or shorter, documents has some to spare (they "
+        "end at a blank line: see --unit)."
+    )
 
 
 def _has_held(shards: sharding.Shards, task: Any) -> bool:
