@@ -239,9 +239,8 @@ def test_E6_the_error_of_a_mean_is_that_of_its_batches() -> None:
 def test_E6_it_is_told_that_nothing_is_measured(tmp_path: Path, filbert: Any) -> None:
     pytest.importorskip("torch")
     corpus = tmp_path / "text.txt"
-    corpus.write_text(
-        "\n\n".join(f"第{number}天今天天气很好，我们去公园。" * 9 for number in range(9)), encoding="utf-8"
-    )
+    texts = [f"第{number}天今天天气很好，我们去公园。" * 9 for number in range(9)]
+    corpus.write_text("\n\n".join(texts), encoding="utf-8")
     steps = ("--set", "train.steps=1", "--set", "train.batch_tokens=256", "--set", "machine.threads=1")
     done = filbert("pretrain", corpus, "--out", tmp_path / "out", "--vocab-size", "60", "--preset", "tiny", *steps)
     assert done.code == 0, done.err
