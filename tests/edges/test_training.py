@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ from filbert.data import shards as sharding
 from filbert.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+SOURCE = Path(__file__).resolve().parents[2] / "src"
 CHINESE, ENGLISH = "今天天气很好，我们去公园玩第{}天。", "The weather of day {} is fine, so we walk."
 STEPS = ("--preset", "tiny", "--set", "train.steps=2", "--set", "train.batch_tokens=256", "--set", "machine.threads=1")
 
@@ -294,3 +298,43 @@ def test_E14_only_pairs_are_asked_it(tiny_folder: Path, filbert: Any, tmp_path: 
     assert asked.code == 0, asked.err
     assert len(asked.out.splitlines()) == 2
     assert filbert("finetune", "nsp", "--train", table, "--model", tiny_folder, "--out", tmp_path / "out").code == 2
+
+
+# E9: interrupted while modules are imported ---------------------------------------------------------------------------
+
+STUBS = {  # what an extension module makes of a KeyboardInterrupt that comes while it starts
+    "as it is": "os.kill(os.getpid(), signal.SIGINT)",
+    "another error": "try:\n    os.kill(os.getpid(), signal.SIGINT)\nexcept KeyboardInterrupt:\n"
+    "    raise ImportError('cannot load module more than once per process')",
+    "swallowed": "try:\n    os.kill(os.getpid(), signal.SIGINT)\nexcept KeyboardInterrupt:\n    pass",
+}
+
+
+@pytest.mark.parametrize("stub", STUBS)
+@pytest.mark.parametrize(
+    "words", [("finetune", "classify", "--train", "x", "--model", "x", "-o", "x"), ("verify", "x")]
+)
+def test_E9_an_interrupt_while_numpy_is_imported_is_one_sentence(
+    stub: str, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    (tmp_path / "numpy.py").write_text(f"import os, signal\n{STUBS[stub]}\n", encoding="utf-8")
+    # A job of a script is begun with the signal ignored.
+    begin = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    (tmp_path / "sitecustomize.py").write_text(begin, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, "-m", "filbert", *words], capture_output=True, text=True, check=False, cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), str(SOURCE)])},
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (130, "filbert: interrupted.\n")
+
+
+def test_E9_an_error_that_an_interrupt_became_is_one_sentence(filbert: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from filbert.core import interrupts
+
+    def broken(*words: Any) -> None:
+        monkeypatch.setattr(interrupts, "_heard", [2])
+        raise RuntimeError("an extension was interrupted")
+
+    monkeypatch.setattr("filbert.cli.main.filbert.main", lambda **how: broken())
+    done = filbert("verify", "x")
+    assert (done.code, done.err) == (130, "filbert: interrupted.\n")

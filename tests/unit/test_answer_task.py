@@ -115,9 +115,9 @@ def test_eight_examples_are_learnt_and_a_late_answer_is_found(tokenizer: Tokeniz
 
 
 def test_gold_against_itself_is_perfect_and_none_has_its_threshold(tokenizer: Tokenizer) -> None:
-    task = task_of(tokenizer, made(12, 6, none_every=3))
+    task = task_of(tokenizer, made(60, 6, none_every=3))
     planted = []
-    for index in range(12):
+    for index in range(60):
         windows = []
         for window, encoding in enumerate(task.windows(index)):
             scores = np.full((len(encoding), 2), -5.0)
@@ -125,14 +125,17 @@ def test_gold_against_itself_is_perfect_and_none_has_its_threshold(tokenizer: To
                 scores[place, side] = 5.0
             windows.append(scores)
         planted.append(windows)
-    config = task.calibrated(planted)
+    config = task.calibrated(planted).config
     assert config.threshold is not None
-    settled = answer.Task(made(12, 6, none_every=3), (), tokenizer, config)
+    settled = answer.Task(made(60, 6, none_every=3), (), tokenizer, config)
     told = settled.evaluated(planted)
-    assert (told["exact"], told["f1"], told["num_unanswerable"]) == (1, 1, 4)
+    assert (told["exact"], told["f1"], told["num_unanswerable"]) == (1, 1, 20)
     assert told["rule"] == "cmrc"
     assert task.evaluated(planted)["unanswerable_exact"] == 0  # without a threshold every question has an answer
-    assert task_of(tokenizer, made(4)).calibrated(planted[:4]).threshold is None
+    assert task_of(tokenizer, made(4)).calibrated(planted[:4]).config.threshold is None
+    few = task_of(tokenizer, made(12, 6, none_every=3)).calibrated(planted[:12])
+    assert few.config.threshold == 0.0
+    assert "12 rows are too few" in few.note
 
 
 def test_what_cannot_be_learnt_is_counted(tokenizer: Tokenizer) -> None:

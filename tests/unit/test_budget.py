@@ -250,8 +250,10 @@ def test_entropy_of_frequencies() -> None:
 
 
 def test_the_verdict() -> None:
-    assert FORECAST.verdict(4.2) == "forecast 4.00, came to 4.20: 5% off, within the likely range."
-    assert "outside" in FORECAST.verdict(2.0)
+    assert FORECAST.verdict(4.2, 0.01) == (
+        "forecast 4.00, came to 4.20 (95 %: 4.18 to 4.22): 5% off, within the likely range."
+    )
+    assert "outside" in FORECAST.verdict(2.0, 0.01)
     assert "too few documents" in FORECAST.verdict(None)
 
 

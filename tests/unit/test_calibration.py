@@ -65,7 +65,7 @@ def test_a_known_temperature_is_found(temperature: float) -> None:
 
 
 def test_the_error_after_is_measured_on_other_data() -> None:
-    scores, gold = drawn(1.0, 40)
+    scores, gold = drawn(1.0, 60)
     halves = calibration.crossfitted(scores, gold)
     assert halves[0] == pytest.approx(calibration.temperature(scores[1::2], gold[1::2]))
     assert halves[1] == pytest.approx(calibration.temperature(scores[::2], gold[::2]))
@@ -99,7 +99,7 @@ def test_dev_data_fit_the_temperature_that_the_folder_keeps(tiny_folder: Path, t
     golds = [f"l{(place + (place % 5 == 0)) % 3}" for place in range(60)]  # every fifth is wrong
     data = [Example((text,), gold, place) for place, (text, gold) in enumerate(zip(texts, golds, strict=True))]
     given: dict[str, Any] = {"settings": ["machine.threads=1", "train.learning_rate=0.01"], "epochs": 8, "quiet": True}
-    run.finetune("classify", data, tiny_folder, tmp_path, dev=data[:30], **given)
+    run.finetune("classify", data, tiny_folder, tmp_path, dev=data, **given)
     told = run.evaluate(tmp_path, data[:30], threads=1)
     heat = told["calibration"]["temperature"]
     assert heat != 1.0

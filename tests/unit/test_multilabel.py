@@ -268,13 +268,14 @@ def test_the_threshold_is_the_best_there_is() -> None:
 
 
 def test_dev_data_move_the_threshold_unless_it_was_set(tokenizer: Tokenizer) -> None:
-    task = task_of(tokenizer, made(8))
+    task = task_of(tokenizer, made(60))
     low = list((task.gold * 2 - 1) - 2.0)  # all below one half
-    fitted = task.calibrated(low)
+    fitted = task.calibrated(low).config
     assert 0.1 < fitted.several < 0.27
-    again = classify.Task(made(8), LABELS, tokenizer, fitted)
+    again = classify.Task(made(60), LABELS, tokenizer, fitted)
     assert again.evaluated(low)["micro_f1"] == 1
-    assert task_of(tokenizer, made(8), several=0.4).calibrated(low).several == 0.4
+    assert task.calibrated(low, ("several",)).config is task.config
+    assert task_of(tokenizer, made(8)).calibrated(low[:8]).config.several == 0.5
 
 
 def test_predictions_are_likely_ones_first() -> None:

@@ -441,7 +441,7 @@ def test_the_modules_have_what_a_folder_and_a_card_need(tokenizer: Tokenizer) ->
         assert list(told) == ["written", "score", "gold"]
         task = task_of(tokenizer, name=name)
         assert task.parts == (("writer", "copier") if name == "summarize" else ("writer",))
-        assert task.calibrated([]) is task.config
+        assert task.calibrated([]).config is task.config
         assert all(isinstance(part, np.ndarray) for part in task.arrays())
         item = task.item(0, 0)
         assert len(item.sequences) == 1

@@ -12,6 +12,7 @@ import pytest
 
 from filbert.core.errors import InputError
 from filbert.metrics import written
+from filbert.metrics.intervals import wilson
 
 CHINESE = ["今天天气很好。", "我们坐火车去公园。", "她在医院工作，已经三年了。"]
 ENGLISH = ["The cat sat on the mat.", "A man is riding a horse.", "Two dogs play in the snow."]
@@ -102,7 +103,7 @@ def test_rouge_of_a_corpus_has_intervals_and_a_lead() -> None:
     assert told["lead_difference"]["high"] < 0
     perfect = written.rouge_summary(CHINESE, CHINESE)
     assert [perfect[name] for name in written.ROUGES] == [1, 1, 1]
-    assert perfect["intervals"]["rouge_l"] == [1, 1]
+    assert perfect["intervals"]["rouge_l"] == pytest.approx(wilson(len(CHINESE), len(CHINESE)))
     assert written.rouge_summary([], [])["intervals"]["rouge_l"] == [0, 0]
 
 
@@ -120,7 +121,7 @@ def test_gold_is_perfect() -> None:
         told = written.bleu_summary(texts, texts)
         assert told["bleu"] == pytest.approx(100)
         assert told["chrf"] == pytest.approx(100)
-        assert told["intervals"]["bleu"] == pytest.approx([100, 100])
+        assert told["intervals"]["bleu"] == pytest.approx([100 * edge for edge in wilson(len(texts), len(texts))])
         assert told["tokenize"] == kind
         assert f"tok:{kind}" in told["signatures"]["bleu"]
         assert written.exact(texts, texts) == 1

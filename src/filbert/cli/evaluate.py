@@ -36,7 +36,7 @@ def command(model: str, data: str, columns: str | None, as_json: bool, **options
         return
     for name, (low, high) in told["intervals"].items():
         click.echo(f"{name:<8} {told[name]:.4f}  (95 %: {low:.4f} to {high:.4f})")
-    measure = next(iter(told["intervals"]), "")
+    measure = told["measure"]
     for name, each in told["baselines"].items():
         if isinstance(each, dict) and measure in each:
             click.echo(f"{name:<8} {each[measure]:.4f}  ({measure}: {each['about']})")

@@ -60,7 +60,7 @@ def command(task: str, train: tuple[str, ...], model: str | None, out: str, as_j
     asked = few.get(len(finished.labels), f"{len(finished.labels)} labels")
     click.echo(f"{out}/model: {asked}, {state.step:,} steps in {took:.0f} s.{numbers}")
     for name, each in finished.report.get("evaluations", {}).items():
-        first = next(iter(each["intervals"]))
+        first = each["measure"]
         click.echo(f"{name}: {first} {each[first]:.4f} ({' to '.join(f'{e:.4f}' for e in each['intervals'][first])})")
         for sentence in each["sentences"]:
             click.echo(f"- {sentence}")

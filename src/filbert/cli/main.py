@@ -6,11 +6,17 @@ inside their functions, so that `--help` answers at once.
 
 from __future__ import annotations
 
+import os
+import sys
+
+from filbert.core import interrupts
+
+if os.path.basename(sys.argv[0]) == "filbert" or sys.argv[0].endswith(os.path.join("filbert", "__main__.py")):
+    interrupts.heed()  # this process is the command; what follows takes long enough to be interrupted
+
 import contextlib
 import gc
 import importlib
-import os
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +89,7 @@ def main() -> None:
     with output.watched():
         code = _ended()
         output.let_go()
+    interrupts.heed_no_more()
     gc.freeze()  # nothing is left to collect: walking all of torch's objects once more would take half a second
     sys.exit(code if isinstance(code, int) else 0)
 
@@ -106,12 +113,20 @@ def _ended() -> Any:
             error.show()
         code = 2
     except (KeyboardInterrupt, click.Abort):
-        output.say("filbert: interrupted.")
-        code = 130
-        _leave(code)
+        code = _interrupted()
     except output.ReaderLeftError:
         code = output.READER_LEFT
+    except Exception:
+        if not interrupts.was_heard():
+            raise
+        code = _interrupted()  # which a library turned into an error of its own
     return code
+
+
+def _interrupted() -> int:
+    output.say(interrupts.SENTENCE)
+    _leave(interrupts.CODE)
+    return interrupts.CODE
 
 
 def _leave(code: int) -> None:

@@ -32,7 +32,9 @@ from filbert.cli.shared import (
 @click.option("--columns", metavar="ROLE=NAME,…", help="Which column is what, e.g. text=review.")
 @click.option("--task", help="classify or pair, for a published folder, which does not say; nsp, for a pretrained one.")
 @click.option("--set", "settings", multiple=True, help="A field of the task, e.g. task.template=… with --task blank.")
-@click.option("--top", type=click.IntRange(1), help="Only so many labels of each text, the likeliest.")
+@click.option(
+    "--top", type=click.IntRange(1), help="So many labels of each text, the likeliest.  [default: all; of over 50, 20]"
+)
 @click.option("--resume", is_flag=True, help="Go on where OUT ends.")
 @model_options
 @errors_option
@@ -46,7 +48,7 @@ def command(model: str, data: tuple[str, ...], out: str | None, **options: Any) 
     from filbert import load
     from filbert.cli.asking import Asking, Texts, results_file
     from filbert.core.errors import InputError
-    from filbert.infer.predict import CHUNK, peeked
+    from filbert.infer.predict import CHUNK, peeked, usual_top
     from filbert.infer.results import check_place, form_of
     from filbert.text.streams import Reading
 
@@ -69,6 +71,9 @@ def command(model: str, data: tuple[str, ...], out: str | None, **options: Any) 
         loaded = loaded.reading(task, options["settings"], [example.texts[0] for example in first])
     for note in loaded.notes:
         say(f"note: {note}")
+    top = options["top"]
+    if top is None and (top := usual_top(len(loaded.labels))) is not None:
+        say(f"note: of {len(loaded.labels):,} labels the {top} likeliest are given; --top {len(loaded.labels)}: all.")
     begun = time.perf_counter()
     kept: list[dict[str, Any]] = []
 
@@ -81,7 +86,7 @@ def command(model: str, data: tuple[str, ...], out: str | None, **options: Any) 
 
     with contextlib.ExitStack() as stack:
         results = stack.enter_context(results_file(out, options["resume"], task, texts)) if out else None
-        count = Asking(loaded, task, texts, results, show, options["top"]).all(examples, reading)
+        count = Asking(loaded, task, texts, results, show, top).all(examples, reading)
     seconds = round(time.perf_counter() - begun, 3)
     if options["as_json"]:
         result({"texts": count, "seconds": seconds, **({"out": out} if out else {"predictions": kept})})

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 BUDGET = "25m"
 SECTIONS = ("model", "task", "train", "machine")
+HELD_TOKENS = 16_384  # are kept back where they are no more than a twentieth: 2,500 masked words to judge a run by
 OLDEST_S = 60.0  # a process that is older began for something else
 
 
@@ -137,7 +138,7 @@ def _inputs(sources: tuple[str, ...], out: Path, options: dict[str, Any], most_b
 
     words = (options["masking"] or "whole-word") != "token"
     how = {name: options[name] for name in ("field", "encoding", "errors", "unit")}
-    reading = Options(words=words, most_bytes=most_bytes, **how)
+    reading = Options(words=words, most_bytes=most_bytes, held_tokens=HELD_TOKENS, **how)
     folder = Path(options["shards"]) if options["shards"] else None
     corpus = run.Corpus(sources=sources, reading=reading, without=options["without"], folder=folder)
     _ = corpus.excluded  # a file that is not there is refused now
@@ -255,4 +256,5 @@ def _told(finished: Any, clock: Any, as_json: bool, begun: float) -> None:
                 "seconds": round(took, 1), "held": measured, **forecast})  # fmt: skip
         return
     numbers = ", ".join(f"{name.replace('_', ' ')} {value:.3f}" for name, value in held.items() if name != "step")
+    numbers = numbers or "Nothing was measured: too little was held back."
     click.echo(f"{finished.folder}/model: {state.step:,} steps, {state.tokens:,} tokens in {took:.0f} s. {numbers}")

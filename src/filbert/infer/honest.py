@@ -89,6 +89,8 @@ class _Evaluation:
         self.told: dict[str, Any] = self.task.evaluated(measured.raw)
         self.view = views.view(self.task, measured.examples, measured.raw, self.told)
         self.beaten: dict[str, views.Beaten] = {}
+        # What every sentence below is about: score, interval, difference, and the score without repeated rows.
+        self.told["measure"] = self.view.measure or next(iter(self.told["intervals"]), "")
 
     def compare(self, train: Sequence[Example] | None) -> None:
         """Baselines, calibration, label errors and mistakes."""
@@ -216,8 +218,7 @@ def _leaked(leaks: Mapping[str, Any], told: Mapping[str, Any]) -> str:
     said = f"{leaks['num']:,} rows ({leaks['share']:.1%}) repeat the training data: {kinds}"
     if "without" not in leaks:
         return f"{said}; nothing is left without them"
-    names = leaks["without"]["intervals"]
-    name = next((usual for usual in ("accuracy", "f1") if usual in names), next(iter(names)))
+    name = told["measure"]
     return f"{said}; without them {name} is {leaks['without'][name]:.4f} instead of {told[name]:.4f}"
 
 

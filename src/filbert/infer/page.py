@@ -113,13 +113,15 @@ def _more(count: int) -> str:
     return f'<p class="soft">And {count:,} more, in report.json.</p>' if count > 0 else ""
 
 
-def _confusion(table: Sequence[Sequence[int]] | None, labels: Sequence[str]) -> str:
+def _confusion(table: Sequence[Sequence[int]] | Mapping[str, Any] | None, labels: Sequence[str]) -> str:
     """Right labels in rows, called ones in columns; of many labels only what is confused most."""
     if not table:
         return ""
-    if len(labels) > WIDEST:
-        wrong = [(count, labels[row], labels[column]) for row, counts in enumerate(table)
-                 for column, count in enumerate(counts) if row != column and count]  # fmt: skip
+    if isinstance(table, Mapping) or len(labels) > WIDEST:
+        cells = table["cells"] if isinstance(table, Mapping) else [
+            (row, column, count) for row, counts in enumerate(table) for column, count in enumerate(counts) if count
+        ]  # fmt: skip
+        wrong = [(count, labels[row], labels[column]) for row, column, count in cells if row != column]
         worst = sorted(wrong, key=lambda cell: -cell[0])[:ROWS]
         return page.table(["right", "called", "times"], [[gold, said, f"{n:,}"] for n, gold, said in worst], [2])
     head = "".join(f'<th class="number">{page.text(label)}</th>' for label in labels)

@@ -30,6 +30,7 @@ HEADED = "labels"  # the part of a published folder that labels a text or pair, 
 CHUNK, CHUNK_CHARS = 2_048, 2_000_000  # texts, and characters of them, that are answered together at most
 FIRST_COST, TEXT_COST = 2_000, 50  # what is answered first, in characters, and what a text counts besides its own
 PACE_S = 3.0  # seconds from one answer to the next, about
+MANY, TOP = 50, 20  # of more labels than that only so many are written with a text, unless more are asked for
 
 
 Asked = str | tuple[Any, ...]  # a text, a pair of them, or what the task's `examples` takes
@@ -129,6 +130,11 @@ def record(task: str, example: Example, said: Prediction, top: int | None = None
     names = getattr(member("tasks", task), "TEXTS", ("text", "second"))
     texts = dict(zip(names, example.texts, strict=False))
     return {**place, **texts, **member("tasks", task).record(example, said, top), "coverage": said.coverage}
+
+
+def usual_top(num_labels: int) -> int | None:
+    """How many labels are written with each text where nobody says: all, or of many the likeliest."""
+    return TOP if num_labels > MANY else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,9 +40,12 @@ class Beaten:
 class View:
     """Of a kind that nothing more is known of: only its own metrics."""
 
+    looks_at_each = False  # whether it needs every prediction as an object
+    measure = ""  # that a difference from other models is told in; "": none is
+
     def __init__(self, task: Any, examples: Sequence[Example], raw: Sequence[Any], told: Mapping[str, Any]) -> None:
         self.task, self.examples, self.raw, self.told = task, list(examples), raw, told
-        self.said: list[Prediction] = task.predictions(raw) if type(self) is not View else []
+        self.said: list[Prediction] = task.predictions(raw) if self.looks_at_each else []
 
     def simple(self) -> dict[str, Beaten]:
         """Baselines that need no training data."""
@@ -110,12 +113,13 @@ def _gold_label(example: Example) -> str:
 class Labels(View):
     """One label for each example."""
 
+    measure = "accuracy"
+
     def __init__(self, task: Any, examples: Sequence[Example], raw: Sequence[Any], told: Mapping[str, Any]) -> None:
         super().__init__(task, examples, raw, told)
         self.labels = tuple(task.labels)
         self.gold = np.asarray(task.gold, dtype=np.int64)
-        self.shares = np.array([[said.scores[name] for name in self.labels] for said in self.said])
-        self.shares = self.shares.reshape(len(self.gold), len(self.labels))
+        self.shares: Numbers = task.label_shares(raw).reshape(len(self.gold), len(self.labels))
 
     @property
     def right(self) -> npt.NDArray[np.bool_]:
@@ -217,14 +221,14 @@ def _learnt_from(model: baselines.Learnt) -> str:
 class Sets(View):
     """Any number of labels for each example."""
 
+    measure = "micro_f1"
+
     def __init__(self, task: Any, examples: Sequence[Example], raw: Sequence[Any], told: Mapping[str, Any]) -> None:
         super().__init__(task, examples, raw, told)
         self.labels = tuple(task.labels)
         self.gold = np.asarray(task.gold) == 1
-        self.given = np.array([[name in (said.labels or ()) for name in self.labels] for said in self.said])
-        self.given = self.given.reshape(self.gold.shape)
-        self.chances = np.array([[said.scores[name] for name in self.labels] for said in self.said])
-        self.chances = self.chances.reshape(self.gold.shape)
+        self.chances: Numbers = task.label_shares(raw).reshape(self.gold.shape)
+        self.given = self.chances >= task.config.several
 
     def beside(self, other: Any) -> paired.Difference | None:
         """By micro F1."""
@@ -280,6 +284,9 @@ class Sets(View):
 class Values(View):
     """One number for each example."""
 
+    looks_at_each = True
+    measure = "pearson"
+
     def __init__(self, task: Any, examples: Sequence[Example], raw: Sequence[Any], told: Mapping[str, Any]) -> None:
         super().__init__(task, examples, raw, told)
         self.gold = np.asarray(task.gold, dtype=np.float64)
@@ -326,6 +333,9 @@ def _f1(sums_RK: Numbers) -> Numbers:
 
 class Spans(View):
     """Stretches of a text, each with a label."""
+
+    looks_at_each = True
+    measure = "f1"
 
     def _counts(self, said: Sequence[Sequence[Span]]) -> Numbers:
         """[N, 3] right, called and gold spans of each text."""
@@ -390,6 +400,9 @@ class Spans(View):
 class Answers(View):
     """A stretch of a passage, or that there is none."""
 
+    looks_at_each = True
+    measure = "f1"
+
     def __init__(self, task: Any, examples: Sequence[Example], raw: Sequence[Any], told: Mapping[str, Any]) -> None:
         super().__init__(task, examples, raw, told)
         self.accepted = [[answer.text for answer in example.gold] for example in self.examples]
@@ -436,6 +449,8 @@ class Answers(View):
 
 class Choices(View):
     """One of the options that each question has."""
+
+    measure = "accuracy"
 
     def __init__(self, task: Any, examples: Sequence[Example], raw: Sequence[Any], told: Mapping[str, Any]) -> None:
         super().__init__(task, examples, raw, told)
@@ -493,6 +508,9 @@ class Choices(View):
 
 class Texts(View):
     """A text written from each text."""
+
+    looks_at_each = True
+    measure = "rouge_l"
 
     def __init__(self, task: Any, examples: Sequence[Example], raw: Sequence[Any], told: Mapping[str, Any]) -> None:
         super().__init__(task, examples, raw, told)

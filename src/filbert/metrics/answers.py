@@ -32,6 +32,7 @@ import numpy.typing as npt
 
 from filbert.core.errors import InputError, one_of
 from filbert.core.random import generator
+from filbert.metrics.intervals import widened
 
 Numbers = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
@@ -252,7 +253,8 @@ def intervals(
         chosen_RQ = random.integers(size, size=(min(step, resamples - begin), size))
         drawn.append(table[chosen_RQ].mean(axis=1))
     edges = np.quantile(np.concatenate(drawn), ((1 - share) / 2, (1 + share) / 2), axis=0)
-    return {name: (float(edges[0, at]), float(edges[1, at])) for at, name in enumerate(("exact", "f1"))}
+    values = {"exact": _mean(found.exact), "f1": _mean(found.f1)}
+    return {name: widened(edges[:, at].tolist(), value, size) for at, (name, value) in enumerate(values.items())}
 
 
 def summary(found: Scores, rule: str, seed: int = 0) -> dict[str, Any]:

@@ -7,24 +7,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from filbert.core.random import generator
-
-RESAMPLES = 1_000
+from filbert.metrics.intervals import wilson
 
 
 def summary(
-    is_right: npt.ArrayLike, gold: npt.ArrayLike, num_options: npt.ArrayLike, share: float = 0.95, seed: int = 0
+    is_right: npt.ArrayLike, gold: npt.ArrayLike, num_options: npt.ArrayLike, share: float = 0.95
 ) -> dict[str, Any]:
     """Accuracy beside that of always taking the most frequent place, and of chance."""
     right, places, counts = (np.asarray(values) for values in (is_right, gold, num_options))
     total = len(right)
     accuracy = float(right.mean()) if total else 0.0
-    drawn = generator(seed, "bootstrap").binomial(total, accuracy, RESAMPLES) / max(1, total)
-    low, high = np.quantile(drawn, ((1 - share) / 2, (1 + share) / 2))
+    low, high = wilson(int(right.sum()), total, share) if total else (0.0, 0.0)
     return {
         "accuracy": accuracy,
         "majority_accuracy": float(np.bincount(places).max() / total) if total else 0.0,
         "chance_accuracy": float((1 / counts).mean()) if total else 0.0,
         "num_examples": total,
-        "intervals": {"accuracy": [float(low), float(high)]},
+        "intervals": {"accuracy": [low, high]},
     }

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from filbert.core.random import generator
+from filbert.metrics.intervals import widened, wilson
 from filbert.metrics.labels import CHUNK_CELLS, RESAMPLES
 
 Numbers = npt.NDArray[np.float64]
@@ -60,22 +61,27 @@ def summary(
 def intervals(
     gold_NL: Flags, said_NL: Flags, share: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
 ) -> dict[str, tuple[float, float]]:
-    """The percentile bootstrap over the texts (Efron 1979); texts alike in both are drawn together."""
+    """Of accuracy the interval of a share, of the others the bootstrap over the texts (Efron 1979).
+
+    Texts alike in both are drawn together.
+    """
     if not len(gold_NL):
         return dict.fromkeys(("micro_f1", "macro_f1", "accuracy"), (0.0, 0.0))
     rows_UX, counts_U = np.unique(np.concatenate((gold_NL, said_NL), axis=1), axis=0, return_counts=True)
     gold_UL, said_UL = np.split(rows_UX, 2, axis=1)
-    whole_U = (gold_UL == said_UL).all(axis=1)
     random, size = generator(seed, "bootstrap"), max(1, CHUNK_CELLS // len(rows_UX))
     parts: list[dict[str, Numbers]] = []
     for begin in range(0, resamples, size):
         drawn_RU = random.multinomial(len(gold_NL), counts_U / len(gold_NL), size=min(size, resamples - begin))
         drawn_RU = drawn_RU.astype(np.float64)
-        found = measures(drawn_RU @ (gold_UL & said_UL), drawn_RU @ said_UL, drawn_RU @ gold_UL)
-        parts.append({**found, "accuracy": drawn_RU @ whole_U / len(gold_NL)})
+        parts.append(measures(drawn_RU @ (gold_UL & said_UL), drawn_RU @ said_UL, drawn_RU @ gold_UL))
     edges = ((1 - share) / 2, (1 + share) / 2)
     cut = {name: np.quantile(np.concatenate([part[name] for part in parts]), edges) for name in parts[0]}
-    return {name: (float(low), float(high)) for name, (low, high) in cut.items()}
+    hits, said, gold = ((gold_NL & said_NL).sum(0), said_NL.sum(0), gold_NL.sum(0))
+    values = {name: float(value) for name, value in measures(hits, said, gold).items()}
+    found = {name: widened(cut[name].tolist(), value, len(gold_NL)) for name, value in values.items()}
+    num_right = int((gold_NL == said_NL).all(axis=1).sum())
+    return {**found, "accuracy": wilson(num_right, len(gold_NL), share)}
 
 
 def best_threshold(gold_NL: npt.ArrayLike, chances_NL: npt.ArrayLike, start: float) -> float:

@@ -1,11 +1,15 @@
 """Right and predicted labels in, as numbers from 0; accuracy, F1, their intervals, tables and baselines out.
 
-Everything is told from the confusion matrix C[L, L], whose rows are right and whose columns are predicted labels.
+Everything is told from the confusion matrix C, whose rows are right and whose columns are predicted labels. Of it only
+the cells are kept that hold something: with 4,000 labels it has 16 million, and no more of them filled than examples.
+
+Legend: L labels, U filled cells, R resamples.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,28 +17,78 @@ import numpy.typing as npt
 
 from filbert.core.errors import needed
 from filbert.core.random import generator
+from filbert.metrics.intervals import widened, wilson
 
 Counts = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.float64]
 RESAMPLES = 1_000
 CHUNK_CELLS = 2**22  # numbers of resampled tables that are held at a time
+MOST_DENSE = 50  # labels whose confusion matrix is written whole; of more, its filled cells
 
 
-def confusion(gold: npt.ArrayLike, predicted: npt.ArrayLike, num_labels: int) -> Counts:
-    """[L, L] how often each right label (row) was called what (column)."""
+@dataclass(frozen=True, slots=True)
+class Confusion:
+    """How often each right label (row) was called what (column): the filled cells, row by row."""
+
+    rows: Counts  # [U]
+    columns: Counts  # [U]
+    counts: Counts  # [U] above 0
+    num_labels: int
+
+    @property
+    def total(self) -> int:
+        """How many examples there are."""
+        return int(self.counts.sum())
+
+    @property
+    def right(self) -> Counts:
+        """[L] examples of each label that were called it."""
+        return self._summed(self.rows, self.rows == self.columns)
+
+    @property
+    def there(self) -> Counts:
+        """[L] examples of each label."""
+        return self._summed(self.rows)
+
+    @property
+    def called(self) -> Counts:
+        """[L] how often each label was predicted."""
+        return self._summed(self.columns)
+
+    def _summed(self, places: Counts, chosen: npt.NDArray[np.bool_] | None = None) -> Counts:
+        found = np.zeros(self.num_labels, dtype=np.int64)
+        np.add.at(found, places, self.counts if chosen is None else self.counts * chosen)
+        return found
+
+    def dense(self) -> Counts:
+        """[L, L]."""
+        found = np.zeros((self.num_labels, self.num_labels), dtype=np.int64)
+        found[self.rows, self.columns] = self.counts
+        return found
+
+    def plain(self) -> list[list[int]] | dict[str, Any]:
+        """As JSON holds it: the matrix or, of many labels, its filled cells [right, called, times] by place."""
+        if self.num_labels <= MOST_DENSE:
+            return self.dense().tolist()  # type: ignore[no-any-return]
+        cells = np.stack((self.rows, self.columns, self.counts), axis=1).tolist()
+        return {"num_labels": self.num_labels, "cells": cells}
+
+
+def confusion(gold: npt.ArrayLike, predicted: npt.ArrayLike, num_labels: int) -> Confusion:
+    """How often each right label was called what."""
     cells = np.asarray(gold, dtype=np.int64) * num_labels + np.asarray(predicted, dtype=np.int64)
-    return np.bincount(cells, minlength=num_labels**2).reshape(num_labels, num_labels)
+    places, counts = np.unique(cells, return_counts=True)
+    return Confusion(places // num_labels, places % num_labels, counts.astype(np.int64), num_labels)
 
 
-def accuracy(table: Counts) -> float:
+def accuracy(table: Confusion) -> float:
     """The share that is right."""
-    return float(np.trace(table) / max(1, table.sum()))
+    return float(table.right.sum() / max(1, table.total))
 
 
-def per_label(table: Counts) -> dict[str, Numbers]:
+def per_label(table: Confusion) -> dict[str, Numbers]:
     """{"precision", "recall", "f1", "support"}, each [L]; 0 where there is nothing to divide by."""
-    right = np.diag(table).astype(np.float64)
-    called, there = table.sum(axis=0), table.sum(axis=1)
+    right, called, there = table.right.astype(np.float64), table.called, table.there
     return {
         "precision": right / np.maximum(called, 1),
         "recall": right / np.maximum(there, 1),
@@ -43,9 +97,9 @@ def per_label(table: Counts) -> dict[str, Numbers]:
     }
 
 
-def macro_f1(table: Counts) -> float:
+def macro_f1(table: Confusion) -> float:
     """The mean F1 of all labels that occur, as right ones or as predicted ones."""
-    return float(_macro(np.diag(table)[None], table.sum(axis=0)[None], table.sum(axis=1)[None])[0])
+    return float(_macro(table.right[None], table.called[None], table.there[None])[0])
 
 
 def _macro(right: npt.NDArray[Any], called: npt.NDArray[Any], there: npt.NDArray[Any]) -> Numbers:
@@ -57,38 +111,50 @@ def _macro(right: npt.NDArray[Any], called: npt.NDArray[Any], there: npt.NDArray
 
 
 def intervals(
-    table: Counts, share: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
+    table: Confusion, share: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
 ) -> dict[str, tuple[float, float]]:
-    """The percentile bootstrap of accuracy and macro F1 over the examples (Efron 1979).
+    """Of accuracy the interval of a share (Wilson 1927), of macro F1 the bootstrap over the examples (Efron 1979).
 
     Drawing n examples with replacement is drawing the table's cells from a multinomial: no example is touched.
     """
-    rows, columns = np.nonzero(table)
-    total, num_labels = int(table.sum()), len(table)
+    total = table.total
     if not total:
         return {"accuracy": (0.0, 0.0), "f1": (0.0, 0.0)}
-    weights = table[rows, columns] / total
-    is_row, is_column = (np.eye(num_labels)[places] for places in (rows, columns))
-    is_right = is_row * (rows == columns)[:, None]
+    weights = table.counts / total
     random = generator(seed, "bootstrap")
-    size = max(1, CHUNK_CELLS // len(rows))
-    found: dict[str, list[Numbers]] = {"accuracy": [], "f1": []}
+    size = max(1, CHUNK_CELLS // max(len(table.counts), table.num_labels))
+    found: list[Numbers] = []
     for begin in range(0, resamples, size):
-        drawn = random.multinomial(total, weights / weights.sum(), size=min(size, resamples - begin)).astype(float)
-        right = drawn @ is_right
-        found["accuracy"].append(right.sum(axis=1) / total)
-        found["f1"].append(_macro(right, drawn @ is_column, drawn @ is_row))
-    edges = ((1 - share) / 2, (1 + share) / 2)
-    cut = {name: np.quantile(np.concatenate(values), edges) for name, values in found.items()}
-    return {name: (float(low), float(high)) for name, (low, high) in cut.items()}
+        drawn_RU = random.multinomial(total, weights / weights.sum(), size=min(size, resamples - begin))
+        found.append(_macro(*_drawn(table, drawn_RU)))
+    low, high = np.quantile(np.concatenate(found), ((1 - share) / 2, (1 + share) / 2))
+    return {
+        "accuracy": wilson(int(table.right.sum()), total, share),
+        "f1": widened((low, high), macro_f1(table), total),
+    }
 
 
-def majority(table: Counts) -> float:
+def _drawn(table: Confusion, drawn_RU: Counts) -> tuple[Counts, Counts, Counts]:
+    """Right, called and there, each [R, L'], of the labels that occur, when the cells hold these numbers."""
+    occurring, both = np.unique(np.concatenate((table.rows, table.columns)), return_inverse=True)
+    rows, columns = np.split(both, 2)
+    is_right = table.rows == table.columns
+    found = []
+    for places, cells_RU in ((rows, drawn_RU * is_right), (columns, drawn_RU), (rows, drawn_RU)):
+        order = np.argsort(places, kind="stable")
+        first = np.flatnonzero(np.diff(places[order], prepend=-1))
+        sums = np.zeros((len(drawn_RU), len(occurring)), dtype=np.int64)
+        sums[:, places[order][first]] = np.add.reduceat(cells_RU[:, order], first, axis=1)
+        found.append(sums)
+    return found[0], found[1], found[2]
+
+
+def majority(table: Confusion) -> float:
     """The accuracy of always saying the most frequent right label."""
-    return float(table.sum(axis=1).max() / max(1, table.sum()))
+    return float(table.there.max(initial=0) / max(1, table.total))
 
 
-def summary(table: Counts, labels: Sequence[str], seed: int = 0) -> dict[str, Any]:
+def summary(table: Confusion, labels: Sequence[str], seed: int = 0) -> dict[str, Any]:
     """All of it as one object for people and machines: metrics at the top, "intervals", "labels" and "confusion"."""
     columns = per_label(table)
     each = {
@@ -99,10 +165,10 @@ def summary(table: Counts, labels: Sequence[str], seed: int = 0) -> dict[str, An
         "accuracy": accuracy(table),
         "f1": macro_f1(table),
         "majority_accuracy": majority(table),
-        "num_examples": int(table.sum()),
+        "num_examples": table.total,
         "intervals": {name: list(pair) for name, pair in intervals(table, seed=seed).items()},
         "labels": each,
-        "confusion": table.tolist(),
+        "confusion": table.plain(),
     }
 
 

@@ -12,25 +12,26 @@ import numpy as np
 import numpy.typing as npt
 
 from filbert.core.random import generator
-from filbert.metrics.labels import Counts
+from filbert.metrics.intervals import widened
+from filbert.metrics.labels import Confusion
 
 RESAMPLES = 1_000
 
 
-def summary(table: Counts, none: int | None, share: float = 0.95, seed: int = 0) -> dict[str, Any]:
+def summary(table: Confusion, none: int | None, share: float = 0.95, seed: int = 0) -> dict[str, Any]:
     """Micro-averaged over the examples; `none` is the place of the label that says that there is no relation."""
-    real = np.ones(len(table), dtype=bool)
-    if none is not None:
-        real[none] = False
+    apart = -1 if none is None else none
+    there, called = table.rows != apart, table.columns != apart
+    chosen = (there & called & (table.rows == table.columns), there & called, there & ~called, ~there & called)
     # Every example is one of five: so much is enough to draw them again.
-    right = np.diag(table)[real].sum()
-    both, missed, invented = table[real][:, real].sum(), table[real][:, ~real].sum(), table[~real][:, real].sum()
-    kinds = np.array([right, both - right, missed, invented, table.sum() - both - missed - invented])
+    right, both, missed, invented = (int(table.counts[which].sum()) for which in chosen)
+    kinds = np.array([right, both - right, missed, invented, table.total - both - missed - invented])
     found = {name: float(value) for name, value in _shares(kinds).items()}
     total = int(kinds.sum())
     drawn = generator(seed, "bootstrap").multinomial(total, kinds / max(1, total) if total else [0.2] * 5, RESAMPLES)
     edges = ((1 - share) / 2, (1 + share) / 2)
-    return {**found, "intervals": {"micro_f1": [float(e) for e in np.quantile(_shares(drawn.T)["micro_f1"], edges)]}}
+    low, high = np.quantile(_shares(drawn.T)["micro_f1"], edges).tolist()
+    return {**found, "intervals": {"micro_f1": list(widened((low, high), found["micro_f1"], total))}}
 
 
 def _shares(kinds: npt.NDArray[Any]) -> dict[str, npt.NDArray[np.float64]]:

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from filbert.core.errors import InputError, one_of
 from filbert.core.random import generator
 from filbert.core.records import Span
+from filbert.metrics.intervals import widened
 
 Entity = tuple[int, int, str] | Span
 Counts = npt.NDArray[np.int64]
@@ -107,7 +108,8 @@ def intervals(
     """The percentile bootstrap of every score, and of the accuracy of `tokens`, over the sentences (Efron 1979).
 
     Sentences with equal counts are one kind: drawing sentences with replacement is drawing how many there are of each
-    kind from a multinomial. Entities of one sentence are drawn together, for they are right or wrong together.
+    kind from a multinomial. Entities of one sentence are drawn together, for they are right or wrong together. Where
+    all resamples are alike, the interval is that of a share of the sentences.
     """
     num_sentences, num_types = counts.right.shape
     extra = np.zeros((num_sentences, 2), dtype=np.int64) if tokens is None else tokens
@@ -129,7 +131,8 @@ def intervals(
         return dict.fromkeys(names, (0.0, 0.0))
     edges = ((1 - share) / 2, (1 + share) / 2)
     cut = {name: np.quantile(np.concatenate(values), edges) for name, values in found.items()}
-    return {name: (float(low), float(high)) for name, (low, high) in cut.items()}
+    told = scores(counts) | ({"accuracy": accuracy(tokens)} if tokens is not None else {})
+    return {name: widened(pair.tolist(), told[name], num_sentences) for name, pair in cut.items()}
 
 
 def summary(counts: Table, tokens: Counts | None = None, seed: int = 0) -> dict[str, Any]:

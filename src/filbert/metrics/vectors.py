@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from filbert.core.random import generator
+from filbert.metrics.intervals import widened
 from filbert.metrics.numbers import RESAMPLES, pearson, ranks
 
 Numbers = npt.NDArray[np.float64]
@@ -127,15 +128,18 @@ def preferred(anchor_ND: npt.ArrayLike, near_ND: npt.ArrayLike, far_ND: npt.Arra
 
 
 def _summary(measures: Mapping[str, Measure], count: int, share: float = 0.95, seed: int = 0) -> dict[str, Any]:
-    """Each measure over all examples, and the percentile bootstrap over them (Efron 1979)."""
+    """Each measure over all examples, and the percentile bootstrap over them (Efron 1979).
+
+    Correlations are no shares: of them the bootstrap stays as it is.
+    """
     random, edges = generator(seed, "bootstrap"), ((1 - share) / 2, (1 + share) / 2)
     samples: dict[str, list[float]] = {name: [] for name in measures}
     for _ in range(RESAMPLES if count else 1):
         drawn = random.integers(0, max(1, count), size=count)
         for name, measure in measures.items():
             samples[name].append(measure(drawn))
-    return {
-        **{name: measure(np.arange(count)) for name, measure in measures.items()},
-        "num_examples": count,
-        "intervals": {name: [float(edge) for edge in np.quantile(found, edges)] for name, found in samples.items()},
-    }
+    values = {name: measure(np.arange(count)) for name, measure in measures.items()}
+    found = {name: np.quantile(drawn, edges).tolist() for name, drawn in samples.items()}
+    for name in set(found) - {"spearman", "pearson"}:
+        found[name] = list(widened(found[name], values[name], count))
+    return {**values, "num_examples": count, "intervals": found}

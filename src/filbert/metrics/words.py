@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from filbert.core.errors import InputError
-from filbert.core.random import generator
-from filbert.metrics.numbers import RESAMPLES
+from filbert.metrics.intervals import wilson
 from filbert.metrics.vectors import agreement, cosines
 
 BLOCK = 256  # questions at a time
@@ -97,11 +96,10 @@ def analogies(asked: Iterable[Question], ids: Mapping[str, int], vectors_VD: Num
     for at, right in zip(known, is_right, strict=True):
         groups.setdefault(every[at].group, []).append(bool(right))
     total, accuracy = len(known), float(is_right.mean()) if known else 0.0
-    drawn = generator(0, "bootstrap").binomial(total, accuracy, RESAMPLES) / max(1, total)
     return {
         "accuracy": accuracy,
         "num_examples": total,
-        "intervals": {"accuracy": [float(edge) for edge in np.quantile(drawn, (0.025, 0.975))]},
+        "intervals": {"accuracy": list(wilson(int(is_right.sum()), total) if total else (0.0, 0.0))},
         "groups": {name: {"accuracy": float(np.mean(rights)), "num_examples": len(rights)}
                    for name, rights in groups.items()},
     } | _coverage(total, len(every))  # fmt: skip

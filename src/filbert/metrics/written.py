@@ -21,6 +21,7 @@ import numpy.typing as npt
 from filbert.core.errors import InputError, MissingExtra, needed
 from filbert.core.random import generator
 from filbert.metrics import paired
+from filbert.metrics.intervals import widened
 
 Numbers = npt.NDArray[np.float64]
 RESAMPLES = 1_000
@@ -108,7 +109,7 @@ def rouge_summary(
     return {
         **told,
         "num_examples": len(said),
-        "intervals": {name: edges[at].tolist() for at, name in enumerate(ROUGES)},
+        "intervals": {name: list(widened(edges[at].tolist(), told[name], len(said))) for at, name in enumerate(ROUGES)},
     }
 
 
@@ -136,7 +137,8 @@ def bleu_summary(said: Sequence[str], right: Sequence[str], lowercase: bool = Fa
         # Per-text statistics are what sacrebleu's own bootstrap resamples; it has no public name for them.
         statistics = metric._extract_corpus_statistics(list(said), [list(right)])
         told[name] = float(metric._aggregate_and_compute(statistics).score)
-        told["intervals"][name] = intervals(statistics, _scored_by(metric), seed)[0].tolist()
+        low, high = intervals(statistics, _scored_by(metric), seed)[0].tolist()
+        told["intervals"][name] = list(widened((low, high), told[name], len(said), 100.0))
         told["signatures"][name] = str(metric.get_signature())
     return told
 

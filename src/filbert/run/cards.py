@@ -163,7 +163,7 @@ def _scores(report: Mapping[str, Any]) -> str:
         rows = [[name, "score", "95 %"]]
         rows += [[measure, f"{told[measure]:.4f}", f"{low:.4f} to {high:.4f}"]
                  for measure, (low, high) in told["intervals"].items()]  # fmt: skip
-        first = next(iter(told["intervals"]), "")
+        first = told["measure"]
         for other, each in told.get("baselines", {}).items():
             if isinstance(each, dict) and first in each:
                 rows.append([f"{first} of {CALLED.get(other, other)}", f"{each[first]:.4f}", ""])

@@ -44,6 +44,7 @@ from filbert.text.vocab import train as train_vocabulary
 from filbert.train import budget, journal, listeners, loop, machine, report
 from filbert.train.checkpoint import Store, locked
 from filbert.train.distributed import Ranks, ends_with_parent, is_restarted, joined
+from filbert.train.forecast import Forecast
 
 LOOKED_AT = 64  # items that are built at a time, to see whether a corpus teaches anything
 MADE_OF = "made_of.json"  # beside a vocabulary that was trained for a run: what it was trained on
@@ -205,6 +206,7 @@ def pretrain(
     (train.listeners); the `lesson` of a recipe that has a teacher; and `base`, the folder that `start` is of.
     """
     out = Path(out)
+    check_length(recipe.task, recipe.model)
     resume = resume or is_restarted()
     with joined(recipe.machine.device) as ranks, contextlib.ExitStack() as stack:
         if ranks.is_first:
@@ -224,7 +226,6 @@ def _pretrained(
 ) -> Finished:
     resume, force, ranks = how
     clock: budget.Clock | None = more.get("clock")
-    check_length(recipe.task, recipe.model)
     task, held = _tasks(shards, tokenizer, recipe, more)
     torch.manual_seed(recipe.train.seed)
     model = _grown(start, recipe, task) if start is not None else _fresh(recipe, task, tokenizer)
@@ -248,13 +249,15 @@ def _pretrained(
     )  # fmt: skip
     begun, facts = time.time(), dict(more.get("facts", {}))
     try:
+        if held is None:
+            told.event("note", _unmeasured(shards, recipe))
         if clock is not None:
             told.event("chosen", clock.choice.line)
             told.event("forecast", f"{clock.choice.forecast}.", **dataclasses.asdict(clock.choice.forecast))
         training = loop.Training(model, task, recipe.train, course)
         outcome = training.run()
         if clock is not None:
-            facts["came to"] = clock.choice.forecast.verdict(outcome.held.get("mlm_loss"))
+            facts["came to"] = _verdict(clock.choice.forecast, outcome, held)
             told.event("outcome", facts["came to"])
         if ranks.is_first:
             model = training.stepper.model.cpu()
@@ -309,6 +312,21 @@ def _fresh(recipe: Recipe, task: Any, tokenizer: Tokenizer) -> Any:
     if hasattr(task, "begin"):
         task.begin(model)
     return model
+
+
+def _verdict(forecast: Forecast, outcome: loop.Outcome, held: Any | None) -> str:
+    """How far a forecast was off, and on how much text that rests."""
+    said = forecast.verdict(outcome.held.get("mlm_loss"), outcome.spread.get("mlm_loss"))
+    return said if held is None else f"{said} Measured on {sum(held.plan(0).lengths):,} tokens that were held back."
+
+
+def _unmeasured(shards: sharding.Shards, recipe: Recipe) -> str:
+    """The sentence that says that a run has no numbers of its own, and how it would."""
+    return (
+        f"nothing is measured: {shards.held.num_documents:,} of {shards.num_documents:,} documents were held back, too "
+        f"few to ask {recipe.task_name} anything of; a corpus of more, or shorter, documents has some to spare (they "
+        "end at a blank line: see --unit)."
+    )
 
 
 def _has_held(shards: sharding.Shards, task: Any) -> bool:

@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from filbert.core import settings
 from filbert.core.errors import InputError
@@ -315,6 +316,10 @@ class Task(classify.Task):
     def predictions(self, raw: Sequence[Any]) -> list[Prediction]:
         """In the user's own labels."""
         return super().predictions(self._calibrated(raw))
+
+    def label_shares(self, raw: Sequence[Any]) -> npt.NDArray[np.float64]:
+        """[N, L] how likely each label is."""
+        return super().label_shares(self._calibrated(raw))
 
     def evaluated(self, raw: Sequence[Any]) -> dict[str, Any]:
         """How right they are, as classify has it."""

@@ -398,6 +398,13 @@ class Task:
         """One vector for each text, [N, D]: what `vectors` gives."""
         return plain.text_vectors(host, batch, self.config.pool, "pooler" in self.parts)
 
+    def label_shares(self, raw: Sequence[Any]) -> npt.NDArray[np.float64]:
+        """[N, L] how likely each label is; where a text may have several, each by itself."""
+        scores = np.asarray(raw).reshape(-1, len(self.labels))
+        if getattr(self.config, "several", 0):
+            return chances(scores)
+        return probabilities(scores / getattr(self.config, "temperature", 1.0))
+
     def predictions(self, raw: Sequence[Any]) -> list[Prediction]:
         """In the user's own labels, from what `raw` gave for every item."""
         if self.config.several:

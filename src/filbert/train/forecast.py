@@ -24,6 +24,7 @@ from filbert.data.stretches import Text
 from filbert.models import bert
 
 ENTROPY_TOKENS = 2**22  # looked at for the entropy of a text
+NORMAL = 1.96  # standard errors either way hold 95 %
 AGAIN = 15.4  # how many times a text may be read again before that is worth 1 - 1/e of all there is to gain
 
 
@@ -67,12 +68,25 @@ class Forecast:
         """How far off it was, as a share of what came."""
         return abs(self.loss - loss) / max(loss, 1e-9)
 
-    def verdict(self, loss: float | None) -> str:
-        """The sentence at the end of a run; None where too few documents were held back to measure it."""
+    def verdict(self, loss: float | None, spread: float | None = None) -> str:
+        """The sentence at the end of a run; None where too few documents were held back to measure it.
+
+        spread: the standard error of the loss. There is a verdict only where it is small enough to tell.
+        """
         if loss is None:
             return f"forecast {self.loss:.2f}; what it came to is not known, for too few documents were held back."
-        inside = "within" if self.low <= loss <= self.high else "outside"
-        return f"forecast {self.loss:.2f}, came to {loss:.2f}: {self.error(loss):.0%} off, {inside} the likely range."
+        if spread is None:
+            why = "too little was held back to know how far that can be believed"
+            return f"forecast {self.loss:.2f}, came to {loss:.2f}; no verdict: {why}."
+        low, high = loss - NORMAL * spread, loss + NORMAL * spread
+        said = f"forecast {self.loss:.2f}, came to {loss:.2f} (95 %: {low:.2f} to {high:.2f})"
+        if high - low > self.high - self.low:
+            return f"{said}; no verdict: so little was held back that this is wider than the likely range."
+        is_inside = self.low <= loss <= self.high
+        if not is_inside and low <= self.high and high >= self.low:
+            return f"{said}; no verdict: an edge of the likely range lies within that."
+        where = "within" if is_inside else "outside"
+        return f"{said}: {self.error(loss):.0%} off, {where} the likely range."
 
 
 def share(weights: float, tokens: float, unique: float, law: Law = LAW) -> float:

@@ -11,15 +11,17 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import FrameType
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import nn
 
 from filbert.core.errors import FilbertError, InputError, one_of
 from filbert.core.protocols import Task
+from filbert.data.batches import plan
 from filbert.train import machine as machines
 from filbert.train import optim, tune
 from filbert.train.checkpoint import Checkpoint, Store
@@ -30,6 +32,7 @@ from filbert.train.step import OutOfMemoryError, Stepper, Work, on_device
 
 READ_EVERY = 20  # steps between two looks at what a GPU did: a look makes the host wait
 MOST_SKIPPED = 3  # steps in a row without a finite gradient
+SPREAD_BATCHES, LEAST_BATCHES = 32, 8  # of an evaluation whose error is wanted, and from which on it is told
 ECHO_S = 1.0  # within which a second signal is the first one again
 SHOWN = 8  # examples named where a batch is
 
@@ -142,6 +145,7 @@ class Outcome:
     state: State
     held: Mapping[str, float]  # the last evaluation
     stopped_early: bool
+    spread: Mapping[str, float] = field(default_factory=dict)  # standard errors of it, in a run by the clock
 
 
 @dataclass(kw_only=True)
@@ -195,6 +199,7 @@ class Training:
         self._thaw(0)
         self.pending: list[tuple[dict[str, Any], Any]] = []
         self.last_held: dict[str, float] = {}
+        self.spread: dict[str, float] = {}
         self.begun = time.perf_counter()
 
     # The course of a run ----------------------------------------------------------------------------------------------
@@ -213,7 +218,7 @@ class Training:
             self._evaluate_unless_done()
         self._save()
         self.stepper.finish()
-        return Outcome(self.state, self.last_held, early)
+        return Outcome(self.state, self.last_held, early, self.spread)
 
     def _steps(self, caught: list[int]) -> bool:
         """True where it stopped early."""
@@ -354,7 +359,12 @@ class Training:
         assert self.course.held is not None
         here = (self.machine, self.ranks)
         model = self.stepper.work if self.stepper.sharded else self.stepper.twin
-        held = evaluate(model, self.course.held, self.config, *here, self.state.parts)
+        config, spread = self.config, self.spread if self.course.clock is not None else None
+        if spread is not None:  # in so many batches that it shows how far their mean can be believed
+            share = int(np.sum(plan(self.course.held, 0).lengths)) // SPREAD_BATCHES
+            least = _longest(self.course.held) * self.ranks.world * self.state.parts
+            config = replace(config, batch_tokens=min(config.batch_tokens, max(least, share)))
+        held = evaluate(model, self.course.held, config, *here, self.state.parts, spread)
         self.last_held = {**held, "step": self.state.step}
         self.told.evaluation({"step": self.state.step, "held": held})
         number = held[self.course.watched] * (1 if self.course.watched.endswith("loss") else -1)
@@ -430,9 +440,18 @@ class Training:
 
 
 def evaluate(
-    model: nn.Module, task: Task, config: Config, machine: Machine, ranks: Ranks, parts: int = 1
+    model: nn.Module,
+    task: Task,
+    config: Config,
+    machine: Machine,
+    ranks: Ranks,
+    parts: int = 1,
+    spread: dict[str, float] | None = None,
 ) -> dict[str, float]:
-    """The means of all terms over one pass of the task, the same questions every time; `loss` is the sum of losses."""
+    """The means of all terms over one pass of the task, the same questions every time; `loss` is the sum of losses.
+
+    spread: is given each mean's standard error, from how the batches differ, where there are enough of them.
+    """
     whole = Feed(task, config.seed, config.batch_tokens, machines.plain(machine), ranks, (0, 0), parts)
     sums: dict[str, float] = {}
     modes = [(module, module.training) for module in model.modules()]  # some may be frozen
@@ -442,17 +461,36 @@ def evaluate(
         for fed in iter(whole):
             for part in fed.parts:
                 for name, (total, count) in work(on_device(part, machine.device), task).items():
-                    sums[name] = sums.get(name, 0.0) + float(total) * fed.weight
-                    sums[f"{name}#"] = sums.get(f"{name}#", 0.0) + float(count) * fed.weight
+                    found, number = float(total) * fed.weight, float(count) * fed.weight
+                    both = {"": found, "#": number}
+                    if spread is not None:
+                        both |= {"#tt": found * found, "#tn": found * number, "#nn": number * number, "#one": 1.0}
+                    for kind, value in both.items():
+                        sums[name + kind] = sums.get(name + kind, 0.0) + value
             if fed.last:
                 break
     for module, was_training in modes:
         module.training = was_training
     sums = ranks.totals(dict(sorted(sums.items())))
-    means = {name: total / max(1.0, sums[f"{name}#"]) for name, total in sums.items() if not name.endswith("#")}
+    means = {name: total / max(1.0, sums[f"{name}#"]) for name, total in sums.items() if "#" not in name}
+    if spread is not None:
+        spread.clear()
+        spread.update(_errors(sums, means))
     means["loss"] = sum(value for name, value in means.items() if name.endswith("_loss"))
     derived = getattr(task, "derived", None)  # what follows from the means, such as a perplexity
     return {**means, **derived(means)} if derived is not None else means
+
+
+def _errors(sums: Mapping[str, float], means: Mapping[str, float]) -> dict[str, float]:
+    """The standard error of each mean, a ratio of two sums over batches (Cochran 1977, §6.4)."""
+    found = {}
+    for name, mean in means.items():
+        products, num_batches, count = ([sums[f"{name}#{kind}"] for kind in ("tt", "tn", "nn")], sums[f"{name}#one"],
+                                        sums[f"{name}#"])  # fmt: skip
+        if num_batches >= LEAST_BATCHES and count:
+            apart = max(0.0, products[0] - 2 * mean * products[1] + mean * mean * products[2])
+            found[name] = math.sqrt(apart * num_batches / (num_batches - 1)) / count
+    return found
 
 
 def check_identity(found: Checkpoint, identity: Mapping[str, str]) -> None:
