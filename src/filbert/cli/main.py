@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import io
 import os
 import sys
 from pathlib import Path
@@ -62,6 +63,9 @@ def filbert() -> None:
 
 def main() -> None:
     """Runs a command; every refusal is one sentence, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):  # a terminal that cannot write a character shows its number instead
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = filbert.main(standalone_mode=False)
         sys.stdout.flush()

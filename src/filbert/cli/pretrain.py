@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from filbert.cli.shared import corpus_options, json_option, result, say
+from filbert.cli.shared import Trains, corpus_options, json_option, result, say
 
 if TYPE_CHECKING:
     from filbert.run import Corpus, Recipe
@@ -22,7 +22,7 @@ SECTIONS = ("model", "task", "train", "machine")
 OLDEST_S = 60.0  # a process that is older began for something else
 
 
-@click.command("pretrain")
+@click.command("pretrain", cls=Trains)
 @click.argument("sources", metavar="CORPUS...", nargs=-1, required=True)
 @click.option("-o", "--out", required=True, help="Run folder to write.")
 @click.option(
