@@ -119,9 +119,7 @@ def ours(data: Data, seed: int, given: argparse.Namespace) -> tuple[dict[str, An
     """Dev and test of the best epoch, how long it took, and the recipe for the peer."""
     begun = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        done, recipe = finetuned(
-            data, seed, given, Path(folder) / "run", dev=data.parts["dev"], told=Quiet(), quiet=True
-        )
+        done, recipe = finetuned(data, seed, given, Path(folder) / "run", dev=data.parts["dev"], told=Quiet())
         took = time.perf_counter() - begun
         found: dict[str, Any] = {"seconds": took, "steps": done.outcome.state.step, "watched": dict(done.best)}
         for part in ("dev", "test"):
@@ -213,9 +211,7 @@ def speed(given: argparse.Namespace) -> dict[str, Any]:
                 made = [f"train.steps={given.steps}", f"machine.compiled={'off' if way == 'eager' else way}"]
                 heard = Quiet()
                 with tempfile.TemporaryDirectory() as folder:
-                    _, recipe = finetuned(
-                        data, turn, given, Path(folder) / "run", told=heard, quiet=True, settings=made
-                    )
+                    _, recipe = finetuned(data, turn, given, Path(folder) / "run", told=heard, settings=made)
                 trio = tasks(data, recipe, labels_of(data, recipe), Tokenizer.load(start))
                 usual = as_recipe(recipe)
                 per_epoch = len(batches(trio[0].lengths(0), 0, 0, usual.train.batch_tokens))

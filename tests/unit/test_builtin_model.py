@@ -24,8 +24,8 @@ from filbert.cli.main import filbert
 
 MOST_BYTES = 40_000_000
 FILES = {
-    "README.md", "config.json", "log.jsonl", "loss.svg", "manifest.json", "model.onnx", "model.safetensors",
-    "recipe.json", "runtime.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt",
+    "README.md", "config.json", "golden.jsonl", "log.jsonl", "loss.svg", "manifest.json", "model.onnx",
+    "model.safetensors", "recipe.json", "runtime.json", "tokenizer.json", "tokenizer_config.json", "vocab.txt",
 }  # fmt: skip
 A_PATH = re.compile(r"(?<![\w.<])(?:~|/(?:home|root|tmp|work|mnt|opt|var|srv|data|Users|usr)|[A-Za-z]:\\+\w)/?\w")
 A_HOST = re.compile(r"\w+://(?!www\.w3\.org/2000/svg)|\blocalhost\b|\b\d{1,3}(?:\.\d{1,3}){3}\b")

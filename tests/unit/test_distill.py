@@ -419,7 +419,7 @@ def test_a_run_that_was_killed_goes_on_bit_for_bit(taught: Path, tokenizer: Toke
     examples = written(tokenizer, 60, 6) + bare(written(tokenizer, 60, 7))
     distilled_to(taught, examples, tmp_path / "whole", quiet=True)
     child = multiprocessing.get_context("fork").Process(
-        target=distilled_to, args=(taught, examples, tmp_path / "cut"), kwargs={"told": Dies()}
+        target=distilled_to, args=(taught, examples, tmp_path / "cut"), kwargs={"told": Dies(), "quiet": True}
     )
     child.start()
     child.join(120)

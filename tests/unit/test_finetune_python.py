@@ -51,7 +51,8 @@ def test_examples_do_as_well(tiny_folder: Path, tmp_path: Path) -> None:
     [
         ({"task": "clasify"}, "clasify.*Did you mean 'classify'"),
         ({"task": "mlm_nsp"}, "task is 'mlm_nsp', but"),
-        ({"model": None}, "give a model to begin with"),
+        ({"model": None, "preset": "tiny"}, "preset is of a new model; .* give its arch"),
+        ({"arch": "han"}, "arch is of a new model, but model names one"),
         ({"epoch": 3}, "no argument 'epoch'.*Did you mean 'epochs'"),
         ({"settings": {"train.step": 3}}, "train has no field 'step'"),
         ({"train": "nowhere.csv"}, "nowhere.csv"),

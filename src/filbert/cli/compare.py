@@ -6,11 +6,11 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import json_option, result, say
+from filbert.cli.shared import Trains, json_option, result, say
 from filbert.core.registry import naming
 
 
-@click.command("compare")
+@click.command("compare", cls=Trains)
 @click.option("--models", required=True, help="With commas: files of models (bert, gpt, …), folders, or builtin.")
 @click.option("--task", type=click.Choice(naming("tasks", "KEPT")), default="classify", show_default=True)
 @click.option("--train", multiple=True, required=True, help="Labelled file to learn from.")

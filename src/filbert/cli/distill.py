@@ -7,10 +7,10 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import data_encoding_option, json_option, result, roles
+from filbert.cli.shared import Trains, data_encoding_option, json_option, result, roles
 
 
-@click.command("distill")
+@click.command("distill", cls=Trains)
 @click.argument("teacher")
 @click.option("--data", "-d", multiple=True, required=True, help="To learn from: labelled, unlabelled, or raw text.")
 @click.option("-o", "--out", required=True, help="Run folder to write.")

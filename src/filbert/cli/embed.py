@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import corpus, corpus_options, json_option, model_options, model_wishes, result, say
+from filbert.cli.shared import corpus, corpus_options, json_line, json_option, model_options, model_wishes, result, say
 
 CHUNK = 1_024  # texts held in memory at a time: large enough for full packs of any mixture of lengths
 Write = Callable[[Sequence[str], Any], None]
@@ -130,7 +130,8 @@ def _writer(out: str | None, kept: list[list[float]] | None) -> Iterator[Write]:
 
 def _lines(texts: Sequence[str], vectors: Any, handle: Any) -> None:
     for text, vector in zip(texts, vectors.tolist(), strict=True):
-        print(json.dumps({"text": text, "vector": _rounded(vector)}, ensure_ascii=False), file=handle)
+        line = {"text": text, "vector": _rounded(vector)}
+        print(json_line(line) if handle is sys.stdout else json.dumps(line, ensure_ascii=False), file=handle)
 
 
 def _rounded(vector: list[float]) -> list[float]:

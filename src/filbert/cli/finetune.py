@@ -7,16 +7,18 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import encoding_option, json_option, result, roles
+from filbert.cli.shared import Trains, encoding_option, json_option, result, roles
 from filbert.core.registry import naming
 
 
-@click.command("finetune")
+@click.command("finetune", cls=Trains)
 @click.argument("task", type=click.Choice(naming("tasks", "KEPT")))
 @click.option("--train", multiple=True, required=True, help="Labelled file to learn from: CSV, TSV, JSONL, Parquet, …")
-@click.option("--dev", multiple=True, help="Says after each epoch how good it is: a file, or a share of --train: 10%.")
+@click.option(
+    "--dev", multiple=True, help="Says after each epoch how good it is: a file, or a share of --train: 10% or 0.1."
+)
 @click.option("--test", multiple=True, help="Labelled file that the model is measured on once, at the end.")
-@click.option("--model", help="Folder or run whose weights and vocabulary it begins with; or builtin.")
+@click.option("--model", help="Folder or run whose weights and vocabulary it begins with.  [default: builtin]")
 @click.option("--arch", help="Instead: a new model of this kind, e.g. han, gpt, transformer; see --preset, --vocab.")
 @click.option("--preset", help="Size of a new one.  [default: small]")
 @click.option("--vocab", help="Folder or vocab.txt of a new one.  [default: that of the built-in model]")
@@ -38,7 +40,7 @@ def command(task: str, train: tuple[str, ...], model: str | None, out: str, as_j
     """
     from filbert import run
 
-    if (model is None) == (options["arch"] is None):
+    if model is not None and options["arch"] is not None:
         raise click.UsageError("give one of --model (a folder to begin with, or builtin) and --arch (a new model).")
     begun = time.monotonic()
     columns = roles(options.pop("columns"))
@@ -49,7 +51,13 @@ def command(task: str, train: tuple[str, ...], model: str | None, out: str, as_j
     state, took = finished.outcome.state, time.monotonic() - begun
     best = {name: value for name, value in finished.best.items() if name != "step"}
     if as_json:
-        told = {"out": out, "steps": state.step, "seconds": round(took, 1), "labels": len(finished.labels)}
+        told = {
+            "out": out,
+            "model": model or options["arch"] or "builtin",
+            "steps": state.step,
+            "seconds": round(took, 1),
+            "labels": len(finished.labels),
+        }
         judged = {name: {measure: each[measure] for measure in (*each["intervals"], "intervals", "sentences")}
                   for name, each in finished.report.get("evaluations", {}).items()}  # fmt: skip
         result({**told, "best_step": finished.best.get("step"), "held": best, **judged})

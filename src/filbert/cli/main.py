@@ -86,6 +86,7 @@ def filbert() -> None:
 def main() -> None:
     """Runs a command; every refusal is one sentence, never a traceback."""
     output.open_closed()
+    output.write_anything()
     with output.watched():
         code = _ended()
         output.let_go()

@@ -79,6 +79,13 @@ def open_closed() -> None:
         sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115 (for as long as the process lives)
 
 
+def write_anything() -> None:
+    """From now on a terminal that cannot write a character, for its encoding, shows the character's number instead."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
 def check_ranks(command: str) -> None:
     """Refuses, under torchrun, a command of which each process would do the whole: results would come twice."""
     world = os.environ.get("WORLD_SIZE", "1")

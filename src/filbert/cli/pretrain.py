@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from filbert.cli.shared import corpus_options, json_option, result, say
+from filbert.cli.shared import Trains, corpus_options, json_option, result, say
 
 if TYPE_CHECKING:
     from filbert.run import Corpus, Recipe
@@ -23,7 +23,7 @@ HELD_TOKENS = 16_384  # are kept back where they are no more than a twentieth: 2
 OLDEST_S = 60.0  # a process that is older began for something else
 
 
-@click.command("pretrain")
+@click.command("pretrain", cls=Trains)
 @click.argument("sources", metavar="CORPUS...", nargs=-1, required=True)
 @click.option("-o", "--out", required=True, help="Run folder to write.")
 @click.option(

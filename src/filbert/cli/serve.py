@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from filbert.cli.shared import model_options, model_wishes, say
+from filbert.cli.shared import json_option, model_options, model_wishes, result, say
 
 if TYPE_CHECKING:
     import socket
@@ -72,6 +72,7 @@ class Port(click.IntRange):
     "--log", type=click.Choice(["none", "errors", "requests"]), default="errors", show_default=True,
     help="What goes to standard error as JSON, never with a user's text.",
 )  # fmt: skip
+@json_option
 def command(**options: Any) -> None:
     """Answer over HTTP as `predict` does, to many at once; MODEL is a folder, a run, `builtin`, or NAME=FOLDER.
 
@@ -81,6 +82,7 @@ def command(**options: Any) -> None:
     can come from the environment: FILBERT_PORT, FILBERT_MAX_TEXTS, FILBERT_KEYS_FILE, …; several values by spaces.
     """
     import os
+    import sys
 
     # Before NumPy is there: the threads of a queue work alone, and those of OpenBLAS would take the cores from them,
     # most of the time waiting (experiments/2026-11-16-serving.md). Workers inherit it.
@@ -97,6 +99,10 @@ def command(**options: Any) -> None:
     where = "http://{}:{}/".format(*_address(listening))
 
     def ready(shelf: Any = None) -> None:
+        if options["as_json"]:
+            result({"url": where, "models": dict(plan.models), "workers": options["workers"]})
+            sys.stdout.flush()  # whoever started it reads this line while it goes on
+            return
         tasks = {name: one.task or "a pretrained model" for name, one in shelf.loaded.items()} if shelf else {}
         told = ", ".join(f"{name} ({tasks[name]})" if name in tasks else name for name, _ in plan.models)
         say(f"{told}: {where} (a page) and {where}predict; Ctrl-C ends it.")

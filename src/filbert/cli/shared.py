@@ -9,8 +9,44 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from filbert.core import names
+
 if TYPE_CHECKING:
     from filbert.core.records import Document
+
+
+class Trains(click.Command):
+    """A command with fields of a recipe, which knows what they are called elsewhere: --lr is train.learning_rate."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """As click does, once names of other libraries are ours."""
+        own = {name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts)}
+        return super().parse_args(ctx, list(_renamed(args, own)))
+
+
+def _renamed(args: list[str], own: set[str]) -> Iterator[str]:
+    """The words of a command line; an option that a command does not have is renamed, or the right words are told."""
+    words, known = iter(args), {*names.SETTINGS, *names.ARGUMENTS, *names.ADVICE}
+    for word in words:
+        option, equals, value = word.partition("=")
+        name = option.lstrip("-").replace("-", "_")
+        if word == "--":
+            yield from [word, *words]
+        elif (
+            option in own or not option.startswith("-") or name not in (names.SETTINGS | names.ARGUMENTS | names.ADVICE)
+        ):
+            yield word
+        elif name in names.SETTINGS:
+            given = value if equals else next(words, None)
+            if given is None:
+                raise click.UsageError(f"{option} needs a value; it is --set {names.SETTINGS[name]}=….")
+            yield from ["--set", f"{names.SETTINGS[name]}={given}"]
+        elif f"--{names.ARGUMENTS.get(name)}" in own:
+            yield f"--{names.ARGUMENTS[name]}{equals}{value}"
+        else:
+            told = names.ADVICE.get(name, "filbert COMMAND --help lists what there is.")
+            raise click.UsageError(f"there is no option {option}: {told} Fields of the recipe are given with --set.")
+
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 Thing = TypeVar("Thing")
@@ -82,8 +118,18 @@ def say(note: str) -> None:
 
 
 def result(value: Any) -> None:
-    """One JSON object on standard output."""
-    click.echo(json.dumps(value, ensure_ascii=False))
+    """One JSON object on standard output; escaped where that cannot write a character of it, so that none is lost."""
+    click.echo(json_line(value))
+
+
+def json_line(value: Any) -> str:
+    """The value as JSON that standard output can write."""
+    line = json.dumps(value, ensure_ascii=False)
+    try:
+        line.encode(getattr(sys.stdout, "encoding", None) or "utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(value)
+    return line
 
 
 def progress(

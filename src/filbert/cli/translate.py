@@ -80,11 +80,13 @@ def writer(task: str, model: str, options: dict[str, Any]) -> Any:
     """The model, if that is what it was trained for; with the task's fields that were set."""
     from filbert import load
     from filbert.core.errors import InputError
+    from filbert.infer.verify import task_of
 
     loaded = load(model, device=options["device"])
-    own = loaded.task(None)
-    if own != task:
+    own = task_of(loaded)
+    if own not in (None, task):
         raise InputError(f"{model}: is a model for {own}, not for {task}; ask it with filbert {named(own)}.")
+    loaded.task(task)  # refuses a model that was trained for nothing, and says how one for this is made
     return loaded.reading(task, options["settings"], []) if options["settings"] else loaded
 
 
