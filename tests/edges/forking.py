@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 Fault = Callable[[], None]
-PATIENCE_S = 300.0  # a process that takes longer hangs
+PATIENCE_S = 200.0  # a process that takes longer hangs
 
 
 class Ended(NamedTuple):
@@ -128,7 +128,9 @@ class Server:
         assert self.process.stdout is not None
         self.process.stdin.write(json.dumps(scene) + "\n")
         self.process.stdin.flush()
-        return json.loads(self.process.stdout.readline())
+        told = json.loads(self.process.stdout.readline())
+        assert "hung" not in told, told
+        return told
 
     def ran(self, *words: str | Path, fault: str = "none", number: int = 0) -> Ended:
         """The command, to its end."""
@@ -148,17 +150,25 @@ def _serve() -> None:
 
     torch.set_num_threads(1)
     for line in sys.stdin:
-        scene = json.loads(line)
-        words = tuple(scene["words"])
-        if not scene.get("two"):
-            print(json.dumps(Child(words, FAULTS[scene["fault"]](scene["number"])).ended()), flush=True)
-            continue
-        first = Child(words, signalled(signal.SIGSTOP, scene["number"]))
-        second = None
+        try:
+            told: Any = _played(json.loads(line))
+        except AssertionError as error:
+            told = {"hung": str(error)}
+        print(json.dumps(told), flush=True)
+
+
+def _played(scene: dict[str, Any]) -> Any:
+    words = tuple(scene["words"])
+    if not scene.get("two"):
+        return Child(words, FAULTS[scene["fault"]](scene["number"])).ended()
+    first, second = Child(words, signalled(signal.SIGSTOP, scene["number"])), None
+    try:
         if first.stopped():
             second = Child(words, lambda: None).ended()
+    finally:
+        if not first.is_over:
             os.kill(first.pid, signal.SIGCONT)
-        print(json.dumps([second, first.ended()]), flush=True)
+    return second, first.ended()
 
 
 # Faults ---------------------------------------------------------------------------------------------------------------

@@ -96,7 +96,8 @@ def vocabulary(corpus: Corpus, size: int, out: Path) -> Tokenizer:
     from filbert.text.corpus import CorpusReport, files
 
     folder = out / VOCAB
-    with _turn(folder):
+    # Another run in this folder is refused; the other ranks of this one wait for their turn.
+    with locked(out) if is_first() else contextlib.nullcontext(), _turn(folder):
         if not (folder / "vocab.txt").exists():
             report = CorpusReport()
             texts = sharding.texts(files(list(corpus.sources), report), corpus.reading, report)
