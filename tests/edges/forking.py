@@ -136,9 +136,12 @@ class Server:
         """The command, to its end."""
         return Ended(*self._asked(words=[str(word) for word in words], fault=fault, number=number))
 
-    def two(self, *words: str | Path, after: int = 0) -> tuple[Ended | None, Ended]:
-        """The command twice at once: (the second, None where the first never came to write; the first)."""
-        told = self._asked(words=[str(word) for word in words], two=True, number=after)
+    def two(self, *words: str | Path, only: bool = False) -> tuple[Ended | None, Ended]:
+        """The command twice at once: (the second, None where the first never came to write; the first).
+
+        only: the second is what matters, and the first is interrupted then.
+        """
+        told = self._asked(words=[str(word) for word in words], two=True, number=0, only=only)
         return (Ended(*told[0]) if told[0] else None), Ended(*told[1])
 
 
@@ -167,6 +170,7 @@ def _played(scene: dict[str, Any]) -> Any:
             second = Child(words, lambda: None).ended()
     finally:
         if not first.is_over:
+            os.kill(first.pid, signal.SIGINT if scene["only"] else signal.SIGCONT)
             os.kill(first.pid, signal.SIGCONT)
     return second, first.ended()
 

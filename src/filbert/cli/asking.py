@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,17 +33,19 @@ class Texts:
     sources: Sequence[str]  # files, folders and -
     kind: str  # the task whose data they are
     columns: dict[str, str | int] | None = None
+    files: tuple[str, ...] = field(default=(), init=False)  # the sources, with the files of folders in order
+    num_others: int = field(default=0, init=False)  # files of folders that are not of texts
 
     def __post_init__(self) -> None:
         from filbert.core.errors import InputError
         from filbert.text.corpus import files
 
-        found = tuple(files(self.sources)) if self.sources else ()
+        report = CorpusReport()
+        found = tuple(files(self.sources, report)) if self.sources else ()
         if found.count("-") > 1:
             raise InputError("-: standard input can be read once; name it once.")
         object.__setattr__(self, "files", found)
-
-    files: tuple[str, ...] = ()
+        object.__setattr__(self, "num_others", report.num_other_files)
 
     def read(self, reading: Reading) -> Iterator[Example]:
         """The examples, in order; what is skipped or mended is counted in reading.report."""
@@ -51,6 +53,7 @@ class Texts:
 
         if not self.sources:
             yield from (Example(texts, id=number) for number, texts in enumerate(self.here))
+        reading.report.num_other_files += self.num_others
         for file in self.files:
             yield from examples(file, self.kind, self.columns, reading=reading)
 
