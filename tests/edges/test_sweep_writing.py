@@ -252,6 +252,35 @@ def test_a_second_one_at_the_same_target(server: Server, data: Path, tmp_path: P
         assert len(out.read_text().splitlines()) == 30 + name.endswith("csv")
 
 
+@pytest.mark.parametrize("runtime", ["torch", "onnx"])
+def test_I9_a_file_that_may_not_be_read(server: Server, data: Path, tmp_path: Path, runtime: str) -> None:
+    """Each file of a model folder, the folder itself, and the texts: one sentence that names it."""
+    folder = tmp_path / "model"
+    made = server.ran("export", data / "run", "--out", folder)
+    assert made.code == 0, made.err
+    (tmp_path / "t.txt").write_text("a ship\n")
+    words = ("predict", folder, "--data", tmp_path / "t.txt", "--runtime", runtime)
+    whole = server.ran(*words, fault="no rights")
+    assert whole.code == 0, whole.err
+    refused = set()
+    for path in (*sorted(folder.iterdir()), folder, tmp_path / "t.txt"):
+        mode = path.stat().st_mode
+        path.chmod(0)
+        try:
+            ended = server.ran(*words, fault="no rights")
+        finally:
+            path.chmod(mode)
+        if ended.code == 0:  # a file that is not read: nothing is missing
+            assert ended.out == whole.out
+            continue
+        assert ended.code in (1, 2), (path, ended)
+        assert is_one_sentence(ended), ended.err
+        assert str(path) in ended.err
+        refused.add(path.name)
+    weights = {"torch": {"config.json", "model.safetensors"}, "onnx": {"runtime.json", "model.onnx"}}[runtime]
+    assert refused >= weights | {"tokenizer.json", "task.json", "manifest.json", "model", "t.txt"}
+
+
 def test_every_command_that_writes_is_here() -> None:
     """A command with --out or --fix that this sweep does not know fails here."""
     import click
