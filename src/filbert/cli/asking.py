@@ -32,20 +32,20 @@ class Texts:
     here: Sequence[tuple[str, ...]]  # given as options
     sources: Sequence[str]  # files, folders and -
     task: str  # whose data they are
-    options: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # columns, encoding, trained_on, as data.sources.read has it
+    options: Mapping[str, Any] = field(default_factory=dict)  # columns, encoding, trained_on; see data.sources.read
+    files: tuple[str, ...] = field(default=(), init=False)  # the sources, with the files of folders in order
+    num_others: int = field(default=0, init=False)  # files of folders that are not of texts
 
     def __post_init__(self) -> None:
         from filbert.core.errors import InputError
         from filbert.text.corpus import files
 
-        found = tuple(files(self.sources)) if self.sources else ()
+        report = CorpusReport()
+        found = tuple(files(self.sources, report)) if self.sources else ()
         if found.count("-") > 1:
             raise InputError("-: standard input can be read once; name it once.")
         object.__setattr__(self, "files", found)
-
-    files: tuple[str, ...] = ()
+        object.__setattr__(self, "num_others", report.num_other_files)
 
     def read(self, reading: Reading) -> Iterator[Example]:
         """The examples, in order; what is skipped or mended is counted in reading.report."""
@@ -53,6 +53,7 @@ class Texts:
 
         if not self.sources:
             yield from (Example(texts, id=number) for number, texts in enumerate(self.here))
+        reading.report.num_other_files += self.num_others
         for file in self.files:
             yield from file_examples(self.task, file, self.options, reading)
 

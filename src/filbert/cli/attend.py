@@ -32,15 +32,17 @@ def command(model: str, text: tuple[str, ...], out: str | None, **options: Any) 
     from pathlib import Path
 
     from filbert import load
-    from filbert.core.errors import InputError
     from filbert.infer import explain, scene
+    from filbert.infer.results import check_place
 
     if len(text) > 2 or (len(text) == 2 and options["beside"]):
         raise click.UsageError("two views fit side by side: give two --text, or --beside a model, or neither.")
-    if out and not Path(out).absolute().parent.is_dir():
-        raise InputError(f"{out}: its folder does not exist; make it first, so that no work is done in vain.")
+    if out:
+        check_place(out)
     if bool(options["picture"]) != bool(out and not out.endswith((".html", ".htm"))):
         raise click.UsageError("a picture needs --picture and --out FILE.svg or .png; a page --out FILE.html.")
+    if out and not out.lower().endswith((".html", ".htm", ".svg", ".png")):
+        raise click.UsageError(f"--out {out}: the suffix says what is written: .html, or with --picture .svg or .png.")
     folders = [model] * len(text) if not options["beside"] else [model, options["beside"]]
     loaded = {name: load(name, device=options["device"]) for name in dict.fromkeys(folders)}
     reasons = [(None, explain.wanted({"method": options["method"]}))] if options["method"] else []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from filbert.builtin.texts import SampleDocument
 
 MARK = ".filbert-demo"
+ABOUT_MARK = "`filbert demo` made this folder and may replace it.\n"
 BARS = "▁▂▃▄▅▆▇█"
 COMPARED, MOST_READ = ("word2vec", "gpt", "bert"), 100  # in the last act; tokens that each reads for each step
 # Sentences about everyday things that stand nowhere in the built-in texts; the blank is one token.
@@ -46,10 +49,10 @@ def command(out: str, steps: int, seed: int, as_json: bool) -> None:
     show(f"\nNow the whole way by ourselves. {about}" if first else about)
     tokenizer = _vocabulary(train_texts, show)
     recipe = _recipe(tokenizer.vocab_size, steps, seed)
-    _begin(Path(out))
-    told = _train((train_texts, held_texts), tokenizer, recipe, Path(out), show)
-    answers = _answers(out, "Fill in the blank, by the minute-old model:", show)
-    rows = _compared(Path(out), tokenizer, recipe, show)
+    with _begun(Path(out)):
+        told = _train((train_texts, held_texts), tokenizer, recipe, Path(out), show)
+        answers = _answers(out, "Fill in the blank, by the minute-old model:", show)
+        rows = _compared(Path(out), tokenizer, recipe, show)
     if as_json:
         result({"out": out, **told, "blanks": answers, "builtin": first, "compared": rows})
     show(f"\nThe run is in {out}: report.html shows its course, {out}/model loads in transformers too. Try:")
@@ -58,19 +61,31 @@ def command(out: str, steps: int, seed: int, as_json: bool) -> None:
     show("  filbert pretrain YOUR-TEXTS --budget 25m --out my-bert")
 
 
-def _begin(out: Path) -> None:
-    """Makes room: what an earlier demo left is replaced, anything else is not touched."""
+@contextlib.contextmanager
+def _begun(out: Path) -> Iterator[None]:
+    """Makes room and holds it: what an earlier demo left is replaced; anything else is not touched."""
     import shutil
 
     from filbert.core.errors import InputError
+    from filbert.core.files import locked_by_us, unwritten
 
     if out.exists() and any(out.iterdir()) and not (out / MARK).exists():
         raise InputError(f"{out}: is there already and is not what a demo left; choose another --out.")
-    for name in ("checkpoints", "shards", "texts", "log.jsonl", "compared"):
-        path = out / name
-        shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / MARK).write_text("`filbert demo` made this folder and may replace it.\n", encoding="utf-8")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        handle = os.open(out / MARK, os.O_RDWR | os.O_CREAT, 0o666)
+    except OSError as error:
+        raise InputError(unwritten(out, error)) from None
+    try:
+        if not locked_by_us(handle):
+            raise InputError(f"{out}: another demo is at work here; wait until it ends, or choose another --out.")
+        os.write(handle, ABOUT_MARK.encode() if not os.fstat(handle).st_size else b"")
+        for name in ("checkpoints", "shards", "texts", "log.jsonl", "compared"):
+            path = out / name
+            shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _texts() -> tuple[list[str], list[str], str]:
@@ -166,13 +181,14 @@ def _train(
 def _compared(out: Path, tokenizer: Any, recipe: Any, show: Callable[[str], None]) -> list[dict[str, Any]]:
     """Three models of the story on equal terms: the same text first, then the topics of the same sentences."""
     from filbert.builtin.texts import sample
+    from filbert.core.files import write_text
     from filbert.run.comparing import HEAD, Contest, cells, compare
 
     for name, is_kept in (("learnt", False), ("kept", True)):
         chosen = [d for place, d in enumerate(sample()) if (place % 10 == 5) == is_kept]
         rows = [(line, d.topic) for d in chosen for line in d.sentences]
         text = "".join(f"{line}\t{topic}\n" for line, topic in rows)
-        (out / "texts" / f"topics-{name}.tsv").write_text(text, encoding="utf-8")
+        write_text(out / "texts" / f"topics-{name}.tsv", text)
     tokenizer.save(out / "compared" / "words")
     steps, seed = recipe.train.steps, recipe.train.seed
     read = MOST_READ * steps
@@ -192,11 +208,12 @@ def _compared(out: Path, tokenizer: Any, recipe: Any, show: Callable[[str], None
 
 def _shards(texts: Sequence[str], out: Path, name: str, tokenizer: Any) -> Any:
     """The texts as a file and as shards, by the same road that a corpus of any size takes."""
+    from filbert.core.files import write_text
     from filbert.data.shards import Options, build
 
     path = out / "texts" / f"{name}.txt"
     path.parent.mkdir(exist_ok=True)
-    path.write_text("\n\n".join(texts) + "\n", encoding="utf-8")
+    write_text(path, "\n\n".join(texts) + "\n")
     return build([str(path)], tokenizer, out / "shards" / name, Options(held=0.0), workers=1)
 
 

@@ -8,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import click
@@ -21,9 +20,14 @@ Write = Callable[[Sequence[str], Any], None]
 
 @click.command("embed")
 @click.argument("model")
-@click.option("--data", "-d", help="File, folder or - of texts; a document is one text (see --unit).")
+@click.option(
+    "--data", "-d", multiple=True,
+    help="File, folder or - of texts; a document is one text (see --unit). May be repeated.",
+)  # fmt: skip
 @click.option("--text", "-t", multiple=True, help="A text given here; may be repeated.")
-@click.option("--out", "-o", help="Where to: .npy for an array, else JSONL; without it, JSONL on standard output.")
+@click.option(
+    "--out", "-o", help="Where to: .npy for an array, .jsonl, .csv or .tsv; without it, JSONL on standard output."
+)
 @click.option(
     "--pool", type=click.Choice(["mean", "cls", "pooled", "own"]), help="Default: the folder's own, else mean."
 )
@@ -35,20 +39,23 @@ Write = Callable[[Sequence[str], Any], None]
 @model_options
 @corpus_options
 @json_option
-def command(model: str, data: str | None, text: tuple[str, ...], out: str | None, **options: Any) -> None:
+def command(model: str, data: tuple[str, ...], text: tuple[str, ...], out: str | None, **options: Any) -> None:
     """Turn texts into vectors, or search or group them by these.
 
     MODEL is a folder, a run, or `builtin` for the one that ships. Texts of any length are read whole, in windows.
     """
     from filbert import load
     from filbert.core.errors import InputError
+    from filbert.infer.results import FORMS, check_place, form_of
 
     as_json, width = options["as_json"], options["width"]
     how = {"pool": options["pool"], "normalize": options["normalize"] or None, "width": width}
-    if (data is None) == (not text):
+    if (not data) == (not text):
         raise InputError("give the texts once: either --data FILE or one or more --text.")
-    if out and not Path(out).absolute().parent.is_dir():
-        raise InputError(f"{out}: its folder does not exist; make it first, so that no work is done in vain.")
+    is_asked = options["search"] is not None or options["clusters"]
+    if out:
+        form_of(out, FORMS if is_asked else {".npy": "array", **FORMS})
+        check_place(out)
     if options["search"] is not None and options["clusters"]:
         raise click.UsageError("--search and --clusters are two questions: ask one at a time.")
     loaded = load(model, **model_wishes(options))
@@ -59,8 +66,8 @@ def command(model: str, data: str | None, text: tuple[str, ...], out: str | None
         say(
             f"note: the model was not fine-tuned for vectors of {width} numbers, only of {learnt}; they may serve less."
         )
-    texts = iter(text) if data is None else (document.text for document in corpus([data], options))
-    if options["search"] is not None or options["clusters"]:
+    texts = (document.text for document in corpus(data, options)) if data else iter(text)
+    if is_asked:
         _ask(loaded, texts, how, options, out)
         return
     start, count = time.perf_counter(), 0
@@ -81,7 +88,6 @@ def _ask(loaded: Any, texts: Iterator[str], how: dict[str, Any], options: dict[s
     """The texts nearest to a query, or every text's cluster: one JSON object a line, or all in one."""
     import numpy as np
 
-    from filbert.core.files import whole_file
     from filbert.infer.search import Index, clusters
 
     kept: list[str] = []
@@ -98,8 +104,8 @@ def _ask(loaded: Any, texts: Iterator[str], how: dict[str, Any], options: dict[s
         found = [{"text": text, "cluster": label} for text, label in zip(kept, labels, strict=True)]
     asked = {"query": query} if query is not None else {"clusters": len({each["cluster"] for each in found})}
     if out:
-        with whole_file(out) as part, part.open("w", encoding="utf-8", newline="\n") as handle:
-            handle.writelines(json.dumps(each, ensure_ascii=False) + "\n" for each in found)
+        with _table(out) as add:
+            add(found)
     if options["as_json"]:
         result({"texts": len(kept), **asked, **({"out": out} if out else {"found": found})})
     elif not out:
@@ -116,7 +122,7 @@ def _writer(out: str | None, kept: list[list[float]] | None) -> Iterator[Write]:
         yield lambda texts, vectors: kept.extend(map(_rounded, vectors.tolist()))
     elif out is None:
         yield lambda texts, vectors: _lines(texts, vectors, sys.stdout)
-    elif out.endswith(".npy"):
+    elif out.lower().endswith(".npy"):
         import numpy as np
 
         rows: list[Any] = []
@@ -124,13 +130,40 @@ def _writer(out: str | None, kept: list[list[float]] | None) -> Iterator[Write]:
         with whole_file(out) as part, part.open("wb") as handle:
             np.save(handle, np.concatenate(rows) if rows else np.zeros((0, 0), dtype=np.float32))
     else:
-        with whole_file(out) as part, part.open("w", encoding="utf-8", newline="\n") as handle:
-            yield lambda texts, vectors: _lines(texts, vectors, handle)
+        is_table = out.lower().endswith((".csv", ".tsv"))
+        with _table(out) as add:
+            yield lambda texts, vectors: add(
+                [_row(*each, is_table) for each in zip(texts, vectors.tolist(), strict=True)]
+            )
+
+
+@contextlib.contextmanager
+def _table(out: str) -> Iterator[Callable[[list[dict[str, Any]]], None]]:
+    """A function that takes records; the file, whose suffix says its form, appears whole or not at all."""
+    from filbert.core.files import whole_file
+    from filbert.infer.results import Table, form_of
+
+    table = Table(form_of(out))
+    with whole_file(out) as part, part.open("w", encoding="utf-8", errors="surrogatepass", newline="") as handle:
+
+        def add(records: list[dict[str, Any]]) -> None:
+            handle.write(table.text(records))
+
+        yield add
+    if table.num_mended:
+        say(f"note: {table.num_mended:,} cells had tabs or line ends, which TSV cannot hold; they are spaces now.")
+
+
+def _row(text: str, vector: list[float], is_table: bool) -> dict[str, Any]:
+    """A text and its vector, whose numbers have a column each in a table."""
+    if is_table:
+        return {"text": text, **{str(place): number for place, number in enumerate(_rounded(vector))}}
+    return {"text": text, "vector": _rounded(vector)}
 
 
 def _lines(texts: Sequence[str], vectors: Any, handle: Any) -> None:
     for text, vector in zip(texts, vectors.tolist(), strict=True):
-        line = {"text": text, "vector": _rounded(vector)}
+        line = _row(text, vector, is_table=False)
         print(json_line(line) if handle is sys.stdout else json.dumps(line, ensure_ascii=False), file=handle)
 
 

@@ -33,12 +33,13 @@ def command(model: str, data: str, task: str, out: str | None, as_json: bool, **
     from filbert.core.errors import InputError
     from filbert.data import sources
     from filbert.infer import probe
+    from filbert.infer.results import check_place
     from filbert.text.streams import Reading
 
     if out and Path(out).suffix.lower() not in probe.ENDINGS:
         raise InputError(f"{out}: give it the ending {', '.join(probe.ENDINGS)}, which says what to write.")
-    if out and not Path(out).absolute().parent.is_dir():
-        raise InputError(f"{out}: its folder does not exist; make it first, so that no work is done in vain.")
+    if out:
+        check_place(out)
     loaded = load(model)
     for note in loaded.notes:
         say(f"note: {note}")
