@@ -417,3 +417,17 @@ def test_C7_labels_without_prefixes_stand_for_words(tagged: Callable[..., Path],
     with torch.inference_mode():
         best = model.backbone.heads["tokens"](rows).argmax(-1).tolist()
     assert [span.label for span in spans] == [model.labels[best[place]] for place in (1, 2, 3)]
+
+
+def test_C7_such_a_tagger_is_measured_too(tagged: Callable[..., Path], tmp_path: Path) -> None:
+    from filbert.core.records import Example, Span
+    from filbert.tasks import tag
+
+    model = fb.load(tagged(tmp_path / "ner", "tokens", ["O", "PER"]), device="cpu")
+    text = "今天 trains"
+    spans = model.predict([text])[0].spans
+    gold = tuple(Span(span.start, span.end, span.label) for span in spans) or (Span(0, 2, "PER"),)
+    task = tag.Task([Example((text,), gold)], ["O", "PER"], model.tokenizer, model.reads([text])[1].config)
+    assert {int(place) for place in task.gold} <= {0, 1}
+    told = task.evaluated(model.engine.answers(task))
+    assert told["f1"] == (1.0 if spans else 0.0)
