@@ -417,3 +417,40 @@ def test_C7_labels_without_prefixes_stand_for_words(tagged: Callable[..., Path],
     with torch.inference_mode():
         best = model.backbone.heads["tokens"](rows).argmax(-1).tolist()
     assert [span.label for span in spans] == [model.labels[best[place]] for place in (1, 2, 3)]
+
+
+def test_C7_such_a_tagger_is_measured_too(tagged: Callable[..., Path], tmp_path: Path) -> None:
+    from filbert.core.records import Example, Span
+    from filbert.tasks import tag
+
+    model = fb.load(tagged(tmp_path / "ner", "tokens", ["O", "PER"]), device="cpu")
+    text = "今天 trains"
+    spans = model.predict([text])[0].spans
+    gold = tuple(Span(span.start, span.end, span.label) for span in spans) or (Span(0, 2, "PER"),)
+    task = tag.Task([Example((text,), gold)], ["O", "PER"], model.tokenizer, model.reads([text])[1].config)
+    assert {int(place) for place in task.gold} <= {0, 1}
+    told = task.evaluated(model.engine.answers(task))
+    assert told["f1"] == (1.0 if spans else 0.0)
+
+
+def test_C1_vectors_are_learnt_on_from_the_folders_own_pooling(tiny_folder: Path, tmp_path: Path) -> None:
+    """And what was passed over in the folder is told where the run begins."""
+    from filbert import run
+    from filbert.core.records import Example
+    from filbert.train.loop import Deaf
+
+    class Notes(Deaf):
+        said: list[str] = []  # noqa: RUF012
+
+        def event(self, kind: str, text: str, **more: Any) -> None:
+            self.said.append(text)
+
+    source = theirs(
+        tiny_folder, tmp_path / "st", ["Transformer", "Pooling"], {"1_Pooling/config.json": {"pooling_mode": "cls"}}
+    )
+    put(source, "config.json", {**json.loads((source / "config.json").read_text()), "rope_theta": 3})
+    rows = [Example(pair) for pair in [("今天天气", "天气很好"), ("火车", "高铁"), ("公园", "散步")]]
+    run.finetune("embed", rows, source, tmp_path / "run", epochs=1, told=Notes(), settings=["machine.threads=1"])
+    said = json.loads((tmp_path / "run/model/task.json").read_text())
+    assert said["pool"] == "cls"
+    assert any("rope_theta" in text for text in Notes.said)

@@ -31,7 +31,10 @@ Write = Callable[[Sequence[str], Any], None]
 @click.option(
     "--pool", type=click.Choice(["mean", "cls", "pooled", "own"]), help="Default: the folder's own, else mean."
 )
-@click.option("--normalize", is_flag=True, help="Scale every vector to length 1; a model fine-tuned for embed does.")
+@click.option(
+    "--normalize", is_flag=True, help="Scale every vector to length 1; where the folder says so it is done anyway."
+)
+@click.option("--prompt", metavar="NAME", help="One of the folder's prompts, put before every text.")
 @click.option("--width", type=click.IntRange(1), help="Only the first so many numbers of each vector.")
 @click.option("--search", metavar="QUERY", help="Print the texts nearest to this one instead of vectors.")
 @click.option("--top", type=click.IntRange(1), default=5, show_default=True, help="How many --search prints.")
@@ -49,7 +52,9 @@ def command(model: str, data: tuple[str, ...], text: tuple[str, ...], out: str |
     from filbert.infer.results import FORMS, check_place, form_of
 
     as_json, width = options["as_json"], options["width"]
-    how = {"pool": options["pool"], "normalize": options["normalize"] or None, "width": width}
+    how = {
+        "pool": options["pool"], "normalize": options["normalize"] or None, "width": width, "prompt": options["prompt"],
+    }  # fmt: skip
     if (not data) == (not text):
         raise InputError("give the texts once: either --data FILE or one or more --text.")
     is_asked = options["search"] is not None or options["clusters"]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,31 @@ def entities(tags: Sequence[str], scheme: str, strict: bool = False) -> list[Ent
     if strict:
         return list(_strict([_parsed(tag, scheme) for tag in tags], scheme))
     return list(_lenient([_parsed(tag, "bioes") for tag in tags]))
+
+
+def word_entities(tags: Sequence[str], begins: Bools, runs: bool) -> list[Entity]:
+    """The words of one sequence with the label of their first piece each; runs: neighbours of one label are one entity.
+
+    begins: [T] whether a piece begins a word. Tags are the labels as they are, without B- or I-.
+    """
+    edges = [place for place in range(len(tags)) if not place or begins[place]]
+    found: list[Entity] = []
+    for first, end in pairwise([*edges, len(tags)]):
+        if runs and found and found[-1][1:] == (first, tags[first]):
+            found[-1] = (found[-1][0], end, tags[first])
+        elif tags[first] != OUTSIDE:
+            found.append((first, end, tags[first]))
+    return found
+
+
+def spread(entities: Sequence[Entity], count: int, scheme: str = "plain") -> tuple[str, ...]:
+    """The label of an entity on each of its pieces, O on the others: the tags of a scheme without letters."""
+    if _letters(scheme):
+        raise InputError(f"the tag scheme {scheme} writes letters before labels; `tags` gives such.")
+    found = [OUTSIDE] * count
+    for first, end, kind in entities:
+        found[first:end] = [kind] * (end - first)
+    return tuple(found)
 
 
 def _lenient(parsed: list[tuple[str, str]]) -> Iterator[Entity]:

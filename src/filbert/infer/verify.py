@@ -195,8 +195,9 @@ def check_sealed(folder: Path, expect: str | None) -> None:
     own = fingerprint(folder)
     if own is None and (expect is not None or was_sealed(folder)):
         raise InputError(
-            f"{folder}: has no {MANIFEST}, so nothing tells what its files should be; fetch the folder again, or "
-            "write it anew: filbert import or filbert export."
+            f"{folder}: has no {MANIFEST}, so nothing tells what its files should be; fetch the folder again, or, if "
+            'you changed it on purpose, seal it anew: python -c "from filbert.artefact.manifest import seal; '
+            "seal('DIR')\"."
         )
     if expect is not None and own != expect.strip().lower().removeprefix("sha256:"):
         raise InputError(
@@ -211,7 +212,10 @@ def _graphs(folder: Path) -> list[Replayed]:
         return []
     from filbert.artefact import onnx
 
-    strange = onnx.strange(folder)
+    try:
+        strange = onnx.strange(folder)
+    except FilbertError:  # which loading it with onnxruntime has told already
+        return []
     return [Replayed(name, 0, 0.0, (), f"{folder / name}: {NOT_BUILT}") for name in strange]
 
 

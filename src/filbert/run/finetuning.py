@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from filbert.artefact import modules
 from filbert.artefact.folder import Loaded, load, save
 from filbert.builtin import model as builtin
 from filbert.core import names
@@ -251,6 +252,7 @@ class _Fine:
             self.model.load_state_dict(kept, strict=False)
         if recipe.teacher:
             self.task.adapt(self.model)
+        self.notes = started.notes  # of the folder that it begins with
         self.tuned = tune.prepare(self.model, recipe.tune, recipe.added)
         self.watched = tune.watched(recipe.tune, self.task, self.held, self.model)
 
@@ -270,7 +272,8 @@ class _Fine:
         )  # fmt: skip
         self.read = more["met"]
         of_data = (remark for remarks in self.read.values() for remark in remarks)
-        for remark in (*more["remarks"], *of_data, *getattr(self.task, "remarks", list)(), *self.tuned.values()):
+        of_task = getattr(self.task, "remarks", list)()
+        for remark in (*more["remarks"], *self.notes, *of_data, *of_task, *self.tuned.values()):
             heard.event("note", remark)
         best: dict[str, float] = {}
         try:
@@ -477,6 +480,9 @@ def _pool(module: Any, started: Loaded, learns: bool) -> dict[str, Any]:
     """
     if hasattr(started.model, "summary") and hasattr(module.Config(), "pool"):
         return {"pool": "own"}
+    if not module.HEAD and hasattr(module.Config(), "pool"):  # vectors are learnt on from what the folder's maker chose
+        told = modules.read(started.folder, started.config.width).pool
+        return {"pool": told} if told else {}
     own, reads_all = getattr(module, "POOL", None), getattr(member("models", started.family), "FIRST_READS_ALL", False)
     return {"pool": own} if own and reads_all and learns else {}
 

@@ -21,7 +21,6 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -47,8 +46,8 @@ HEADS = ("tokens", "pointer")  # of which a model for it has one
 KEPT = ("max_length", "overlap", "decoder", "scheme", "longest")
 NOTHING = classify.NOTHING
 SCHEMES = ("auto", "bio", "bioes", "plain")
-# Of published taggers whose labels have no B- or I-: each word has one (`words`), or some have and neighbours of one
-# label are one span (`runs`). A word's label is that of its first piece, which is what such taggers were taught.
+# Of published taggers whose labels have no B- or I-: each word has one (`words`), or some have, and runs of one
+# label are one span (`runs`).
 BARE = ("words", "runs")
 _TAG, _DASHED = re.compile(r"O|[BIES](-.*)?"), re.compile(r"[BIES]-.*")
 CELLS = 2**23  # pairs of tags that are weighed at a time
@@ -244,7 +243,8 @@ class Tagged(Task):
         places = {label: place for place, label in enumerate(self.labels)}
         found = np.full(len(self.ids), NOTHING, dtype=np.int64)
         for index, example, tokens, entities in self._aligned():
-            names = self._names(entities, len(tokens.ids))
+            tags = decoding.spread if self.config.scheme in BARE else decoding.tags
+            names = tags(entities, len(tokens.ids), self.scheme)
             if decoding.OUTSIDE in names and decoding.OUTSIDE not in places:
                 at = int(tokens.starts[names.index(decoding.OUTSIDE)])
                 what = f"{example.texts[0][at : at + 20]!r} has no label, but this tagger knows no text without one."
@@ -253,30 +253,13 @@ class Tagged(Task):
             found[begin : begin + len(names)] = [places[name] for name in names]
         return found
 
-    def _names(self, entities: Sequence[decoding.Entity], count: int) -> list[str]:
-        """The tags of a text's tokens; where they have no prefix, a span's label on each of its tokens."""
-        if self.config.scheme not in BARE:
-            return list(decoding.tags(entities, count, self.scheme))
-        found = [decoding.OUTSIDE] * count
-        for first, end, kind in entities:
-            found[first:end] = [kind] * (end - first)
-        return found
-
     def _entities(self, tags: Sequence[str], tokens: Tokens) -> list[decoding.Entity]:
         """The spans that tags draw; where they have no prefix, by words or by runs of words."""
         if self.config.scheme not in BARE:
             return decoding.entities(tags, self.scheme)
         goes_on = self.tokenizer.continues[tokens.ids]
         goes_on[1:] &= tokens.starts[1:] == tokens.ends[:-1]
-        edges = [place for place in range(len(tags)) if not place or not goes_on[place]]
-        words = [(first, end, tags[first]) for first, end in pairwise([*edges, len(tags)])]
-        found: list[decoding.Entity] = []
-        for first, end, kind in words:
-            if self.config.scheme == "runs" and found and found[-1][1:] == (first, kind):
-                found[-1] = (found[-1][0], end, kind)
-            elif kind != decoding.OUTSIDE:
-                found.append((first, end, kind))
-        return found
+        return decoding.word_entities(tags, ~goes_on, self.config.scheme == "runs")
 
     def _lined(self, gold: Sequence[Span], tokens: Tokens) -> decoding.Alignment:
         whole = self.config.scheme == "plain"
