@@ -32,7 +32,8 @@ ROWS = [
 REPORT: dict[str, Any] = {
     "evaluations": {
         "dev": {
-            "accuracy": 0.875, "f1": 0.8714, "intervals": {"accuracy": (0.75, 0.9375), "f1": (0.7401, 0.9352)},
+            "measure": "accuracy", "accuracy": 0.875, "f1": 0.8714,
+            "intervals": {"accuracy": (0.75, 0.9375), "f1": (0.7401, 0.9352)},
             "baselines": {"majority": {"accuracy": 0.5}, "tfidf": {"accuracy": 0.8125}, "missing": "nothing"},
             "sentences": ["better than TF-IDF by 6.2 points of accuracy (95 %: 0.1 to 12.5)"],
         }
@@ -101,7 +102,7 @@ def test_a_run_tells_what_it_did(tiny_folder: Path, tmp_path: Path) -> None:
     train.write_text(
         train.read_text(encoding="utf-8") + "".join(f"第{n}场球\t体育\n" for n in range(30)), encoding="utf-8"
     )
-    dev = rows(tmp_path / "dev.tsv", 2)
+    dev = rows(tmp_path / "dev.tsv", 13)
     out = tmp_path / "run"
     done = run.finetune(
         "classify", train, tiny_folder, out, dev=dev, epochs=1, quiet=True, settings=["machine.threads=1"]
@@ -148,4 +149,5 @@ def test_without_dev_data_it_says_so(share: str | None, tiny_folder: Path, tmp_p
     text = (tmp_path / "run/model/README.md").read_text(encoding="utf-8")
     wanted = "0.25 of the same rows, kept back" if share else "neither dev nor test data"
     assert wanted in text
-    assert ("were not calibrated" in text) == (share is None)
+    assert "were not calibrated: " in text
+    assert ("rows of dev data are too few" if share else "there were no dev data") in text

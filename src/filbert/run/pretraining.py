@@ -249,7 +249,7 @@ def _pretrained(
     )  # fmt: skip
     begun, facts = time.time(), dict(more.get("facts", {}))
     try:
-        if held is None:
+        if held is None and shards.meta["identity"]["options"]["held"]:
             told.event("note", _unmeasured(shards, recipe))
         if clock is not None:
             told.event("chosen", clock.choice.line)
