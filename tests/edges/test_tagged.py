@@ -170,6 +170,15 @@ def test_B2_chunks_are_no_layer_of_entities(tmp_path: Path) -> None:
     ]
 
 
+def test_B2_tags_of_another_kind_before_the_last_are_no_layer(tmp_path: Path) -> None:
+    """German in CoNLL-2003, and chunks of any language: only the last column has the entities."""
+    for chunk in ("NC", "名词块"):
+        lines = f"Der der ART B-{chunk} O\nMann Mann NN I-{chunk} O\nin in APPR B-PC O\nRom Rom NE B-{chunk} B-LOC\n"
+        found, told = read(write(tmp_path / "a.txt", lines))
+        assert found[0].gold == (Span(12, 15, "LOC"),)
+        assert told == ["words are in column 1 and tags in column 5; columns 2, 3, 4 are passed over."]
+
+
 @pytest.mark.parametrize("tokens", ["G7 meets in Rome", "U2 A1 B2 play", "A1 B2 C3 D4", "K2 is high in X9"])
 def test_B3_digits_of_words_stay(tokens: str, tmp_path: Path) -> None:
     lines = "".join(f"{token} {'B-LOC' if n == 3 else 'O'}\n" for n, token in enumerate(tokens.split()))

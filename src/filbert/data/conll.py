@@ -21,8 +21,10 @@ FEWEST = 4  # lines of a word and O that are taken for sentences without an enti
 WORDS = 0.3  # share of tokens of several characters from which a file is of words, and not of characters
 DOCUMENT = "-DOCSTART-"
 TAG = re.compile(r"(?:O|[BIMESLUW][-_].+)")
-# Of CoNLL-2000: no layer of entities.
-CHUNKS = frozenset(("NP", "VP", "PP", "ADJP", "ADVP", "SBAR", "PRT", "CONJP", "INTJ", "LST", "UCP"))
+# Of CoNLL-2000, and of German in CoNLL-2003: no layer of entities.
+CHUNKS = frozenset(
+    ("NP", "VP", "PP", "ADJP", "ADVP", "SBAR", "PRT", "CONJP", "INTJ", "LST", "UCP", "NC", "VC", "PC")
+)  # fmt: skip
 _NUMBERED = re.compile(r"(\D)(\d{1,2})")  # 科0
 
 
@@ -121,7 +123,7 @@ def columns(lines: Sequence[str]) -> Columns:
     tagged = [
         at for at in range(word + 1, count) if nearly(sum(bool(TAG.fullmatch(row[at])) for row in usual), len(usual))
     ]
-    tag, layers = _layers(usual, tagged, count)
+    tag, layers = _layers(usual, tagged, word)
     own = [row[word] for row in usual]
     return Columns(
         count, word, tag, layers, is_indexed,
@@ -154,17 +156,21 @@ def _is_numbered(tokens: Sequence[str], total: int) -> bool:
     return total > 1 and nearly(num_matching, total) and num_odd <= num_matching // 50
 
 
-def _layers(rows: Sequence[Sequence[str]], tagged: Sequence[int], count: int) -> tuple[int, tuple[int, ...]]:
-    """The column of the tags, and further ones: the last, or the first of several in a row that do not tag chunks."""
-    tag = count - 1
-    if tag not in tagged:
-        return tag, ()
-    for at in range(tag - 1, 0, -1):
-        labels = {row[at][2:] for row in rows if TAG.fullmatch(row[at]) and row[at] != "O"}
-        if at not in tagged or not labels or labels <= CHUNKS:
+def _layers(rows: Sequence[Sequence[str]], tagged: Sequence[int], word: int) -> tuple[int, tuple[int, ...]]:
+    """The column of the tags, and further ones of such tags: the last, or the first of several layers.
+
+    Layers stand right behind the word, or have labels in common; a column that tags chunks is none (CoNLL-2003).
+    """
+    last = tag = len(rows[0]) - 1
+    if last not in tagged:
+        return last, ()
+    labels = {at: {row[at][2:] for row in rows if TAG.fullmatch(row[at]) and row[at] != "O"} for at in tagged}
+    is_all = len(tagged) == last - word
+    for at in range(last - 1, word, -1):
+        if not labels.get(at) or labels[at] <= CHUNKS or not (is_all or labels[at] & labels[tag]):
             break
         tag = at
-    return tag, tuple(range(tag + 1, count))
+    return tag, tuple(range(tag + 1, last + 1))
 
 
 def is_tagged(lines: Sequence[str], is_head: bool) -> bool:
