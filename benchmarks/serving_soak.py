@@ -226,7 +226,9 @@ def capacity(given: argparse.Namespace, server: Running) -> dict[int, float]:
         used = cpu_seconds(server.pid)
         seen = ended(begun(server, Load(size, 0.0, given.short)))
         used = cpu_seconds(server.pid) - used
-        found[size] = max(seen.answered_texts, 1) / given.short
+        if not seen.answered_texts:
+            print(f"no answer to {size} texts within {given.short:g} s: this machine is too busy; raise --short")
+        found[size] = max(seen.answered_texts, size) / given.short
         rows.append([str(size), f"{found[size]:.0f}", f"{found[size] / size:.1f}", f"{seen.late_s * 1e3:.0f}",
                      f"{used / given.short:.1f}", str(dict(seen.statuses))])  # fmt: skip
     print(table(["texts in a request", "texts/s", "requests/s", "p99 ms", "cores", "statuses"], rows), flush=True)
@@ -282,10 +284,11 @@ def attack(given: argparse.Namespace, server: Running, able: dict[int, float]) -
     told = f"{status} after {took:.2f} s, {size:,} bytes; {more / 1e6:.0f} MB more at the peak"
     judged.append(("H1: blanks whose answer would have a gigabyte", status == 413 and more < 2e8, told))
 
+    before = sum(_answers(server.port, "/embed", status) for status in ("499", "429"))
     begun_, stuck, left = time.monotonic(), [_unread(server.port) for _ in range(20)], 0.0
     while left < len(stuck) and time.monotonic() - begun_ < DEADLINE_S + 4 * given.patience:
         time.sleep(0.5)
-        left = sum(_answers(server.port, "/embed", status) for status in ("499", "429"))
+        left = sum(_answers(server.port, "/embed", status) for status in ("499", "429")) - before
     took = time.monotonic() - begun_
     for link in stuck:
         link.close()
