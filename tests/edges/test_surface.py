@@ -1,4 +1,4 @@
-"""What people type at filbert (rows F of the defects that are of the surface): understood, or told in the right words."""
+"""What people type at filbert (rows F of the defects, of the surface): understood, or told in the right words."""
 
 from __future__ import annotations
 
