@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import device_option, encoding_option, json_option, result, say
+from filbert.cli.shared import data_encoding_option, device_option, json_option, result, say
 
 
 def writing(task: str, about: str) -> click.Command:
@@ -20,7 +20,7 @@ def writing(task: str, about: str) -> click.Command:
     @click.option("--out", "-o", help="File to write, a line for each text; without it, standard output.")
     @click.option("--set", "settings", multiple=True, help="A field of the task, e.g. task.beam=8.")
     @device_option
-    @encoding_option
+    @data_encoding_option
     @json_option
     def command(model: str, text: tuple[str, ...], data: str | None, out: str | None, **options: Any) -> None:
         answer_all(task, model, (text, data, out), options)
@@ -38,18 +38,21 @@ def answer_all(
     from filbert.core.errors import InputError
     from filbert.core.files import write_text
     from filbert.core.records import Example
-    from filbert.data.datasets import examples
+    from filbert.data.sources import file_examples
     from filbert.infer.predict import answered, record
     from filbert.text.streams import Reading
 
     texts, data, out = where
     if (data is None) == (not texts):
         raise InputError("give the texts once: either --data FILE, or one or more --text.")
-    loaded = writer(task, model, options)
+    loaded, reading = writer(task, model, options), Reading()
     given: Iterable[Example] = (Example((text,), id=number) for number, text in enumerate(texts))
     if data is not None:
-        given = examples(data, "translate", None, reading=Reading(options["encoding"]))
+        how = {"encoding": options["encoding"], "trained_on": loaded.trained_on}
+        given = file_examples(task, data, how, reading)
     told = [(record(task, *pair, None), pair[1]) for some in answered(loaded, given, task) for pair in some]
+    for note in reading.report.remarks():
+        say(f"note: {note}")
     lines = [" ".join((said.text or "").split("\n")) for _, said in told]
     if options["as_json"]:
         result({"texts": len(told), "written": [found for found, _ in told]})

@@ -81,9 +81,15 @@ def _examples(path: str, task: str, wanted: dict[str, str], reading: Reading) ->
         return
     with _named(path) as source:
         form = shape(source, reading, tuple(wanted.values()))
-        for number, found in enumerate(_read(source, task, form, wanted, reading)):
-            line, texts, gold = found
-            yield Example(texts, gold, number, path, line)
+        yield from formed(source, task, form, wanted, reading, path)
+
+
+def formed(
+    source: str, task: str, form: Shape, wanted: dict[str, str], reading: Reading, called: str = ""
+) -> Iterator[Example]:
+    """The examples of a file whose form is known, whatever its suffix says; called: as the user names it."""
+    for number, (line, texts, gold) in enumerate(_read(source, task, form, wanted, reading)):
+        yield Example(texts, gold, number, called or source, line)
 
 
 @contextlib.contextmanager
@@ -109,7 +115,16 @@ def _read(source: str, task: str, form: Shape, wanted: dict[str, str], reading: 
             raise InputError(f"{source}: is {form.told}, which is data for {meant}, not for {task}.")
         return markup.READERS[form.kind](source, reading)
     roles = column_roles(source, task, form, wanted)
+    tell_unused(task, roles, form.columns, reading)
     return task_rows(source, task, table_rows(source, form, reading), roles, reading)
+
+
+def tell_unused(task: str, roles: Mapping[str, str], columns: Iterable[str], reading: Reading) -> None:
+    """Says which columns a task does not read."""
+    unused = [name for name in columns if name not in roles.values() and not _is_option(task, roles, name)]
+    if unused:
+        what = "columns" if len(unused) > 1 else "column"
+        reading.tell(f"{what} {', '.join(unused)} {'are' if len(unused) > 1 else 'is'} passed over.")
 
 
 def task_rows(source: str, task: str, rows: Iterator[Row], roles: dict[str, str], reading: Reading) -> Iterator[Found]:
@@ -125,6 +140,11 @@ def task_rows(source: str, task: str, rows: Iterator[Row], roles: dict[str, str]
         "translate": written.pair_rows,
     }
     return build[task](source, rows, roles, reading)
+
+
+def _is_option(task: str, roles: Mapping[str, str], name: str) -> bool:
+    """Whether a column is one of a question's options, which have no role of their own."""
+    return task == "choose" and "options" not in roles and markup.NUMBERED.fullmatch(name.strip()) is not None
 
 
 # -- which column is which ---------------------------------------------------------------------------------------
@@ -224,6 +244,11 @@ _PLACES = {
 
 def _roles_by_place(source: str, task: str, form: Shape) -> dict[str, str]:
     roles = _PLACES.get((task, len(form.columns)))
+    if task == "tag":
+        raise InputError(
+            f"{source}: is {form.told}; for tag a file has a word and its tag on each line, with a tab or space "
+            "between and a blank line between sentences (CoNLL: B-PER, I-PER, O), or JSON lines of text and entities."
+        )
     if roles is None:
         shown = (
             ", ".join(f"{place}: {cell[:20]!r}" for place, cell in enumerate(form.sample[0], 1)) if form.sample else ""

@@ -13,11 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from filbert.core.errors import InputError
-from filbert.data import units
+from filbert.data import conll, units
 from filbert.text import tables
 from filbert.text.streams import Reading, texts, whole_lines
 
 HEAD_LINES = 200  # what a shape is told from
+MIN_BREAKS = 2  # blank lines in a .tsv from which its rows may be the words of sentences
 JSON_CHARS = 512 * 2**20  # a SQuAD-style file is one JSON value and must fit in memory
 
 # Column names that mean one thing everywhere. Pairs are looked for before single texts: text_a alone is a text.
@@ -58,8 +59,6 @@ OTHER_NAMES: tuple[str, ...] = (
 )
 KNOWN_NAMES = frozenset({*LABEL_NAMES, *TEXT_NAMES, *OTHER_NAMES, *itertools.chain.from_iterable(PAIR_NAMES)})
 
-_TAG = re.compile(r"(?:O|[BIMESLUW][-_].+)")
-_INDEXED = re.compile(r"\D\d{1,2}")
 MARKED = re.compile(r"\d+\t.*<e[12]>.*</e[12]>.*<e[12]>.*</e[12]>.*")  # a sentence of SemEval-2010 task 8
 MASKED = re.compile(r"(\S+) ([^$]+)\$([^$]+)\$(.+)")  # label head$tail$text, as person relations have been published
 
@@ -94,10 +93,8 @@ def shape(source: str, reading: Reading, column_names: tuple[str, ...] = ()) -> 
         return _json_shape(source, inked, reading)
     if kind == "json":
         raise InputError(f"{source}: does not begin with {{ or [, so it is not JSON; give it the suffix of what it is.")
-    if kind == "text" and _is_conll(inked):
-        return Shape("conll", told="CoNLL: a token and its tag per line, a blank line between sentences")
-    if kind == "text" and (found := units.kind([line for _, line in head])) is not None:
-        return Shape(found, told=units.TOLD[found])
+    if kind in ("text", "tsv") and (tagged := _tagged([line for _, line in head], kind)) is not None:
+        return tagged
     if kind == "text" and MARKED.fullmatch(inked[0].strip()):
         return Shape("marked", told="SemEval-2010: numbered sentences with <e1> and <e2>, and a relation below each")
     if kind == "text" and all(MASKED.fullmatch(line.strip()) for line in inked):
@@ -106,6 +103,22 @@ def shape(source: str, reading: Reading, column_names: tuple[str, ...] = ()) -> 
     if not delimiter:
         return Shape("text", ("1",), has_header=False, told="plain text, one text per line")
     return _table_shape(source, delimiter, reading, column_names)
+
+
+def _tagged(lines: list[str], kind: str) -> Shape | None:
+    """A file with a word and its tag per line, by what it holds; a .tsv must be surer, since it may be a table."""
+    inked = [line for line in lines if line.strip()]
+    bare = sum(" " not in line.partition("\t")[0].strip() or line.startswith("#") for line in inked)
+    if kind == "tsv" and not units.nearly(bare, len(inked)):
+        return None
+    if conll.is_tagged(lines, len(lines) >= HEAD_LINES):
+        return Shape("conll", told="CoNLL: a token and its tag per line, a blank line between sentences")
+    num_breaks = sum(not line.strip() for line in lines)
+    if kind == "tsv" and num_breaks < max(MIN_BREAKS, len(lines) / 100):
+        return None  # a table of short texts in which a line is blank by mistake
+    known = conll.columns(lines)
+    found = units.kind([line for line in lines if not known.is_comment(line)])
+    return None if found in (None, "slashed" if kind == "tsv" else None) else Shape(found, told=units.TOLD[found])
 
 
 def _aside(reading: Reading) -> Reading:
@@ -148,14 +161,6 @@ def whole_json(source: str, reading: Reading) -> Any:
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 0)
         raise InputError(f"{source} line {line}: is not valid JSON ({error}); was it cut short?") from None
-
-
-def _is_conll(inked: list[str]) -> bool:
-    """Whether nearly every line is a token and a tag with a prefix, or O, and at least one is not O."""
-    lines = [line for line in inked if not line.startswith("-DOCSTART-")]
-    tags = [line.rpartition("\t" if "\t" in line else " ")[2] for line in lines]
-    matching = sum(bool(_TAG.fullmatch(tag)) and tag != line for tag, line in zip(tags, lines, strict=True))
-    return units.nearly(matching, len(lines)) and len(set(tags)) > (1 if len(lines) < HEAD_LINES else 0)
 
 
 def _delimiter(kind: str, inked: list[str]) -> str:
@@ -236,40 +241,3 @@ def _numbered(source: str, table: Iterator[tables.Cells], form: Shape, reading: 
             yield line, dict(zip(form.columns, row, strict=True))
         elif any(cell.strip() for cell in row):
             reading.fault(source, line, tables.ragged(len(row), width, f"line 1 has {width}", form.delimiter))
-
-
-# -- CoNLL -------------------------------------------------------------------------------------------------------
-
-Tokens = tuple[int, list[str], list[str]]  # (first line, tokens, tags)
-
-
-def conll_sentences(source: str, reading: Reading) -> Iterator[Tokens]:
-    """The sentences of a CoNLL file: tokens with one tag each; characters numbered within words lose their number."""
-    first, tokens, tags = 0, [], []  # type: int, list[str], list[str]
-    is_indexed: bool | None = None
-    for number, line in whole_lines(source, reading):
-        if not line.strip() or line.startswith("-DOCSTART-"):
-            if tokens:
-                yield first, tokens, tags
-            first, tokens, tags = 0, [], []
-            continue
-        token, tag = _token_and_tag(line)
-        if not tag:
-            reading.fault(source, number, f"{line[:20]!r} is not a token and a tag with a space or tab between them.")
-            continue
-        if is_indexed is None:
-            is_indexed = _INDEXED.fullmatch(token) is not None  # 科0 技1, as the Weibo corpus has it
-        tokens.append(token[0] if is_indexed and _INDEXED.fullmatch(token) else token)
-        tags.append(tag)
-        first = first or number
-    if tokens:
-        yield first, tokens, tags
-
-
-def _token_and_tag(line: str) -> tuple[str, str]:
-    """The first and the last column; a token that is itself white space becomes one space."""
-    separator = "\t" if "\t" in line else " "
-    head, found, tag = line.rstrip().rpartition(separator)
-    if not found:
-        return "", ""
-    return (head.split(separator)[0] if head.strip() else " "), tag

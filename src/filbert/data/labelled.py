@@ -10,9 +10,9 @@ from typing import Any
 
 from filbert.core.errors import InputError, did_you_mean
 from filbert.core.records import Example, Span
-from filbert.data import checks, datasets, markup
+from filbert.data import checks, conll, datasets, markup
 from filbert.data.findings import Notebook
-from filbert.data.formats import Shape, conll_sentences, table_rows, whole_json
+from filbert.data.formats import Shape, table_rows, whole_json
 from filbert.text.streams import Reading
 
 FEW_EXAMPLES, LARGEST_SHARE, UNEVEN = 5, 0.9, 100
@@ -246,16 +246,16 @@ def _examine_choices(example: Example, seen: checks.Example, texts: checks.Texts
 
 def _examine_ends(path: str, encoding: str, notebook: Notebook) -> None:
     """Where tags say how entities end (E-, S-), one that begins and is not ended is a slip of the annotator."""
-    sentences = list(conll_sentences(path, Reading(encoding, "replace", fault=lambda *_: None)))
-    letters = {tag[0] for _, _, tags in sentences for tag in tags if tag[1:2] in ("-", "_")}
+    sentences = list(conll.sentences(path, Reading(encoding, "replace", fault=lambda *_: None)))
+    letters = {tag[0] for found in sentences for tag in found.tags if tag[1:2] in ("-", "_")}
     if not letters & set(markup.ENDS):
         return
-    for line, _, tags in sentences:
-        for index, (tag, following) in enumerate(zip(tags, [*tags[1:], "O"], strict=True)):
+    for found in sentences:
+        for line, tag, following in zip(found.lines, found.tags, [*found.tags[1:], "O"], strict=True):
             goes_on = following[0] in markup.INSIDE + markup.ENDS and following[2:] == tag[2:]
             if tag[1:2] in ("-", "_") and tag[0] in markup.BEGINS + markup.INSIDE and not goes_on:
                 message = f"{tag} is not followed by the end of its entity, as elsewhere in the file; write E- or S-."
-                notebook.add("warning", line + index, message, "an entity is not ended")
+                notebook.add("warning", line, message, "an entity is not ended")
 
 
 # -- ids ---------------------------------------------------------------------------------------------------------

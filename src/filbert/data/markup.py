@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from filbert.core.errors import InputError
 from filbert.core.records import Span
-from filbert.data import units
-from filbert.data.formats import MASKED, conll_sentences, whole_json
+from filbert.data import conll, units
+from filbert.data.formats import MASKED, whole_json
+from filbert.data.spacing import joined
 from filbert.text.streams import Reading, clean, whole_lines
 from filbert.text.tables import Row
 
@@ -55,24 +56,29 @@ BEGINS, INSIDE, ENDS, SINGLE = "B", "IM", "EL", "SUW"  # BIO, BMES, BIOES and BI
 
 def conll_examples(source: str, reading: Reading) -> Iterator[Found]:
     """The sentences of a CoNLL file as texts with entity spans."""
-    for line, tokens, tags in conll_sentences(source, reading):
-        text, places = joined(tokens)
-        yield line, (text,), spans_of_tags(source, line, tags, places, reading)
+    for found in conll.sentences(source, reading):
+        text, places = joined(found.words, found.are_words)
+        yield found.lines[0], (text,), spans_of_tags(source, found.lines, found.tags, places, reading)
 
 
 def unit_examples(source: str, reading: Reading) -> Iterator[Found]:
     """The sentences of a CoNLL file without prefixes: every word or character is a span with its label."""
-    for line, words, labels in conll_sentences(source, reading):
-        yield line, *_covered(words, labels)
+    for found in conll.sentences(source, reading):
+        yield found.lines[0], *_covered(found.words, found.tags, found.are_words)
 
 
 def inside_examples(source: str, reading: Reading) -> Iterator[Found]:
     """The same where O says that there is no label: neighbours with one label are one span."""
-    for line, words, labels in conll_sentences(source, reading):
-        text, places = joined(words)
-        runs = itertools.groupby(range(len(labels)), key=labels.__getitem__)
+    reading.tell("neighbours with one label are taken for one span, since no prefix tells where one begins.")
+    for found in conll.sentences(source, reading):
+        text, places = joined(found.words, found.are_words)
+        runs = itertools.groupby(range(len(found.tags)), key=found.tags.__getitem__)
         several = [(label, list(run)) for label, run in runs if label != "O"]
-        yield line, (text,), tuple(Span(places[run[0]][0], places[run[-1]][1], label) for label, run in several)
+        yield (
+            found.lines[0],
+            (text,),
+            tuple(Span(places[run[0]][0], places[run[-1]][1], label) for label, run in several),
+        )
 
 
 def slashed_examples(source: str, reading: Reading) -> Iterator[Found]:
@@ -90,43 +96,25 @@ def conllu_examples(source: str, reading: Reading) -> Iterator[Found]:
         yield line, ("".join(written).rstrip(),), tuple(spans)
 
 
-def _covered(words: list[str], labels: list[str]) -> tuple[tuple[str], tuple[Span, ...]]:
-    text, places = joined(words)
+def _covered(words: list[str], labels: list[str], are_words: bool | None = None) -> tuple[tuple[str], tuple[Span, ...]]:
+    text, places = joined(words, are_words)
     return (text,), tuple(Span(*place, label) for place, label in zip(places, labels, strict=True))
 
 
-def joined(tokens: list[str]) -> tuple[str, list[tuple[int, int]]]:
-    """The tokens as one text, and where each stands: words with spaces between them, Chinese characters without."""
-    is_spaced = any(len(token) > 1 for token in tokens)
-    has_wide = any("\u2e80" <= token[0] <= "\uffef" for token in tokens)
-    parts: list[str] = []
-    places: list[tuple[int, int]] = []
-    end = 0
-    for index, token in enumerate(tokens):
-        if index and is_spaced and not (has_wide and not (_is_latin(tokens[index - 1][-1]) and _is_latin(token[0]))):
-            parts.append(" ")
-            end += 1
-        parts.append(token)
-        places.append((end, end + len(token)))
-        end += len(token)
-    return "".join(parts), places
-
-
-def _is_latin(char: str) -> bool:
-    return char.isalnum() and char < "\u2e80"
-
-
 def spans_of_tags(
-    source: str, line: int, tags: list[str], places: list[tuple[int, int]], reading: Reading
+    source: str, lines: Sequence[int], tags: list[str], places: list[tuple[int, int]], reading: Reading
 ) -> tuple[Span, ...]:
-    """The spans that tags with prefixes draw; one that goes on without having begun begins there, and is counted."""
+    """The spans that tags with prefixes draw; one that goes on without having begun begins there, and is counted.
+
+    lines: of each tag.
+    """
     spans: list[Span] = []
     open_label, start = "", 0
     for index, tag in enumerate([*tags, "O"]):
         prefix, _, label = tag.partition("-" if "-" in tag else "_")
         if tag != "O" and (not label or prefix not in BEGINS + INSIDE + ENDS + SINGLE):
             message = f"the tag {tag!r} is not O or a label with B-, I-, M-, E- or S- before it."
-            reading.fault(source, line + index, message)
+            reading.fault(source, lines[index], message)
             prefix, label = "O", ""
         goes_on = label == open_label and label != "" and prefix in INSIDE + ENDS
         if open_label and not goes_on:
@@ -135,7 +123,7 @@ def spans_of_tags(
         if label and not goes_on:
             if prefix in INSIDE + ENDS:
                 what = "entities go on (I-, M-, E-) without having begun; each was begun there"
-                reading.count(what, source, line + index, f"{tag} goes on with an entity that has not begun.")
+                reading.count(what, source, lines[index], f"{tag} goes on with an entity that has not begun.")
             open_label, start = label, index
         if open_label and prefix in ENDS + SINGLE:
             spans.append(Span(places[start][0], places[index][1], open_label))
@@ -158,7 +146,12 @@ def tagged_rows(source: str, rows: Iterator[Row], roles: dict[str, str], reading
             kept = sorted(
                 {span for span in spans if span is not None}, key=lambda span: (span.start, span.end, span.label)
             )
+            for _ in range(len(spans) - len(kept)):
+                reading.count("entities stand twice; each was taken once", source, line, TWICE)
             yield line, (text,), tuple(kept)
+
+
+TWICE = "an entity stands twice in its list; it was taken once."
 
 
 def _text(source: str, line: int, row: dict[str, Any], name: str, reading: Reading) -> str | None:
@@ -173,8 +166,12 @@ def _items(source: str, line: int, marked: Any, reading: Reading) -> Iterator[Ma
     """Entities in any of the known forms as {start, end (exclusive), label, text}."""
     if isinstance(marked, Mapping):
         for label, mentions in marked.items():
-            for mention, places in mentions.items() if isinstance(mentions, Mapping) else ():
-                for place in places if isinstance(places, list) else ():
+            if not isinstance(mentions, Mapping) or not all(isinstance(held, list) for held in mentions.values()):
+                message = f"the entities of {label!r} are {mentions!r:.40}, but must be {{mention: [[start, end], …]}}."
+                reading.fault(source, line, message)
+                continue
+            for mention, places in mentions.items():
+                for place in places:
                     is_pair = isinstance(place, list) and len(place) == 2 and all(isinstance(at, int) for at in place)
                     start, last = place if is_pair else (None, -1)
                     yield {"start": start, "end": last + 1, "label": label, "text": mention}  # the last one counts
@@ -247,6 +244,9 @@ def relation_rows(source: str, rows: Iterator[Row], roles: dict[str, str], readi
             what = "rows have a mention that stands several times in the text; the first place was taken"
             reading.count(what, source, line, "a mention stands several times in the text; the first place was taken.")
         label = row.get(roles.get("label", ""))
+        if isinstance(label, (list, Mapping)):
+            reading.fault(source, line, f"the relation is {label!r:.40}, but must be one text or number.")
+            continue
         yield line, (text,), Relation(*apart(heads, tails), None if label in (None, "") else str(label))
 
 
@@ -282,16 +282,29 @@ def marked_examples(source: str, reading: Reading) -> Iterator[Found]:
     """The sentences of a SemEval-2010 task 8 file: <e1>…</e1> and <e2>…</e2> in a numbered line, then the relation."""
     begun: tuple[int, str, tuple[Span, Span]] | None = None
     label: str | None = None
+    is_broken = False  # whether the sentence was, so that its relation belongs to none
     for line, written in whole_lines(source, reading):
-        number, tab, sentence = written.strip().partition("\t")
-        if tab and number.isdigit() and _TAG.search(sentence):
+        sentence = written.strip().partition("\t")[2]
+        if is_marked(written):
             if begun is not None:
                 yield begun[0], (begun[1],), Relation(*begun[2], label)
             begun, label = _unmarked(source, line, sentence, reading), None
-        elif written.strip() and label is None and not written.startswith("Comment"):
+            is_broken = begun is None
+        elif written.startswith("Comment"):
+            reading.count("comments on sentences were passed over", source, line, "is a comment; passed over.")
+        elif written.strip() and label is None and (begun is not None or is_broken):
             label = written.strip()
+        elif written.strip():
+            what = "lines that are neither a sentence nor its relation were passed over"
+            reading.count(what, source, line, f"{written[:30]!r} is no sentence nor its relation; passed over.")
     if begun is not None:
         yield begun[0], (begun[1],), Relation(*begun[2], label)
+
+
+def is_marked(line: str) -> bool:
+    """Whether a line of such a file is a sentence with its number."""
+    number, tab, sentence = line.strip().partition("\t")
+    return bool(tab) and number.isdigit() and _TAG.search(sentence) is not None
 
 
 def _unmarked(source: str, line: int, sentence: str, reading: Reading) -> tuple[int, str, tuple[Span, Span]] | None:
@@ -321,6 +334,8 @@ def masked_examples(source: str, reading: Reading) -> Iterator[Found]:
         if found is None:
             if written.strip():
                 reading.fault(source, line, f"{written[:30]!r} is not `label head$tail$text`.")
+            else:
+                reading.report.num_blank += 1
             continue
         label, head, tail, text = found.groups()
         runs = [match.span() for match in re.finditer("#+", text)]
@@ -384,13 +399,19 @@ def _squad_answers(context: str, asked: Mapping[str, Any], place: _Place) -> tup
     if "answers" not in asked:
         return None
     if str(asked.get("is_impossible", "false")).lower() == "true":  # CJRC writes it as a text
+        if asked["answers"]:
+            what = "questions are said to have no answer and have some, which were passed over"
+            place.count(what, "is_impossible is true, so its answers were passed over.")
         return ()
     given = _objects(place.source, asked, "answers", place.reading)
     return _placed_all(context, ((str(item.get("text", "")), item.get("answer_start")) for item in given), place)
 
 
 def _placed_all(context: str, given: Iterable[tuple[str, Any]], place: _Place) -> tuple[Answer, ...]:
-    once = dict.fromkeys((text, start if isinstance(start, int) else None) for text, start in given if text)
+    held = list(given)
+    for _ in range(sum(not text for text, _ in held)):
+        place.count("answers are empty and were passed over", "an answer is empty; passed over.")
+    once = dict.fromkeys((text, start if isinstance(start, int) else None) for text, start in held if text)
     return tuple(dict.fromkeys(placed(context, text, start, place) for text, start in once))
 
 
@@ -430,8 +451,19 @@ def answer_rows(source: str, rows: Iterator[Row], roles: dict[str, str], reading
         given = row.get(roles.get("answers", ""))
         gold = None
         if given is not None:
+            if not _is_answers(given):
+                message = f"the answers are {given!r:.40}, but must be text, or {{text: […], answer_start: […]}}."
+                reading.fault(source, line, message)
+                continue
             gold = _placed_all(context, _given(given), _Place(source, line, "", reading))
         yield line, (question, context), gold
+
+
+def _is_answers(given: Any) -> bool:
+    """Whether it is a text, an object with a text, or a list of such."""
+    if isinstance(given, Mapping):
+        return "text" in given
+    return isinstance(given, str) or (isinstance(given, (list, tuple)) and all(map(_is_answers, given)))
 
 
 def _given(answers: Any) -> Iterator[tuple[str, Any]]:
@@ -449,7 +481,7 @@ def _given(answers: Any) -> Iterator[tuple[str, Any]]:
 # -- choose ------------------------------------------------------------------------------------------------------
 
 
-_NUMBERED = re.compile(r"(?:ending|option|choice)[ _]?(\d+|[a-z])", re.IGNORECASE)
+NUMBERED = re.compile(r"(?:ending|option|choice)[ _]?(\d+|[a-z])", re.IGNORECASE)
 
 
 def choice_examples(source: str, reading: Reading) -> Iterator[Found]:
@@ -480,7 +512,7 @@ def choice_rows(source: str, rows: Iterator[Row], roles: dict[str, str], reading
 
 def _columns(row: Mapping[str, Any]) -> list[Any]:
     """What stands in the columns ending0, ending1, … or option_a, option_b, …; an empty cell is no option."""
-    found = [(match[1], value) for name, value in row.items() if (match := _NUMBERED.fullmatch(name.strip())) and value]
+    found = [(match[1], value) for name, value in row.items() if (match := NUMBERED.fullmatch(name.strip())) and value]
     return [value for _, value in sorted(found, key=lambda pair: (len(pair[0]), pair[0].lower()))]
 
 

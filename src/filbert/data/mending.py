@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
-from filbert.core.errors import InputError
+from filbert.core.errors import FilbertError, InputError
 from filbert.core.files import whole_file
 from filbert.core.records import Example, Span
-from filbert.data import checks, datasets, labelled, markup, mending_json
+from filbert.data import checks, conll, datasets, labelled, markup, mending_json
 from filbert.data.checks import Ends
 from filbert.data.doctor import told_task
 from filbert.data.formats import Shape, shape, whole_json
@@ -29,6 +29,8 @@ from filbert.text.streams import Reading
 
 LIST = "fixes.jsonl"
 SHOWN_CHARS = 200  # of a row, in the list
+SENTENCES = ("conll", "units", "inside", "conllu")  # forms in which a sentence has a line for each word
+LEFT_OUT = ("removed, for it stands in", "removed, for the same text and label")  # an example, and not an empty row
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +76,10 @@ def mended(
             log = _Log(stack.enter_context(parts[-1].open("w", encoding="utf-8", newline="\n")), done.counts)
             leaks = _leaks(sources)
             for source, part in zip(sources, parts, strict=False):
+                copy = _Copy(source, log, leaks if source is sources[0] else {})
                 with part.open("w", encoding=source.written, newline="\n") as handle:
-                    _Copy(source, log, leaks if source is sources[0] else {}).write(handle)
+                    copy.write(handle)
+                _check_copy(source, part, copy)
             log.handle.flush()
     except BaseException:
         if is_new:
@@ -83,6 +87,26 @@ def mended(
                 folder.rmdir()
         raise
     return done
+
+
+def _check_copy(source: _Source, part: Path, copy: _Copy) -> None:
+    """Reads a copy again: it must hold the examples of its file and no others, but for those that were removed."""
+    if source.task == "corpus":
+        return
+    before = list(map(_key, source.kept(source.path)))
+    after = list(map(_key, source.kept(str(part))))
+    right = len(before) - copy.num_removed
+    lost = set(before) - set(after) - copy.leaked
+    # Where an answer that is now a choice makes an example of a row that was none, there are more than before.
+    if lost or (source.form.kind != "choices" and (len(after) != right or not set(after) <= set(before))):
+        raise FilbertError(
+            f"{source.path}: its repaired copy would hold {len(after):,} examples where {right:,} are right, or others "
+            "than it had. That is an error of filbert: nothing was written; please report it."
+        )
+
+
+def _key(example: Example) -> int:
+    return checks.exact_key(example.texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +123,16 @@ class _Source:
     def quiet(self) -> Reading:
         """A reading that passes over every fault: the doctor tells them."""
         return Reading(self.encoding, fault=lambda *_: None)
+
+    def examples(self, path: str) -> Iterator[Example]:
+        """Those of the file, or of a copy of it, which has the same form."""
+        wanted = {role: str(column) for role, column in (self.columns or {}).items()}
+        return datasets.formed(path, self.task, self.form, wanted, self.quiet())
+
+    def kept(self, path: str) -> Iterator[Example]:
+        """Those that stay even where they are labelled: with a text, but in tasks whose texts may be empty."""
+        may_be_blank = self.task in ("choose", "relation")
+        return (one for one in self.examples(path) if may_be_blank or not any(map(checks.is_blank, one.texts)))
 
     @property
     def written(self) -> str:
@@ -162,7 +196,7 @@ def _leaks(sources: Sequence[_Source]) -> dict[int, str]:
     found: dict[int, str] = {}
     for source in sources[1:]:
         if source.task == sources[0].task != "corpus":
-            for example in datasets.examples(source.path, source.task, source.columns, reading=source.quiet()):
+            for example in source.examples(source.path):
                 for key in _keys(example.texts, labelled.said(example)[1]):
                     found.setdefault(key, source.path)
     found.pop(0, None)  # the hash of what has no letters
@@ -175,12 +209,14 @@ class Removals:
     def __init__(self, leaks: Mapping[int, str]) -> None:
         self.leaks = leaks
         self.seen: dict[tuple[int, str], str] = {}
+        self.leaked: set[int] = set()  # hashes of the texts of what stands in another file
 
     def reason(self, texts: Sequence[str], label: str, place: str, more: str = "") -> str:
         """Why the example goes, or nothing."""
         exact, loose = _keys(texts, more)
         leaked = self.leaks.get(exact) or self.leaks.get(loose)
         if leaked:
+            self.leaked.add(checks.exact_key(texts))
             return f"removed, for it stands in {leaked} too"
         first = self.seen.setdefault((exact, label), place)
         return "" if first == place else "removed, for the same text and label stand before"
@@ -189,7 +225,7 @@ class Removals:
 def _removed_lines(source: _Source, removals: Removals) -> dict[int, str]:
     """The lines of the examples to be removed -> why."""
     found: dict[int, str] = {}
-    for example in datasets.examples(source.path, source.task, source.columns, reading=source.quiet()):
+    for example in source.examples(source.path):
         if example.gold is None:
             continue
         label, more, _ = labelled.said(_trimmed(example))
@@ -222,6 +258,12 @@ class _Copy:
     def __init__(self, source: _Source, log: _Log, leaks: Mapping[int, str]) -> None:
         self.source, self.log = source, log
         self.removals = Removals(leaks)
+        self.num_removed = 0  # examples, without rows that are none
+
+    @property
+    def leaked(self) -> set[int]:
+        """The hashes of what was removed because it stands in another file."""
+        return self.removals.leaked
 
     def write(self, handle: IO[str]) -> None:
         """The repaired file."""
@@ -242,6 +284,7 @@ class _Copy:
     def fix(self, line: int, what: str, before: str, after: str | None = None) -> None:
         """Writes one repair down."""
         shown = None if after is None else after[:SHOWN_CHARS]
+        self.num_removed += what.startswith(LEFT_OUT)
         self.log.add(Fix(self.source.path, line, what, before[:SHOWN_CHARS], shown))
 
     def _tell_ends(self, ends: Ends) -> None:
@@ -255,10 +298,12 @@ class _Copy:
     def _lines(self) -> Iterator[str]:
         source = self.source
         kind = "text" if source.task == "corpus" else source.form.kind
-        removed = _removed_lines(source, self.removals) if kind not in ("text", "marked") else {}
+        removed = _removed_lines(source, self.removals) if kind != "text" else {}
         lines = streams.whole_lines(source.path, Reading(source.encoding))
-        if kind == "conll":
-            return self._conll(lines, removed)
+        if kind in SENTENCES:
+            return self._sentences(lines, removed)
+        if kind == "marked":
+            return self._marked(lines, removed)
         if kind == "table":
             return self._table(lines, removed)
         if kind == "json":
@@ -348,27 +393,31 @@ class _Copy:
             self.fix(text.count("\n", 0, change.edit[0]) + 1, change.what, change.before, change.after)
         handle.write(mending_json.made(text, changes))
 
-    # -- CoNLL ---------------------------------------------------------------------------------------------------
+    # -- a word per line ------------------------------------------------------------------------------------------
 
-    def _conll(self, lines: Iterator[tuple[int, str]], removed: Mapping[int, str]) -> Iterator[str]:
+    def _sentences(self, lines: Iterator[tuple[int, str]], removed: Mapping[int, str]) -> Iterator[str]:
+        """The sentences that stay, with their comments; what is removed goes whole, with the blank lines after it."""
+        is_prefixed = self.source.form.kind == "conll"
+        columns = conll.columns_of(self.source.path, self.source.quiet())
         is_removed = False
-        for is_gap, group in itertools.groupby(lines, key=lambda line: _is_gap(line[1])):
+        for is_gap, group in itertools.groupby(lines, key=lambda line: columns.is_gap(line[1])):
             if is_gap:  # the blank lines after a sentence go with it
                 yield from (line for _, line in group if line.strip() or not is_removed)
                 continue
             numbered = list(group)
-            first = next((number for number, line in numbered if _tag_place(line)), 0)
+            first = next((number for number, _ in numbered if number in removed), 0)
             is_removed = self._is_removed(first, "\n".join(line for _, line in numbered), removed)
             if not is_removed:
-                yield from self._begun(numbered)
+                yield from self._begun(numbered, columns) if is_prefixed else (line for _, line in numbered)
 
-    def _begun(self, numbered: list[tuple[int, str]]) -> Iterator[str]:
+    def _begun(self, numbered: list[tuple[int, str]], columns: conll.Columns) -> Iterator[str]:
         """The sentence; an entity that goes on without having begun begins."""
-        tagged = [(place, at) for place, (_, line) in enumerate(numbered) if (at := _tag_place(line))]
-        tags = [numbered[place][1][at:].rstrip() for place, at in tagged]
+        tagged = [(place, at) for place, (_, line) in enumerate(numbered) if (at := columns.tag_place(line))]
+        tags = [conll.cells(numbered[place][1])[columns.tag] for place, _ in tagged]
         wrong: list[int] = []
         reading = Reading(fault=lambda *_: None, mended=lambda _source, index, _message: wrong.append(index))
-        markup.spans_of_tags("", 0, tags, [(index, index + 1) for index in range(len(tags))], reading)
+        places = [(index, index + 1) for index in range(len(tags))]
+        markup.spans_of_tags("", range(len(tags)), tags, places, reading)
         fixed = dict[int, str]()
         for index in wrong:
             (place, at), tag = tagged[index], tags[index]
@@ -378,17 +427,17 @@ class _Copy:
             self.fix(number, "entity begun where it went on", tag, new)
         return (fixed.get(place, line) for place, (_, line) in enumerate(numbered))
 
+    def _marked(self, lines: Iterator[tuple[int, str]], removed: Mapping[int, str]) -> Iterator[str]:
+        """The sentences that stay, each with its relation and comment."""
+        is_removed = False
+        for number, line in lines:
+            if markup.is_marked(line):
+                is_removed = self._is_removed(number, line, removed)
+            if not is_removed:
+                yield line
+
 
 _BEGINNINGS = {"I": "B", "M": "B", "E": "S", "L": "U"}
-
-
-def _is_gap(line: str) -> bool:
-    return not line.strip() or line.startswith("-DOCSTART-")
-
-
-def _tag_place(line: str) -> int:
-    """Where the tag of a line begins; 0 where there is none."""
-    return line.rstrip().rfind("\t" if "\t" in line else " ") + 1
 
 
 Place = tuple[int, int]

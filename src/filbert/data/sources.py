@@ -90,8 +90,8 @@ def file_examples(task: str, path: str | Path, more: Mapping[str, Any], reading:
     if encoding and not given.encoding:
         reading.tell(f"read as {encoding}, as the model's training data were; --encoding says otherwise.")
     reading = dataclasses.replace(reading, encoding=encoding or reading.encoding)
-    columns = given.columns
-    if not columns and known.columns and (columns := known_columns(str(path), kind, known.columns, reading)):
+    columns = given.columns or known_columns(str(path), kind, known.columns, reading)
+    if columns and not given.columns:
         named = ", ".join(f"{role} from {name}" for role, name in columns.items())
         reading.tell(f"columns are those of the model's training data: {named}; --columns says otherwise.")
     return examples(path, kind, columns or None, reading=reading)
@@ -109,33 +109,35 @@ def _known_encoding(path: str, encoding: str) -> str:
     return encoding if streams.wide_encoding(head) else ""
 
 
-def known_columns(
-    path: str, task: str, columns: Mapping[str, str | int], reading: Reading
-) -> dict[str, str | int] | None:
-    """Those of the training data's columns that the file has, where they are all that the task needs; else None."""
-    roles = {role: column for role, column in columns.items() if role in ROLES[task]}
-    if path == "-" or not roles:
-        return None
+def known_columns(path: str, task: str, columns: Mapping[str, str | int], reading: Reading) -> dict[str, str | int]:
+    """Those of the training data's columns that the file has, where they are all that the task needs; else none."""
+    if path == "-" or not columns:
+        return {}
     quiet = dataclasses.replace(reading, report=streams.CorpusReport(), fault=lambda *_: None)
-    is_named = any(not str(column).isdigit() for column in roles.values())
+    found = {role: column for role, column in columns.items() if role in ROLES[task] and _has(path, str(column), quiet)}
+    if not found:
+        return {}
+    wanted = {role: str(column) for role, column in found.items()}
+    try:
+        column_roles(path, task, shape(path, quiet, tuple(wanted.values())), wanted)
+    except InputError:  # one that the task needs is not there
+        return {}
+    return found
+
+
+def _has(path: str, column: str, quiet: Reading) -> bool:
+    """Whether a file has a column of that name, or that number where it has no header."""
     try:
         own = shape(path, quiet)
-    except InputError:  # what cannot be told without names may be told with them
+    except InputError:  # what cannot be told without a name may be told with it
         own = None
-    if own is not None and (own.kind in TASK_OF or own.kind == "text"):
-        return None
-    have = own.columns if own is not None else ()
-    for found in (roles, {role: column for role, column in roles.items() if str(column) in have}):
-        try:
-            if own is not None and own.has_header and not is_named:
-                return None  # numbers are of files without a header
-            form = shape(path, quiet, tuple(map(str, found.values())))
-            if found and form.has_header is is_named:
-                column_roles(path, task, form, {role: str(column) for role, column in found.items()})
-                return found
-        except InputError:
-            continue
-    return None
+    if own is not None and (own.kind in TASK_OF or own.kind == "text" or (column.isdigit() and own.has_header)):
+        return False
+    try:
+        form = shape(path, quiet, (column,))
+    except InputError:
+        return False
+    return column in form.columns and form.has_header is not column.isdigit()
 
 
 def met(source: Source, reading: Reading) -> list[str]:

@@ -26,6 +26,7 @@ TOLD = {
 _SLASHED = re.compile(r"\[?\S+/[A-Za-z]{1,6}\d?(?:\][A-Za-z]{1,6})?")
 _NUMBER = re.compile(r"(\d+)(?:-(\d+)|\.\d+)?")
 _LABEL = re.compile(r"[A-Za-z][A-Za-z0-9$+_.-]{0,11}|[^\w\s]{1,2}")  # NOUN, Vg, PRP$; Penn's marks are their own labels
+_BRACKET = re.compile(r".+/[A-Za-z]{1,6}\d?\][A-Za-z]{1,6}")  # the end of [中国/ns 政府/n]nt
 _DATED = re.compile(r"\d{8}-\d{2}-\d{3}-\d{3}/m")  # where in the newspaper a paragraph stood: no word of it
 COLUMNS, FORM, UPOS, MISC = 10, 1, 3, 9
 
@@ -75,9 +76,13 @@ def slashed(source: str, reading: Reading) -> Iterator[Words]:
     """The words and labels of each line; of a bracketed name only the words' own labels are kept."""
     for number, line in whole_lines(source, reading):
         items = line.split()
+        reading.report.num_blank += not items
         if items and _DATED.fullmatch(items[0]):
             what = "lines begin with their place in the newspaper, which is left out"
             reading.count(what, source, number, f"{items.pop(0)[:-2]} is no word of the text; left out.")
+        for _ in range(sum(_BRACKET.fullmatch(item) is not None for item in items)):
+            what = "brackets around names of several words were left out; their words have their own labels"
+            reading.count(what, source, number, "a bracket names several words together; left out.")
         pairs = [_word_and_label(item) for item in items]
         wrong = next((item for item, (word, label) in zip(items, pairs, strict=True) if not word or not label), None)
         if wrong is not None:
@@ -95,6 +100,10 @@ def _word_and_label(item: str) -> tuple[str, str]:
 
 def conllu(source: str, reading: Reading) -> Iterator[Spaced]:
     """The words of each sentence; those that are written as one (2-3: del) are one, with both labels: ADP+DET."""
+    reading.tell(
+        f"words are in column {FORM + 1} and labels in column {UPOS + 1}; lemmas, other labels and syntax are passed "
+        "over."
+    )
     numbered = itertools.chain(whole_lines(source, reading), [(0, "")])
     first, words, labels, spaces = 0, [], [], []  # type: int, list[str], list[str], list[bool]
     joined_until = 0
@@ -105,13 +114,16 @@ def conllu(source: str, reading: Reading) -> Iterator[Spaced]:
             first, words, labels, spaces, joined_until = 0, [], [], [], 0
             continue
         if line.startswith("#"):
+            reading.count("comment lines (#) were passed over", source, number, "is a comment; passed over.")
             continue
         cells = line.split("\t")
         place = _NUMBER.fullmatch(cells[0])
         if len(cells) != COLUMNS or place is None:
             reading.fault(source, number, f"has {len(cells)} columns, but a word in CoNLL-U has its number and 9 more.")
             continue
-        if "." in cells[0]:  # a word that is understood, and not written
+        if "." in cells[0]:
+            what = "words that are understood and not written (8.1) were passed over"
+            reading.count(what, source, number, f"{cells[FORM][:20]!r} is understood and not written; passed over.")
             continue
         joins, inside = place[2] is not None, int(place[1]) <= joined_until
         if cells[UPOS] == "_" and not joins:

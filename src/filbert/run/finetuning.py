@@ -195,8 +195,8 @@ def tuned(
         if own is not None
     }
     held = asked["dev"][0] if dev is not None else None
-    named_as = {"train": train, **{name: own for name, own in places.items() if own is not None}}
-    met = {name: sources.met(named_as[name], reading) for name, reading in readings.items()}
+    given = {"train": train, **{name: own for name, own in places.items() if own is not None}}
+    met = {name: sources.met(own, readings[name]) for name, own in given.items()}
     met = {name: sentences for name, sentences in met.items() if sentences}
     more = {**more, "remembered": honest.remembered(sources.files(train), part, more), "met": met, "remarks": remarks}
     with contextlib.ExitStack() as stack:

@@ -123,14 +123,14 @@ def examples(asked: Sequence[Any]) -> list[Example]:
     """What `predict` is given, (first, second) or a triplet (text, positive, negative), as examples."""
     if isinstance(asked, str):
         raise InputError("pairs is one string, but a list of pairs is needed: write predict([(first, second)]).")
-    found = []
+    found: list[Example] = []
     for index, texts in enumerate(asked):
         parts = [texts] if isinstance(texts, str) else list(texts) if isinstance(texts, (list, tuple)) else []
         parts = [*parts[:2], *(parts[2] if len(parts) == 3 and isinstance(parts[2], (list, tuple)) else parts[2:])]
         if len(parts) not in (2, 3) or not all(isinstance(text, str) for text in parts):
             raise InputError(
-                f"pair {index} is {str(texts)[:40]!r}, but must be two strings, or three of a triplet: this model reads "
-                "pairs; `embed` gives single texts their vectors."
+                f"pair {index} is {str(texts)[:40]!r}, but must be two strings, or three of a triplet: this model "
+                "reads pairs; `embed` gives single texts their vectors."
             )
         if found and len(found[0].texts) != len(parts):
             raise InputError(
