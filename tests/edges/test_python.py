@@ -17,6 +17,7 @@ import filbert as fb
 from filbert import run
 from filbert.core.records import Example, Span
 from filbert.data import sources
+from filbert.text.streams import Reading
 from filbert.train import loop
 
 ROWS = [
@@ -335,6 +336,15 @@ def test_D2_an_unlabelled_class_is_no_label() -> None:
     datasets = pytest.importorskip("datasets")
     kinds = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=CLASSES)})
     assert read(datasets.Dataset.from_dict({"text": ["甲"], "label": [-1]}, features=kinds))[0].gold is None
+
+
+def test_D2_what_reading_rows_passes_over_is_told(folders: Kept) -> None:
+    reading = Reading()
+    rows = [{**row, "id": place} for place, row in enumerate([*NAMED, {"text": "甲\0", "label": "sport"}])]
+    sources.read("classify", rows, {}, reading)
+    assert reading.report.remarks() == ["column id is passed over.", "1 NUL characters were removed."]
+    told = run.evaluate(folders["classify"], rows)
+    assert told["reading"] == {"data": [f"the data: {remark}" for remark in reading.report.remarks()]}
 
 
 # D3 -------------------------------------------------------------------------------------------------------------------

@@ -32,9 +32,7 @@ def _renamed(args: list[str], own: set[str]) -> Iterator[str]:
         name = option.lstrip("-").replace("-", "_")
         if word == "--":
             yield from [word, *words]
-        elif (
-            option in own or not option.startswith("-") or name not in (names.SETTINGS | names.ARGUMENTS | names.ADVICE)
-        ):
+        elif option in own or not option.startswith("-") or name not in known:
             yield word
         elif name in names.SETTINGS:
             given = value if equals else next(words, None)

@@ -115,11 +115,16 @@ def _read(source: str, task: str, form: Shape, wanted: dict[str, str], reading: 
             raise InputError(f"{source}: is {form.told}, which is data for {meant}, not for {task}.")
         return markup.READERS[form.kind](source, reading)
     roles = column_roles(source, task, form, wanted)
-    unused = [name for name in form.columns if name not in roles.values() and not _is_option(task, roles, name)]
+    tell_unused(task, roles, form.columns, reading)
+    return task_rows(source, task, table_rows(source, form, reading), roles, reading)
+
+
+def tell_unused(task: str, roles: Mapping[str, str], columns: Iterable[str], reading: Reading) -> None:
+    """Says which columns a task does not read."""
+    unused = [name for name in columns if name not in roles.values() and not _is_option(task, roles, name)]
     if unused:
         what = "columns" if len(unused) > 1 else "column"
         reading.tell(f"{what} {', '.join(unused)} {'are' if len(unused) > 1 else 'is'} passed over.")
-    return task_rows(source, task, table_rows(source, form, reading), roles, reading)
 
 
 def task_rows(source: str, task: str, rows: Iterator[Row], roles: dict[str, str], reading: Reading) -> Iterator[Found]:
