@@ -26,7 +26,7 @@ class Trains(click.Command):
 
 def _renamed(args: list[str], own: set[str]) -> Iterator[str]:
     """The words of a command line; an option that a command does not have is renamed, or the right words are told."""
-    words = iter(args)
+    words, known = iter(args), {*names.SETTINGS, *names.ARGUMENTS, *names.ADVICE}
     for word in words:
         option, equals, value = word.partition("=")
         name = option.lstrip("-").replace("-", "_")
