@@ -14,6 +14,7 @@ from typing import Any
 from filbert.core.errors import InputError
 from filbert.core.records import Span
 from filbert.data import units
+from filbert.data.choices import Answers
 from filbert.data.formats import MASKED, conll_sentences, whole_json
 from filbert.text.streams import Reading, clean, whole_lines
 from filbert.text.tables import Row
@@ -385,26 +386,43 @@ def _squad_answers(context: str, asked: Mapping[str, Any], place: _Place) -> tup
         return None
     if str(asked.get("is_impossible", "false")).lower() == "true":  # CJRC writes it as a text
         return ()
-    given = _objects(place.source, asked, "answers", place.reading)
-    return _placed_all(context, ((str(item.get("text", "")), item.get("answer_start")) for item in given), place)
+    given = [item for each in _listed(asked["answers"]) for item in _given(each, None, place)]
+    return _placed_all(context, given, place)
 
 
 def _placed_all(context: str, given: Iterable[tuple[str, Any]], place: _Place) -> tuple[Answer, ...]:
-    once = dict.fromkeys((text, start if isinstance(start, int) else None) for text, start in given if text)
+    once = dict.fromkeys((text, _start(start, place)) for text, start in given if text)
     return tuple(dict.fromkeys(placed(context, text, start, place) for text, start in once))
 
 
-def placed(context: str, text: str, start: Any, place: _Place) -> Answer:
+def _start(said: Any, place: _Place) -> int | None:
+    """Where an answer is said to begin: a whole number, also written 12.0 or "12"; None: nothing is said."""
+    if said is None or said == "":
+        return None
+    if isinstance(said, (int, float, str)) and not isinstance(said, bool):
+        try:
+            value = float(said)
+            if value.is_integer():
+                return int(value)
+        except (ValueError, OverflowError):
+            pass
+    place.fault(f"answer_start is {str(said)[:30]!r}, but must be a whole number: the character with which it begins.")
+    return None
+
+
+def placed(context: str, text: str, start: int | None, place: _Place) -> Answer:
     """The answer where it is said to stand; else at the nearest place where it does stand; else without a place."""
-    if isinstance(start, int) and start >= 0 and context.startswith(text, start):
+    if start is not None and start >= 0 and context.startswith(text, start):
         return Answer(text, start)
     places = _places(context, text)
     if not places:
         what = "answers do not stand in their context; they count in evaluation but not in training"
         place.count(what, f"the answer {text[:30]!r} does not stand in the context.")
         return Answer(text)
-    said = start if isinstance(start, int) else 0
-    found = min(places, key=lambda place: abs(place - said))
+    found = min(places, key=lambda place: abs(place - (start or 0)))
+    if start is None and len(places) > 1:
+        what = "answers have no answer_start and stand several times in their context; the first place was taken"
+        place.count(what, f"the answer {text[:30]!r} stands {len(places)} times; the first place was taken.")
     if start is not None:
         what = "answers did not stand at answer_start and were moved to the nearest place where they do"
         place.count(what, f"the answer {text[:30]!r} does not stand at {start}; the nearest place is {found}.")
@@ -430,20 +448,26 @@ def answer_rows(source: str, rows: Iterator[Row], roles: dict[str, str], reading
         given = row.get(roles.get("answers", ""))
         gold = None
         if given is not None:
-            gold = _placed_all(context, _given(given), _Place(source, line, "", reading))
+            place = _Place(source, line, "", reading)
+            gold = _placed_all(context, _given(given, row.get(roles.get("answer_start", "")), place), place)
         yield line, (question, context), gold
 
 
-def _given(answers: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(answers, str):
-        yield answers, None
-    elif isinstance(answers, Mapping):
-        starts = iter(_listed(answers.get("answer_start", [])))
-        for text in _listed(answers.get("text", [])):
-            yield str(text), next(starts, None)
-    elif isinstance(answers, Iterable):
-        for item in answers:
-            yield from _given(item)
+def _given(answers: Any, starts: Any, place: _Place) -> Iterator[tuple[str, Any]]:
+    """(text, where it is said to begin) of each answer; starts: what a column of its own says of that."""
+    if isinstance(answers, Mapping) and "text" in answers:
+        yield from _given(answers["text"], answers.get("answer_start", starts), place)
+    elif isinstance(answers, str):
+        yield answers, starts[0] if isinstance(starts, (list, tuple)) and len(starts) == 1 else starts
+    elif isinstance(answers, (list, tuple)):
+        several = starts if isinstance(starts, (list, tuple)) else [starts] * len(answers)
+        if len(several) != len(answers):
+            place.fault(f"has {len(answers)} answers, but {len(several)} of answer_start; each answer needs its own.")
+            return
+        for item, start in zip(answers, several, strict=True):
+            yield from _given(item, start, place)
+    else:
+        place.fault(f"the answers are {str(answers)[:40]!r}, but must be texts, or {{text, answer_start}}.")
 
 
 # -- choose ------------------------------------------------------------------------------------------------------
@@ -454,63 +478,92 @@ _NUMBERED = re.compile(r"(?:ending|option|choice)[ _]?(\d+|[a-z])", re.IGNORECAS
 
 def choice_examples(source: str, reading: Reading) -> Iterator[Found]:
     """The questions of a C3/DREAM-style file; texts are (passage, question, choice, choice, …)."""
-    for number, entry in enumerate(whole_json(source, reading), 1):
+    value = whole_json(source, reading)
+    answers = Answers()
+    for _, asked, place in _asked(source, value, _quiet(reading)):
+        _look(answers, asked.get("choice"), asked.get("answer"), place)
+    for passage, asked, place in _asked(source, value, reading):
+        question = clean(str(asked.get("question", "")), source, 0, reading)
+        yield from _question(place, (passage, question), (asked.get("choice"), asked.get("answer")), answers)
+
+
+def _asked(source: str, entries: Any, reading: Reading) -> Iterator[tuple[str, Mapping[str, Any], _Place]]:
+    """(passage, question, where it stands) of each question of the file."""
+    for number, entry in enumerate(entries, 1):
         if not isinstance(entry, list) or len(entry) < 2:
             reading.fault(source, 0, f"entry {number} is not [[lines], [questions], id].")
             continue
         passage = clean("\n".join(map(str, _listed(entry[0]))), source, 0, reading)
         for asked in _objects(source, {"questions": entry[1]}, "questions", reading):
-            question = clean(str(asked.get("question", "")), source, 0, reading)
-            place = _Place(source, 0, f"entry {number}, question {question[:30]!r}: ", reading)
-            yield from _question(place, (passage, question), asked.get("choice"), asked.get("answer"))
+            said = str(asked.get("question", ""))[:30]
+            yield passage, asked, _Place(source, 0, f"entry {number}, question {said!r}: ", reading)
 
 
-def choice_rows(source: str, rows: Iterator[Row], roles: dict[str, str], reading: Reading) -> Iterator[Found]:
-    """Rows with a context, a question if any, a list of options or columns ending0, ending1, … and the right one."""
+def choice_rows(
+    source: str, rows: Iterator[Row], again: Iterator[Row], roles: dict[str, str], reading: Reading
+) -> Iterator[Found]:
+    """Rows with a context, a question if any, a list of options or columns ending0, ending1, … and the right one.
+
+    again: the same rows, from which it is told how the right ones are written.
+    """
+    answers = Answers()
+    for line, row in again if "label" in roles else ():
+        place = _Place(source, line, "", _quiet(reading))
+        _look(answers, _options(row, roles, place), row.get(roles["label"]), place)
     for line, row in rows:
         passage = _text(source, line, row, roles["context"], reading)
         question = _text(source, line, row, roles["question"], reading) if "question" in roles else ""
         if passage is None or question is None:
             continue
-        options = row.get(roles["options"]) if "options" in roles else _columns(row)
-        answer = row.get(roles.get("label", ""))
         place = _Place(source, line, "", reading)
-        yield from _question(place, (passage, question), options, None if answer == "" else answer)
+        given = (_options(row, roles, place), row.get(roles.get("label", "")))
+        yield from _question(place, (passage, question), given, answers)
 
 
-def _columns(row: Mapping[str, Any]) -> list[Any]:
-    """What stands in the columns ending0, ending1, … or option_a, option_b, …; an empty cell is no option."""
-    found = [(match[1], value) for name, value in row.items() if (match := _NUMBERED.fullmatch(name.strip())) and value]
-    return [value for _, value in sorted(found, key=lambda pair: (len(pair[0]), pair[0].lower()))]
+def _quiet(reading: Reading) -> Reading:
+    return Reading(reading.encoding, "replace", fault=lambda *_: None)
 
 
-def _question(place: _Place, texts: tuple[str, str], options: Any, answer: Any) -> Iterator[Found]:
+def _options(row: Mapping[str, Any], roles: Mapping[str, str], place: _Place) -> Any:
+    """The options of a row: a list, or what stands in the columns ending0, ending1, … or option_a, option_b, …."""
+    if "options" in roles:
+        return row.get(roles["options"])
+    found = [(match[1], value) for name, value in row.items() if (match := _NUMBERED.fullmatch(name.strip()))]
+    values = [value for _, value in sorted(found, key=lambda pair: (len(pair[0]), pair[0].lower()))]
+    while values and values[-1] in ("", None):  # questions may have fewer options than there are columns
+        values.pop()
+    if "" in values or None in values:
+        place.fault("an option is empty, but one after it is not; numbers and letters would miss.")
+        return None
+    return values
+
+
+def _look(answers: Answers, options: Any, answer: Any, place: _Place) -> None:
+    if answer not in (None, "") and isinstance(options, (list, tuple)) and all(isinstance(o, str) for o in options):
+        where = f"at line {place.line}" if place.line else f"in {place.where.rstrip(': ')}"
+        answers.look([clean(option, "", 0, place.reading) for option in options], answer, where)
+
+
+def _question(place: _Place, texts: tuple[str, str], given: tuple[Any, Any], answers: Answers) -> Iterator[Found]:
     """The one question, or none after a fault."""
+    options, answer = given
     if not isinstance(options, (list, tuple)) or len(options) < 2 or not all(isinstance(each, str) for each in options):
         place.fault("needs two options or more: a list of texts, or columns ending0, ending1, ….")
         return
     choices = [clean(option, place.source, place.line, place.reading) for option in options]
-    gold = None if answer is None else _number(choices, answer)
-    if gold is not None and not 0 <= gold < len(choices):
-        message = f"the answer {answer!r} is not exactly one of the {len(choices)} choices"
-        place.fault(f"{message}; write its text or its number, counted from 0.")
+    if answer in (None, ""):
+        yield place.line, (*texts, *choices), None
         return
-    if gold is not None and choices.count(choices[gold]) > 1:
+    gold, wrong = answers.number(choices, answer)
+    if clash := answers.clash():
+        wrong = wrong or clash
+    if wrong:
+        place.fault(wrong)
+        return
+    if choices.count(choices[gold]) > 1:
         what = "questions have their answer twice among the choices; the first was taken"
         place.count(what, f"the answer {answer!r} is not exactly one of the {len(choices)} choices, but two.")
     yield place.line, (*texts, *choices), gold
-
-
-def _number(choices: list[str], answer: Any) -> int:
-    """The number of the right choice, from 0, told by its text, its number or its letter; -1 for anything else."""
-    if type(answer) is int:
-        return answer
-    said = str(answer)
-    if said in choices:
-        return choices.index(said)
-    if said.isascii() and said.isdigit():
-        return int(said[:9])
-    return "ABCDEFGHIJKLMNOPQRSTUVWXYZ".find(said.upper()) if len(said) == 1 else -1
 
 
 def _listed(value: Any) -> list[Any]:

@@ -50,6 +50,7 @@ class CorpusReport:
     num_other_files: int = 0  # files in folders left alone for their suffix
     empty_files: list[str] = field(default_factory=list)
     others: Counter[str] = field(default_factory=Counter)  # what else a reader met: "answers were …" -> how many
+    told: list[str] = field(default_factory=list)  # what a file was taken for, where that could be otherwise
 
     def remarks(self) -> list[str]:
         """One sentence for each thing a user should know; none for a clean corpus."""
@@ -60,7 +61,7 @@ class CorpusReport:
             f"documents longer than {PIECE_CHARS:,} characters were passed on in pieces": self.num_split,
             "files in the folders were left alone, for their suffix is not one of text or tables": self.num_other_files,
         }
-        remarks = [f"{count:,} {what}." for what, count in {**counted, **self.others}.items() if count]
+        remarks = [*self.told, *(f"{count:,} {what}." for what, count in {**counted, **self.others}.items() if count)]
         if self.empty_files:
             more = f" and {len(self.empty_files) - 5} more" if len(self.empty_files) > 5 else ""
             remarks.append(f"no text in: {', '.join(self.empty_files[:5])}{more}.")
@@ -93,6 +94,12 @@ class Reading:
         self.report.others[what] += 1
         if self.mended is not None:
             self.mended(source, line, message)
+
+    def tell(self, source: str, message: str) -> None:
+        """Writes down what a user should know of a file as a whole, once."""
+        told = f"{source}: {message}"
+        if told not in self.report.told:
+            self.report.told.append(told)
 
     @property
     def is_utf8(self) -> bool:
