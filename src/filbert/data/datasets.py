@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -21,7 +22,7 @@ from typing import Any
 
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Example
-from filbert.data import exports, markup, tokens, written
+from filbert.data import exports, label_sets, markup, tokens, written
 from filbert.data.formats import Shape, shape, table_rows
 from filbert.data.roles import column_roles, late_role, named_roles
 from filbert.text.streams import Reading, clean
@@ -84,6 +85,7 @@ def _named(path: str) -> Iterator[str]:
 
 
 Found = tuple[int, tuple[str, ...], Any]  # (line, texts, gold)
+_WHOLE = re.compile(r"(-?)0*(\d+)(?:\.0)?")
 
 
 def _read(source: str, task: str, form: Shape, wanted: dict[str, str], reading: Reading) -> Iterator[Found]:
@@ -184,6 +186,7 @@ def _counted_relations(source: str, rows: Iterator[Row], reading: Reading) -> It
 def _labelled(source: str, rows: Iterator[Row], roles: dict[str, str], reading: Reading, task: str) -> Iterator[Found]:
     labels = _Labels(source, reading)
     names = [roles[role] for role in ("text", "first", "second", "negative") if role in roles]
+    counts: Counter[str] = Counter()
     for line, row in rows:
         texts = row_texts(source, line, row, names, reading)
         if texts is None:
@@ -196,7 +199,15 @@ def _labelled(source: str, rows: Iterator[Row], roles: dict[str, str], reading: 
         if gold is not None and not all(map(str.strip, texts)):
             reading.count("labelled rows with an empty text were skipped", source, line, "the text is empty; skipped.")
             continue
+        counts.update(markup.labels_of(gold))
         yield line, texts, gold
+    single = label_sets.singles(counts)
+    if single and task != "embed":
+        reading.tell(source, f"{single}; are the columns swapped? Say which is which: --columns {_spelt(roles)}.")
+
+
+def _spelt(roles: Iterable[str]) -> str:
+    return ",".join(f"{role}=…" for role in roles)
 
 
 def row_texts(
@@ -295,12 +306,13 @@ def label_table(data: Iterable[Example]) -> LabelTable:
 
 
 def near_duplicates(labels: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-    """Groups of labels that are the same but for case, width, white space, hyphens or leading zeros."""
+    """Groups of labels that are the same but for case, width, white space or zeros that say nothing (1, 01, 1.0).
+
+    Signs are not white space: A and A- are two grades, -1 and 1 two numbers.
+    """
     groups: dict[str, list[str]] = {}
     for label in labels:
-        key = "".join(unicodedata.normalize("NFKC", label).casefold().replace("_", " ").replace("-", " ").split())
-        if key.isdigit() and label.strip().startswith("-"):
-            key = "-" + key  # -1 is another number than 1
-        whole = key.removesuffix(".0")
-        groups.setdefault(whole.lstrip("0") or "0" if whole.isdigit() else key, []).append(label)
+        key = " ".join(unicodedata.normalize("NFKC", label).casefold().replace("_", " ").split())
+        whole = _WHOLE.fullmatch(key)
+        groups.setdefault(whole[1] + whole[2] if whole else key, []).append(label)
     return tuple(tuple(group) for group in groups.values() if len(group) > 1)

@@ -9,6 +9,7 @@ from typing import Any
 from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.core.registry import member
+from filbert.data import label_sets
 from filbert.data.datasets import examples, label_table
 
 Source = str | Path | Sequence[Example | str | Path]  # a file of labelled data, several, or examples
@@ -37,9 +38,15 @@ def called(source: Source, otherwise: str = "the training data") -> str:
     return ", ".join(map(str, names)) or otherwise
 
 
-def label_names(source: Source, data: Sequence[Example]) -> tuple[str, ...]:
-    """The labels to learn, in a fixed order."""
-    labels = label_table(data).check().labels
+def label_names(source: Source, data: Sequence[Example], is_named: bool = True) -> tuple[str, ...]:
+    """The labels to learn, in a fixed order; is_named: whether the user said which column they stand in."""
+    table = label_table(data).check()
+    labels = table.labels
+    single = label_sets.singles(table.counts)
+    if single and not is_named and 2 * len(labels) > len(data) and files(source):
+        raise InputError(
+            f"{called(source)}: {single}; are the columns swapped? If they are not, say so: --columns text=…,label=…."
+        )
     if len(labels) < 2:
         raise InputError(f"{called(source)}: has only the label {labels[0]!r}, but two or more are needed.")
     return labels

@@ -356,7 +356,8 @@ def _fine_recipe(
             f"task.max_length is {config.max_length}, but the model reads at most {shape.max_length} tokens."
         )
     source, learnt, tokenizer = data
-    labels, config = (lesson.labels, config) if lesson else _labels(task, config, data, started, given["machine"])
+    how = given["machine"], bool(more.get("columns"))
+    labels, config = (lesson.labels, config) if lesson else _labels(task, config, data, started, how)
     machined = "off" if lesson and lesson.looks_inside(given["distil"]) else "recorded"
     tuning, here = tune.Config(**given["tune"]), machine.Config(**{"compiled": machined, **given["machine"]})
     seed = {"seed": more.get("seed") or 0, **given["train"]}["seed"]
@@ -411,14 +412,19 @@ def _passes(rows: int, per_epoch: int, is_new_writer: bool) -> int:
     return min(max(EPOCHS, seen, -(-FEWEST // per_epoch)), MOST_EPOCHS)
 
 
-def _labels(task: str, config: Any, data: tuple[Any, Any, Tokenizer], started: Loaded, wishes: Any) -> tuple[Any, Any]:
-    """The head's outputs, and the config with what the training data fix, and the model that a run begins with."""
-    module, (source, learnt, tokenizer) = member("tasks", task), data
+def _labels(
+    task: str, config: Any, data: tuple[Any, Any, Tokenizer], started: Loaded, asked: tuple[Any, bool]
+) -> tuple[Any, Any]:
+    """The head's outputs, and the config with what the training data fix, and the model that a run begins with.
+
+    asked: the machine to compute on, and whether the user named the columns.
+    """
+    module, (source, learnt, tokenizer), (wishes, is_named) = member("tasks", task), data, asked
     if hasattr(module, "fitted"):
         config = module.fitted(config, learnt)
     labels = module.label_names(config, learnt) if hasattr(module, "label_names") else None
     if labels is None:
-        labels = sources.label_names(source, learnt)
+        labels = sources.label_names(source, learnt, is_named)
     how = tokenizer, lambda asked: scored(deepcopy(started.model), asked, 16_384, **wishes)
     return begun(labels, (task, config), [example.texts[0] for example in learnt], how)
 
