@@ -162,7 +162,7 @@ def _task_by_name(source: str, form: Shape, reading: Reading) -> str:
         return "pair"
     label = next((name for name in form.columns if name.strip().lower() in (*LABEL_NAMES, "score")), None)
     has_text = bool(names & {*TEXT_NAMES, "data"})
-    if "entities" in names or (names & set(TOKEN_NAMES) and names & set(TAG_NAMES) and "text" not in names):
+    if names & {"entities", "spans"} or (names & set(TOKEN_NAMES) and names & set(TAG_NAMES) and "text" not in names):
         return "tag"
     if label and has_text:
         return "tag" if _holds_spans(source, form, label, reading) else "classify"
