@@ -1,4 +1,4 @@
-"""What annotation tools and hubs export comes in as they write it; texts and labels go out, and what is left is told."""
+"""What annotation tools and hubs export comes in as they write it; texts and labels go out, what is left is told."""
 
 from __future__ import annotations
 

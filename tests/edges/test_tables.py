@@ -164,6 +164,9 @@ def test_B8_a_label_that_shows_far_behind_the_head_is_refused(tmp_path: Path) ->
     with pytest.raises(InputError, match=r"line 301: brings the column 'label', .* --columns text=.*label=label"):
         read(path, "embed")
     assert len(read(lines(tmp_path / "b.jsonl", *rows, rows[0] | {"note": "x"}), "embed")[0]) == 301
+    named = {"text": "sentence1", "second": "sentence2", "label": "label"}
+    with pytest.raises(InputError, match="line 301: has a label, but rows before it have none"):
+        read(path, "embed", columns=named)
 
 
 def test_B8_pairs_whose_likeness_stands_in_an_unknown_column_are_told(tmp_path: Path) -> None:
@@ -305,6 +308,20 @@ def test_B13_what_speaks_for_a_header() -> None:
     assert looks(("名", "N/A"), [("甲", "1"), ("乙", "2"), ("丙", "3")]) == NO  # a number is missing
     assert looks(("姓", "值"), [("甲", "1"), ("乙", "2"), ("丙", "3")]) == SURE
     assert looks(("店名甲乙丙丁戊己", "c"), below) == PERHAPS
+    assert looks(("用户评论",), [(f"第{n}条评论说味道不错",) for n in range(12)]) == SURE
+    assert looks(("味道不错",), [(f"第{n}条评论说味道不错",) for n in range(12)]) == NO
+
+
+def test_B13_a_corpus_tells_which_line_was_its_header(filbert: Callable[..., Any], tmp_path: Path) -> None:
+    from filbert.text.corpus import documents
+
+    path = write(tmp_path / "a.csv", "第一条没有表头\n第二条\n第三条\n")
+    report = CorpusReport()
+    assert len(list(documents(path, report=report))) == 2
+    assert report.remarks() == [f"{path}: its first line is taken for the header, and no text: 第一条没有表头."]
+    named = CorpusReport()
+    assert len(list(documents(write(tmp_path / "b.csv", "text\n一\n二\n"), report=named))) == 2
+    assert named.remarks() == []
 
 
 # -- B14: labels that stand once ---------------------------------------------------------------------------------

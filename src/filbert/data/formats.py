@@ -64,7 +64,7 @@ def shape(source: str, reading: Reading, column_names: tuple[str, ...] = ()) -> 
     if not inked:
         raise InputError(f"{source}: is empty or blank; there is nothing to learn from.")
     if inked[0].lstrip()[0] in "[{" and (kind == "json" or (kind == "text" and _are_objects(inked))):
-        return _json_shape(source, inked, reading)
+        return _json_shape(source, inked, reading, column_names)
     if kind == "json":
         raise InputError(f"{source}: does not begin with {{ or [, so it is not JSON; give it the suffix of what it is.")
     if units.nearly(sum(line.lstrip().startswith(exports.FASTTEXT) for line in inked), len(inked)):
@@ -149,11 +149,11 @@ def _value(line: str) -> Any:
         return None
 
 
-def _json_shape(source: str, inked: list[str], reading: Reading) -> Shape:
+def _json_shape(source: str, inked: list[str], reading: Reading, column_names: tuple[str, ...]) -> Shape:
     first = _value(inked[0])
     if isinstance(first, dict) and not (len(inked) == 1 and isinstance(first.get("data"), list)):
         rows = [row for row in map(_value, inked) if isinstance(row, dict)]
-        return _of_rows(Shape("json", told="JSON lines"), rows)
+        return _with_late(source, _of_rows(Shape("json", told="JSON lines"), rows), reading, column_names)
     if first is None and inked[0].startswith("{") and len(inked[0]) > 1 and len(inked) > 1 and inked[1].startswith("{"):
         return Shape("json", told="JSON lines")  # the first line is broken: reading will name it
     value = whole_json(source, _aside(reading))
@@ -172,11 +172,25 @@ def _json_shape(source: str, inked: list[str], reading: Reading) -> Shape:
     raise InputError(f"{source}: is JSON of no known form; use JSON lines with one object per line.")
 
 
+def _with_late(source: str, form: Shape, reading: Reading, column_names: tuple[str, ...]) -> Shape:
+    """The shape with the columns that the user names and that only rows behind the head have."""
+    roots = {name if name in form.columns else name.partition(".")[0] for name in column_names}
+    missing = roots - {*form.columns, *form.nested}
+    found = dict[str, bool]()
+    for _, row in tables.json_rows(source, _aside(reading)) if missing else ():
+        for name in missing & row.keys():
+            found[name] = found.get(name, False) or isinstance(row[name], (dict, list))
+        if len(found) == len(missing):
+            break
+    nested = form.nested | {name for name, is_nested in found.items() if is_nested}
+    return replace(form, columns=(*form.columns, *found), nested=nested)
+
+
 def _data_shape(data: list[Any]) -> Shape:
     """SQuAD's articles, or rows that an object holds under the name data."""
     rows = [row for row in data if isinstance(row, dict)]
     if rows and len(rows) == len(data) and not any("paragraphs" in row for row in rows):
-        return replace(_of_rows(Shape("held", told="a JSON object with an array of objects in data"), rows))
+        return _of_rows(Shape("held", told="a JSON object with an array of objects in data"), rows)
     return Shape("squad", told="SQuAD-style JSON: contexts with questions and answers")
 
 

@@ -82,21 +82,21 @@ def looks(first: Sequence[str], rows: Sequence[Sequence[str]]) -> int:
     """NO, PERHAPS or SURE: whether a first row of unknown names heads the rows below, of which those as wide count."""
     names = [cell.strip() for cell in first]
     below = [row for row in rows if len(row) == len(names)]
-    if len(names) < 2 or len(below) < FEWEST_ROWS or len(set(names)) < len(names) or not all(map(_is_name, names)):
+    if len(below) < FEWEST_ROWS or len(set(names)) < len(names) or not all(map(_is_name, names)):
         return NO
     columns = [[cell.strip() for cell in column] for column in zip(*below, strict=True)]
     if any(name in column for name, column in zip(names, columns, strict=True)):
         return NO
     if any(map(_holds_numbers, columns)):
-        return SURE
+        return SURE if len(names) > 1 else NO
     are_longer = [_is_longer(name, column) for name, column in zip(names, columns, strict=True)]
     are_few = [_holds_few(column) for column in columns]
     are_words = [_has_word(name) for name in names]
-    if any(are_few) and all(map(any, zip(are_longer, are_few, are_words, strict=True))):
+    if len(names) > 1 and any(are_few) and all(map(any, zip(are_longer, are_few, are_words, strict=True))):
         return SURE
     if all(are_words) and any(are_longer):
         return SURE
-    return PERHAPS if any(are_few) and len(below) >= SURE_ROWS else NO
+    return PERHAPS if len(names) > 1 and any(are_few) and len(below) >= SURE_ROWS else NO
 
 
 def _is_name(cell: str) -> bool:

@@ -466,7 +466,7 @@ def _given(answers: Any, starts: Any, place: _Place) -> Iterator[tuple[str, Any]
             return
         for item, start in zip(answers, several, strict=True):
             yield from _given(item, start, place)
-    else:
+    elif answers != {}:
         place.fault(f"the answers are {str(answers)[:40]!r}, but must be texts, or {{text, answer_start}}.")
 
 

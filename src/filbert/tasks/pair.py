@@ -3,8 +3,8 @@
 Both texts are read together, [CLS] first [SEP] second [SEP], the second as segment 1 (Devlin et al. 2019, §4.1). A pair
 longer than `max_length` is read in windows that hold a stretch of each (text.windows), and they make one decision.
 `answer="label"` is for entailment or paraphrase, `answer="number"` for similarity, `answer="auto"` follows the labels:
-of three or more numbers, some with fractions, a number is learnt. The head's one output is then learnt by squared error,
-in units of the training data's own mean and spread, which the folder keeps.
+of three or more numbers, some with fractions, a number is learnt. The head's one output is then learnt by squared
+error, in units of the training data's own mean and spread, which the folder keeps.
 
 Legend: N pairs.
 """

@@ -23,6 +23,7 @@ __all__ = ["CorpusReport", "documents", "file_documents", "files"]
 
 UNITS = ("blank", "line", "file")
 TEXT_COLUMNS = ("text", "content")
+SHOWN_CHARS = 80  # of a header that is told
 
 Source = str | os.PathLike[str]
 
@@ -218,6 +219,9 @@ def _row_documents(source: str, field: str | None, reading: Reading, option: str
     for number, row in tables.rows(source, reading):
         if chosen is None:
             chosen = text_column(source, row, field, option)
+            if field is None and chosen.lower() not in TEXT_COLUMNS and tables.kind(source) in ("csv", "tsv"):
+                shown = ", ".join(row)[:SHOWN_CHARS]
+                reading.tell(source, f"its first line is taken for the header, and no text: {shown}.")
         if chosen not in row:
             reading.fault(source, number, f"has no field {chosen!r}; it has {', '.join(map(repr, row)) or 'none'}.")
             continue

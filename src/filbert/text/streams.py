@@ -418,7 +418,7 @@ def clean(text: str, source: str, line: int, reading: Reading) -> str:
         reading.fault(
             source,
             line,
-            "holds half a surrogate pair, which is no character; mend it, or use --errors replace where a command has it.",
+            "holds half a surrogate pair, which is no character; mend it, or replace it (--errors replace).",
         )
     reading.report.num_replaced += num_lone
     return _UNCLEAN.sub("\ufffd", text.replace("\0", ""))
