@@ -146,10 +146,13 @@ def test_B20_doccano(tmp_path: Path) -> None:
     path = lines(tmp_path / "b.jsonl", row, row | {"id": 2, "text": "李在上海", "relations": []})
     found, said = read(path, "tag")
     assert found[0] == ("王在北京", (Span(0, 1, "PER"), Span(2, 4, "LOC")))
-    assert said == ["1 relations between entities were passed over, which tag does not learn; see relation."]
+    assert said == [
+        "columns id, Comments are passed over.",
+        "1 relations between entities were passed over, which tag does not learn; see relation.",
+    ]
     found, said = read(path, "relation")
     assert found == [("王在北京", Relation(Span(0, 1, "head"), Span(2, 4, "tail"), "lives"))]
-    assert said == ["1 texts were left out, for no relation is marked in them."]
+    assert said[1:] == ["1 texts were left out, for no relation is marked in them."]
     broken = lines(tmp_path / "c.jsonl", row | {"relations": [{"from_id": 11, "to_id": 99, "type": "x"}]})
     with pytest.raises(InputError, match=r"line 1: the relation .* is not between two entities"):
         read(broken, "relation")

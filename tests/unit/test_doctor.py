@@ -208,8 +208,8 @@ def test_corpora(tmp_path: Path) -> None:
     found = told(first, second)
     assert "a.txt:1: note: begins with a byte order mark, which is left out." in found
     assert "a.txt: note: mixes line ends (2 CRLF, 6 LF); all are read alike." in found
-    assert "a.txt: warning: 1 NUL characters, which are removed in reading." in found
-    assert "a.txt: note: 1 blank documents or rows, which are skipped." in found
+    assert "a.txt: warning: 1 NUL characters were removed." in found
+    assert "a.txt: note: 1 blank documents or rows were skipped." in found
     assert faults(second, first)[:1] == ["b.txt:3: warning: the line has 150,003 characters; is a line end missing?"]
     assert (
         "b.txt:1: warning: the same text stands in another file, at a.txt:6: leakage if one tests the other; "

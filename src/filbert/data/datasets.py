@@ -22,7 +22,7 @@ from typing import Any
 
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Example
-from filbert.data import exports, label_sets, markup, tokens, written
+from filbert.data import asked, exports, label_sets, markup, tokens, written
 from filbert.data.formats import Shape, shape, table_rows
 from filbert.data.roles import column_roles, late_role, named_roles
 from filbert.text.streams import Reading, clean
@@ -88,30 +88,53 @@ Found = tuple[int, tuple[str, ...], Any]  # (line, texts, gold)
 _WHOLE = re.compile(r"(-?)0*(\d+)(?:\.0)?")
 
 
+READERS: dict[str, Callable[[str, Reading], Iterator[Found]]] = {
+    "conll": markup.conll_examples,
+    "units": markup.unit_examples,
+    "inside": markup.inside_examples,
+    "slashed": markup.slashed_examples,
+    "conllu": markup.conllu_examples,
+    "marked": markup.marked_examples,
+    "masked": markup.masked_examples,
+    "squad": asked.squad_examples,
+    "choices": asked.choice_examples,
+}
+
+
 def _read(source: str, task: str, form: Shape, wanted: dict[str, str], reading: Reading) -> Iterator[Found]:
     if form.kind in markup.TASK_OF:
         meant = markup.TASK_OF[form.kind]
         if task != meant:
             raise InputError(f"{source}: is {form.told}, which is data for {meant}, not for {task}.")
-        return markup.READERS[form.kind](source, reading)
+        return READERS[form.kind](source, reading)
     roles = column_roles(source, task, form, wanted)
+    unused = [name for name in form.columns if name not in roles.values() and not _is_option(task, roles, name)]
+    unused = [name for name in unused if name != "relations" or task not in ("tag", "relation")]  # they are counted
+    if unused and form.kind != "brat" and form.tool not in (exports.STUDIO, exports.STUDIO_MIN):
+        what = "columns" if len(unused) > 1 else "column"
+        reading.tell(f"{what} {', '.join(unused)} {'are' if len(unused) > 1 else 'is'} passed over.")
     if form.is_guessed:
-        reading.tell(source, f"{read_as(task, form, roles)}.")
+        reading.tell(f"{read_as(task, form, roles)}.")
     rows = _rows(source, (task, form, roles, wanted), reading)
     if "tokens" in roles:
         return tokens.token_rows(source, rows, roles, reading)
     if task == "choose":
         again = _rows(source, (task, form, roles, wanted), Reading(reading.encoding, "replace", fault=lambda *_: None))
-        return markup.choice_rows(source, rows, again, roles, reading)
+        return asked.choice_rows(source, rows, again, roles, reading)
     if task in ("classify", "pair", "embed"):
         return _labelled(source, rows, roles, reading, task)
     build: dict[str, Callable[[str, Iterator[Row], dict[str, str], Reading], Iterator[Found]]] = {
         "tag": markup.tagged_rows,
         "relation": markup.relation_rows,
-        "answer": markup.answer_rows,
+        "answer": asked.answer_rows,
         "translate": written.pair_rows,
     }
     return build[task](source, rows, roles, reading)
+
+
+def _is_option(task: str, roles: Mapping[str, str], name: str) -> bool:
+    """Whether a column is one of a question's options, which have no role of their own."""
+    return task == "choose" and "options" not in roles and asked.NUMBERED.fullmatch(name.strip()) is not None
 
 
 def read_as(task: str, form: Shape, roles: Mapping[str, str]) -> str:
@@ -165,9 +188,8 @@ def _tell_unused(source: str, form: Shape, roles: Mapping[str, str], reading: Re
     """Pairs without a label are learnt as alike: whoever has a label in another column should know."""
     unused = [name for name in form.columns if name not in roles.values() and name.lower() not in PLAIN_NAMES]
     if unused:
-        listed = ", ".join(unused[:5])
-        message = f"no column is read as a label or number, so every pair is taken for alike; not read: {listed}"
-        reading.tell(source, f"{message}; if one says how alike they are: --columns …,label={unused[0]}.")
+        message = "no column is read as a label or number, so every pair is taken for alike"
+        reading.tell(f"{message}; if one says how alike they are: --columns …,label={unused[0]}.")
 
 
 def _counted_relations(source: str, rows: Iterator[Row], reading: Reading) -> Iterator[Row]:
@@ -203,7 +225,7 @@ def _labelled(source: str, rows: Iterator[Row], roles: dict[str, str], reading: 
         yield line, texts, gold
     single = label_sets.singles(counts)
     if single and task != "embed":
-        reading.tell(source, f"{single}; are the columns swapped? Say which is which: --columns {_spelt(roles)}.")
+        reading.tell(f"{single}; are the columns swapped? Say which is which: --columns {_spelt(roles)}.")
 
 
 def _spelt(roles: Iterable[str]) -> str:

@@ -16,13 +16,14 @@ from filbert.data.formats import Shape, Undecodable, shape, table_rows
 from filbert.data.headers import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES
 from filbert.data.labelled import examine_labelled
 from filbert.data.roles import ROLES, TAG_NAMES, TOKEN_NAMES, column_roles, named_roles
-from filbert.text import corpus, streams
+from filbert.text import corpus
 from filbert.text.sentences import sentences
 from filbert.text.streams import Reading
 
 __all__ = ["MAX_OF_A_KIND", "Finding", "examine", "rendered", "told_task"]
 
 LONG_LINE_CHARS = 100_000
+LOST = ("NUL characters were removed.", "became U+FFFD.")  # remarks of which a file should be rid
 FIRST_ROWS = 200  # of a column, from which it is told what it holds
 
 
@@ -80,11 +81,9 @@ def _examine_file(
         _examine_corpus(path, str((columns or {}).get("text", "")) or None, reading, texts)
     else:
         taken = datasets.read_as(task, form, roles)
-        notebook.add("note", 0, f"{taken}.")
+        if not form.is_guessed:  # else every command that reads the file says so, and it is among the remarks below
+            notebook.add("note", 0, f"{taken}.")
         examine_labelled(path, task, columns, form, reading, texts)
-        for message in reading.report.told:
-            if taken not in message:
-                notebook.add("warning", 0, message.removeprefix(f"{path}: "))
     _tell_report(reading, notebook)
 
 
@@ -107,14 +106,9 @@ def _roles(path: str, task: str, form: Shape | None, columns: Mapping[str, str |
 
 
 def _tell_report(reading: Reading, notebook: Notebook) -> None:
-    report = reading.report
-    if report.num_nuls:
-        notebook.add("warning", 0, f"{report.num_nuls:,} NUL characters, which are removed in reading.")
-    if report.num_blank:
-        notebook.add("note", 0, f"{report.num_blank:,} blank documents or rows, which are skipped.")
-    if report.num_split:
-        message = f"{report.num_split:,} documents longer than {streams.PIECE_CHARS:,} characters, passed on in pieces."
-        notebook.add("note", 0, message)
+    """What reading passed over or mended, counted by kind, in the words of every command that reads."""
+    for remark in reading.report.remarks():
+        notebook.add("warning" if remark.endswith(LOST) else "note", 0, remark)
 
 
 # -- bytes -------------------------------------------------------------------------------------------------------

@@ -23,7 +23,9 @@ _ADVICE = (
     (re.compile(r"the file ends in the middle of a JSON object"), "or let --fix remove the line."),
     (re.compile(r"is not exactly one of the \d+ choices, but two\.$"), "write each choice once."),
 )
-_HARMLESS = re.compile(r"the first place was taken\.$|the label '-' says that there is none; left out\.$")
+_HARMLESS = re.compile(
+    r"the first place was taken\.$|the label '-' says that there is none; left out\.$|passed over\.$|; left out\.$"
+)
 
 
 @dataclass(frozen=True, slots=True)

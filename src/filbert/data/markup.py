@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from filbert.core.errors import InputError
 from filbert.core.records import Span
 from filbert.data import units
-from filbert.data.choices import Answers
-from filbert.data.formats import MASKED, conll_sentences, whole_json
+from filbert.data.formats import MASKED, conll_sentences
 from filbert.text.streams import Reading, clean, whole_lines
 from filbert.text.tables import Row
 
@@ -147,7 +146,7 @@ def spans_of_tags(
 def tagged_rows(source: str, rows: Iterator[Row], roles: dict[str, str], reading: Reading) -> Iterator[Found]:
     """Rows with a text and its entities: a list of {start, end, label}, or CLUENER's {type: {mention: [[s, e]]}}."""
     for line, row in rows:
-        text = _text(source, line, row, roles["text"], reading)
+        text = text_of(source, line, row, roles["text"], reading)
         marked = row.get(roles.get("entities", ""))
         if text is None:
             continue
@@ -162,7 +161,8 @@ def tagged_rows(source: str, rows: Iterator[Row], roles: dict[str, str], reading
             yield line, (text,), tuple(kept)
 
 
-def _text(source: str, line: int, row: dict[str, Any], name: str, reading: Reading) -> str | None:
+def text_of(source: str, line: int, row: dict[str, Any], name: str, reading: Reading) -> str | None:
+    """What the field holds, cleaned; None after a fault."""
     value = row.get(name)
     if isinstance(value, str):
         return clean(value, source, line, reading)
@@ -236,7 +236,7 @@ _TAG = re.compile("(</?e[12]>)")
 def relation_rows(source: str, rows: Iterator[Row], roles: dict[str, str], reading: Reading) -> Iterator[Found]:
     """Rows with a text and two mentions in it: {start, end}, [start, end], or the words, which are looked for."""
     for line, row in rows:
-        text = _text(source, line, row, roles["text"], reading)
+        text = text_of(source, line, row, roles["text"], reading)
         if text is None:
             continue
         try:
@@ -259,7 +259,7 @@ def places(text: str, given: Any, role: str) -> list[Place]:
     if at == (None, None) and isinstance(words, str):
         if words not in text or not words:
             raise InputError(f"{words!r} does not stand in the text {text[:30]!r}, so it cannot be the {role}.")
-        return [(start, start + len(words)) for start in _places(text, words)]
+        return [(start, start + len(words)) for start in all_places(text, words)]
     if not isinstance(at, (list, tuple)) or len(at) != 2 or any(type(edge) is not int for edge in at):
         raise InputError(f"the {role} is {given!r}, but must be {{start, end}}, [start, end] or words of the text.")
     start, end = at
@@ -326,7 +326,7 @@ def masked_examples(source: str, reading: Reading) -> Iterator[Found]:
         label, head, tail, text = found.groups()
         runs = [match.span() for match in re.finditer("#+", text)]
         heads, tails = (
-            [(at, at + len(name)) for at in _places(text, name)]
+            [(at, at + len(name)) for at in all_places(text, name)]
             or [(start, end) for start, end in runs if end - start == len(name)]
             for name in (head, tail)
         )
@@ -337,99 +337,8 @@ def masked_examples(source: str, reading: Reading) -> Iterator[Found]:
             reading.count(what, source, line, f"{(tail if heads else head)!r} does not stand in the text; left out.")
 
 
-# -- answer ------------------------------------------------------------------------------------------------------
-
-
-def squad_examples(source: str, reading: Reading) -> Iterator[Found]:
-    """The questions of a SQuAD-style file with their contexts; texts are (question, context)."""
-    for article in _objects(source, whole_json(source, reading), "data", reading):
-        for paragraph in _objects(source, article, "paragraphs", reading):
-            context = clean(str(paragraph.get("context", "")), source, 0, reading)
-            for asked in _objects(source, paragraph, "qas", reading):
-                place = _Place(source, 0, f"question {asked.get('id', '?')}: ", reading)
-                question = clean(str(asked.get("question", "")), source, 0, reading)
-                if question.strip() and context.strip():
-                    yield 0, (question, context), _squad_answers(context, asked, place)
-                else:
-                    place.count("questions were skipped, for they or their contexts are empty", "empty; skipped.")
-
-
-def _objects(source: str, holder: Mapping[str, Any], name: str, reading: Reading) -> Iterator[Mapping[str, Any]]:
-    """The objects in the list of that name; anything else there is a fault."""
-    items = holder.get(name, ())
-    for number, item in enumerate(items if isinstance(items, (list, tuple)) else [items], 1):
-        if isinstance(item, Mapping):
-            yield item
-        else:
-            reading.fault(source, 0, f"item {number} of a list of {name} is not an object {{…}}.")
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where an answer is being read, for whoever counts what is wrong with it."""
-
-    source: str
-    line: int
-    where: str
-    reading: Reading
-
-    def count(self, what: str, message: str) -> None:
-        self.reading.count(what, self.source, self.line, self.where + message)
-
-    def fault(self, message: str) -> None:
-        self.reading.fault(self.source, self.line, self.where + message)
-
-
-def _squad_answers(context: str, asked: Mapping[str, Any], place: _Place) -> tuple[Answer, ...] | None:
-    """The accepted answers; none for a question without one; None where the file does not say."""
-    if "answers" not in asked:
-        return None
-    if str(asked.get("is_impossible", "false")).lower() == "true":  # CJRC writes it as a text
-        return ()
-    given = [item for each in _listed(asked["answers"]) for item in _given(each, None, place)]
-    return _placed_all(context, given, place)
-
-
-def _placed_all(context: str, given: Iterable[tuple[str, Any]], place: _Place) -> tuple[Answer, ...]:
-    once = dict.fromkeys((text, _start(start, place)) for text, start in given if text)
-    return tuple(dict.fromkeys(placed(context, text, start, place) for text, start in once))
-
-
-def _start(said: Any, place: _Place) -> int | None:
-    """Where an answer is said to begin: a whole number, also written 12.0 or "12"; None: nothing is said."""
-    if said is None or said == "":
-        return None
-    if isinstance(said, (int, float, str)) and not isinstance(said, bool):
-        try:
-            value = float(said)
-            if value.is_integer():
-                return int(value)
-        except (ValueError, OverflowError):
-            pass
-    place.fault(f"answer_start is {str(said)[:30]!r}, but must be a whole number: the character with which it begins.")
-    return None
-
-
-def placed(context: str, text: str, start: int | None, place: _Place) -> Answer:
-    """The answer where it is said to stand; else at the nearest place where it does stand; else without a place."""
-    if start is not None and start >= 0 and context.startswith(text, start):
-        return Answer(text, start)
-    places = _places(context, text)
-    if not places:
-        what = "answers do not stand in their context; they count in evaluation but not in training"
-        place.count(what, f"the answer {text[:30]!r} does not stand in the context.")
-        return Answer(text)
-    found = min(places, key=lambda place: abs(place - (start or 0)))
-    if start is None and len(places) > 1:
-        what = "answers have no answer_start and stand several times in their context; the first place was taken"
-        place.count(what, f"the answer {text[:30]!r} stands {len(places)} times; the first place was taken.")
-    if start is not None:
-        what = "answers did not stand at answer_start and were moved to the nearest place where they do"
-        place.count(what, f"the answer {text[:30]!r} does not stand at {start}; the nearest place is {found}.")
-    return Answer(text, found)
-
-
-def _places(context: str, text: str) -> list[int]:
+def all_places(context: str, text: str) -> list[int]:
+    """Where the text stands in the context: the first character of each place."""
     places = []
     place = context.find(text) if text else -1
     while place >= 0:
@@ -438,149 +347,6 @@ def _places(context: str, text: str) -> list[int]:
     return places
 
 
-def answer_rows(source: str, rows: Iterator[Row], roles: dict[str, str], reading: Reading) -> Iterator[Found]:
-    """Rows with question, context and answers: {text: […], answer_start: […]}, a list of such, or one text."""
-    for line, row in rows:
-        question = _text(source, line, row, roles["question"], reading)
-        context = _text(source, line, row, roles["context"], reading)
-        if question is None or context is None:
-            continue
-        given = row.get(roles.get("answers", ""))
-        gold = None
-        if given is not None:
-            place = _Place(source, line, "", reading)
-            gold = _placed_all(context, _given(given, row.get(roles.get("answer_start", "")), place), place)
-        yield line, (question, context), gold
-
-
-def _given(answers: Any, starts: Any, place: _Place) -> Iterator[tuple[str, Any]]:
-    """(text, where it is said to begin) of each answer; starts: what a column of its own says of that."""
-    if isinstance(answers, Mapping) and "text" in answers:
-        yield from _given(answers["text"], answers.get("answer_start", starts), place)
-    elif isinstance(answers, str):
-        yield answers, starts[0] if isinstance(starts, (list, tuple)) and len(starts) == 1 else starts
-    elif isinstance(answers, (list, tuple)):
-        several = starts if isinstance(starts, (list, tuple)) else [starts] * len(answers)
-        if len(several) != len(answers):
-            place.fault(f"has {len(answers)} answers, but {len(several)} of answer_start; each answer needs its own.")
-            return
-        for item, start in zip(answers, several, strict=True):
-            yield from _given(item, start, place)
-    elif answers != {}:
-        place.fault(f"the answers are {str(answers)[:40]!r}, but must be texts, or {{text, answer_start}}.")
-
-
-# -- choose ------------------------------------------------------------------------------------------------------
-
-
-_NUMBERED = re.compile(r"(?:ending|option|choice)[ _]?(\d+|[a-z])", re.IGNORECASE)
-
-
-def choice_examples(source: str, reading: Reading) -> Iterator[Found]:
-    """The questions of a C3/DREAM-style file; texts are (passage, question, choice, choice, …)."""
-    value = whole_json(source, reading)
-    answers = Answers()
-    for _, asked, place in _asked(source, value, _quiet(reading)):
-        _look(answers, asked.get("choice"), asked.get("answer"), place)
-    for passage, asked, place in _asked(source, value, reading):
-        question = clean(str(asked.get("question", "")), source, 0, reading)
-        yield from _question(place, (passage, question), (asked.get("choice"), asked.get("answer")), answers)
-
-
-def _asked(source: str, entries: Any, reading: Reading) -> Iterator[tuple[str, Mapping[str, Any], _Place]]:
-    """(passage, question, where it stands) of each question of the file."""
-    for number, entry in enumerate(entries, 1):
-        if not isinstance(entry, list) or len(entry) < 2:
-            reading.fault(source, 0, f"entry {number} is not [[lines], [questions], id].")
-            continue
-        passage = clean("\n".join(map(str, _listed(entry[0]))), source, 0, reading)
-        for asked in _objects(source, {"questions": entry[1]}, "questions", reading):
-            said = str(asked.get("question", ""))[:30]
-            yield passage, asked, _Place(source, 0, f"entry {number}, question {said!r}: ", reading)
-
-
-def choice_rows(
-    source: str, rows: Iterator[Row], again: Iterator[Row], roles: dict[str, str], reading: Reading
-) -> Iterator[Found]:
-    """Rows with a context, a question if any, a list of options or columns ending0, ending1, … and the right one.
-
-    again: the same rows, from which it is told how the right ones are written.
-    """
-    answers = Answers()
-    for line, row in again if "label" in roles else ():
-        place = _Place(source, line, "", _quiet(reading))
-        _look(answers, _options(row, roles, place), row.get(roles["label"]), place)
-    for line, row in rows:
-        passage = _text(source, line, row, roles["context"], reading)
-        question = _text(source, line, row, roles["question"], reading) if "question" in roles else ""
-        if passage is None or question is None:
-            continue
-        place = _Place(source, line, "", reading)
-        given = (_options(row, roles, place), row.get(roles.get("label", "")))
-        yield from _question(place, (passage, question), given, answers)
-
-
-def _quiet(reading: Reading) -> Reading:
-    return Reading(reading.encoding, "replace", fault=lambda *_: None)
-
-
-def _options(row: Mapping[str, Any], roles: Mapping[str, str], place: _Place) -> Any:
-    """The options of a row: a list, or what stands in the columns ending0, ending1, … or option_a, option_b, …."""
-    if "options" in roles:
-        return row.get(roles["options"])
-    found = [(match[1], value) for name, value in row.items() if (match := _NUMBERED.fullmatch(name.strip()))]
-    values = [value for _, value in sorted(found, key=lambda pair: (len(pair[0]), pair[0].lower()))]
-    while values and values[-1] in ("", None):  # questions may have fewer options than there are columns
-        values.pop()
-    if "" in values or None in values:
-        place.fault("an option is empty, but one after it is not; numbers and letters would miss.")
-        return None
-    return values
-
-
-def _look(answers: Answers, options: Any, answer: Any, place: _Place) -> None:
-    if answer not in (None, "") and isinstance(options, (list, tuple)) and all(isinstance(o, str) for o in options):
-        where = f"at line {place.line}" if place.line else f"in {place.where.rstrip(': ')}"
-        answers.look([clean(option, "", 0, place.reading) for option in options], answer, where)
-
-
-def _question(place: _Place, texts: tuple[str, str], given: tuple[Any, Any], answers: Answers) -> Iterator[Found]:
-    """The one question, or none after a fault."""
-    options, answer = given
-    if not isinstance(options, (list, tuple)) or len(options) < 2 or not all(isinstance(each, str) for each in options):
-        place.fault("needs two options or more: a list of texts, or columns ending0, ending1, ….")
-        return
-    choices = [clean(option, place.source, place.line, place.reading) for option in options]
-    if answer in (None, ""):
-        yield place.line, (*texts, *choices), None
-        return
-    gold, wrong = answers.number(choices, answer)
-    if clash := answers.clash():
-        wrong = wrong or clash
-    if wrong:
-        place.fault(wrong)
-        return
-    if choices.count(choices[gold]) > 1:
-        what = "questions have their answer twice among the choices; the first was taken"
-        place.count(what, f"the answer {answer!r} is not exactly one of the {len(choices)} choices, but two.")
-    yield place.line, (*texts, *choices), gold
-
-
-def _listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, (list, tuple)) else [value]
-
-
-READERS: dict[str, Callable[[str, Reading], Iterator[Found]]] = {
-    "conll": conll_examples,
-    "units": unit_examples,
-    "inside": inside_examples,
-    "slashed": slashed_examples,
-    "conllu": conllu_examples,
-    "marked": marked_examples,
-    "masked": masked_examples,
-    "squad": squad_examples,
-    "choices": choice_examples,
-}
 TASK_OF = {
     **dict.fromkeys(("conll", *units.TOLD), "tag"),
     **dict.fromkeys(("marked", "masked"), "relation"),

@@ -50,7 +50,7 @@ def token_rows(
             message = (
                 f"the tags in {roles['tags']!r} are numbers without names: each is a label as it stands, 0 is none."
             )
-            reading.tell(source, message)
+            reading.tell(message)
             has_told = True
         yield line, (text,), _spans(source, line, (tags, places), style, reading)
 

@@ -221,7 +221,7 @@ def _row_documents(source: str, field: str | None, reading: Reading, option: str
             chosen = text_column(source, row, field, option)
             if field is None and chosen.lower() not in TEXT_COLUMNS and tables.kind(source) in ("csv", "tsv"):
                 shown = ", ".join(row)[:SHOWN_CHARS]
-                reading.tell(source, f"its first line is taken for the header, and no text: {shown}.")
+                reading.tell(f"{source}: its first line is taken for the header, and no text: {shown}.")
         if chosen not in row:
             reading.fault(source, number, f"has no field {chosen!r}; it has {', '.join(map(repr, row)) or 'none'}.")
             continue

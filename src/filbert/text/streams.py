@@ -50,7 +50,7 @@ class CorpusReport:
     num_other_files: int = 0  # files in folders left alone for their suffix
     empty_files: list[str] = field(default_factory=list)
     others: Counter[str] = field(default_factory=Counter)  # what else a reader met: "answers were …" -> how many
-    told: list[str] = field(default_factory=list)  # what a file was taken for, where that could be otherwise
+    choices: list[str] = field(default_factory=list)  # sentences on how a file was read, where that was a choice
 
     def remarks(self) -> list[str]:
         """One sentence for each thing a user should know; none for a clean corpus."""
@@ -61,7 +61,8 @@ class CorpusReport:
             f"documents longer than {PIECE_CHARS:,} characters were passed on in pieces": self.num_split,
             "files in the folders were left alone, for their suffix is not one of text or tables": self.num_other_files,
         }
-        remarks = [*self.told, *(f"{count:,} {what}." for what, count in {**counted, **self.others}.items() if count)]
+        sums = {**counted, **self.others}.items()
+        remarks = [*self.choices, *(f"{count:,} {what}." for what, count in sums if count)]
         if self.empty_files:
             more = f" and {len(self.empty_files) - 5} more" if len(self.empty_files) > 5 else ""
             remarks.append(f"no text in: {', '.join(self.empty_files[:5])}{more}.")
@@ -95,11 +96,10 @@ class Reading:
         if self.mended is not None:
             self.mended(source, line, message)
 
-    def tell(self, source: str, message: str) -> None:
-        """Writes down what a user should know of a file as a whole, once."""
-        told = f"{source}: {message}"
-        if told not in self.report.told:
-            self.report.told.append(told)
+    def tell(self, sentence: str) -> None:
+        """Keeps a sentence on how a file is read, once: columns that are passed over, an encoding that was told."""
+        if sentence not in self.report.choices:
+            self.report.choices.append(sentence)
 
     @property
     def is_utf8(self) -> bool:
