@@ -11,7 +11,7 @@ import pytest
 
 from filbert.core.errors import FilbertError, InputError
 from filbert.core.records import Example, Span
-from filbert.data import conll, mending
+from filbert.data import conll, mending, overlap
 from filbert.data.datasets import examples
 from filbert.data.doctor import examine
 from filbert.data.spacing import joined
@@ -104,7 +104,7 @@ def test_B1_what_makes_a_row_an_example_is_counted(tmp_path: Path) -> None:
 def test_B1_a_label_of_blanks_is_left_to_the_doctor(tmp_path: Path) -> None:
     rows = [{"text": f"第{n}条", "label": " " if n == 3 else "ab"[n % 2] + " "} for n in range(8)]
     path = write(tmp_path / "a.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    table = write(tmp_path / "a.csv", "text,label\n" + "".join(f"{row['text']},{row['label']}\n" for row in rows))
+    table = write(tmp_path / "a.csv", "text,label\n" + "".join(f'{row["text"]},"{row["label"]}"\n' for row in rows))
     mending.mended([path], tmp_path / "out", "classify")
     mending.mended([table], tmp_path / "table", "classify")
     for copy in (tmp_path / "out" / "a.jsonl", tmp_path / "table" / "a.csv"):
@@ -302,3 +302,12 @@ def test_entities_begin_in_the_column_of_the_tags(tmp_path: Path) -> None:
     text = (tmp_path / "out" / "a.tsv").read_text(encoding="utf-8")
     assert "1\tSchartau\tB-PER\tO\n" in text
     assert "5\tBerlin\tB-ORG\tB-LOC\n" in text
+
+
+def test_B3_texts_that_are_kept_out_of_a_corpus_keep_their_digits(tmp_path: Path) -> None:
+    """`--without` reads such files too, and what it reads otherwise it does not find."""
+    words = "".join(f"{word} {tag}\n" for word, tag in (("G7", "B-ORG"), ("met", "O"), ("in", "O"), ("Bari", "B-LOC")))
+    path = write(tmp_path / "a.txt", f"{words}\n" * 6)
+    assert next(iter(overlap._strings(path, Reading()))).startswith("G7 met")
+    numbered = write(tmp_path / "b.txt", "科0 B-ORG\n技1 I-ORG\n好0 O\n\n" * 6)
+    assert next(iter(overlap._strings(numbered, Reading()))) == "科 技 好"

@@ -123,10 +123,10 @@ def test_one_label_and_imbalance(tmp_path: Path) -> None:
 
 
 def test_labels_with_white_space_are_told_even_if_all_have_it(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.csv", "text, label\n" + "".join(f"文{n}, {'ab'[n % 2]}\n" for n in range(12)))
+    path = write(tmp_path / "a.csv", "text,label\n" + "".join(f"文{n},{'ab'[n % 2]} \n" for n in range(12)))
     assert [line.partition(" warning: ")[2] for line in faults(path)][:2] == [
-        "the label ' a' has white space around it; remove it (--fix does).",
-        "the label ' b' has white space around it; remove it (--fix does).",
+        "the label 'a ' has white space around it; remove it (--fix does).",
+        "the label 'b ' has white space around it; remove it (--fix does).",
     ]
 
 

@@ -10,6 +10,7 @@ import contextlib
 import itertools
 import math
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -22,26 +23,15 @@ from typing import Any
 
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Example
-from filbert.data import markup, written
-from filbert.data.formats import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, Shape, shape, table_rows
+from filbert.data import asked, exports, label_sets, markup, tokens, written
+from filbert.data.formats import Shape, shape, table_rows
+from filbert.data.roles import column_roles, late_role, named_roles
 from filbert.text.streams import Reading, clean
 from filbert.text.tables import Row
 
 TASKS = ("classify", "pair", "tag", "relation", "answer", "choose", "embed", "translate")
-ROLES = {
-    "classify": ("text", "label"),
-    "pair": ("first", "second", "label"),
-    "embed": ("text", "second", "negative", "label"),
-    "tag": ("text", "entities"),
-    "relation": ("head", "tail", "label", "text"),
-    "answer": ("question", "context", "answers"),
-    "choose": ("context", "question", "options", "label"),
-    "translate": ("source", "target"),
-}
-OPTIONAL = frozenset({"label", "entities", "answers", "second", "negative", "target"})
-REQUIRED = {"choose": ("context",)}  # options may stand in columns of their own, and a context need not be asked about
 UNLABELLED_ROWS = 1_000  # of a file whose rows have no label: so many are looked at for one
-SCORE_NAMES = (*LABEL_NAMES, "similarity", "score")  # of pairs that are more or less alike
+PLAIN_NAMES = ("id", "idx", "index", "guid", "pairid", "pair_id", "source", "split")  # say nothing of likeness
 NO_LABEL = "-"  # what NLI corpora write where the annotators did not agree; elsewhere it is a label, beside "+"
 ENTAILMENTS = frozenset(
     ("entailment", "neutral", "contradiction", "entails", "contradicts", "contradictory", "not_entailment",
@@ -66,11 +56,7 @@ def examples(
     """
     if task not in TASKS:
         raise one_of("the task", task, TASKS)
-    wanted = {role: str(column) for role, column in (columns or {}).items()}
-    for role in wanted:
-        if role not in ROLES[task]:
-            raise one_of(f"a role in columns for {task}", role, ROLES[task])
-    return _examples(os.fspath(path), task, wanted, reading or Reading(encoding))
+    return _examples(os.fspath(path), task, named_roles(task, columns), reading or Reading(encoding))
 
 
 def _examples(path: str, task: str, wanted: dict[str, str], reading: Reading) -> Iterator[Example]:
@@ -80,8 +66,13 @@ def _examples(path: str, task: str, wanted: dict[str, str], reading: Reading) ->
             yield Example(texts, gold, number, path, line)
         return
     with _named(path) as source:
-        form = shape(source, reading, tuple(wanted.values()))
-        yield from formed(source, task, form, wanted, reading, path)
+        try:
+            form = shape(source, reading, tuple(wanted.values()))
+            yield from formed(source, task, form, wanted, reading, path)
+        except InputError as error:
+            if path != "-":
+                raise
+            raise InputError(str(error).replace(source, path)) from None  # nobody knows the copy's name
 
 
 def formed(
@@ -106,6 +97,20 @@ def _named(path: str) -> Iterator[str]:
 
 
 Found = tuple[int, tuple[str, ...], Any]  # (line, texts, gold)
+_WHOLE = re.compile(r"(-?)0*(\d+)(?:\.0)?")
+
+
+READERS: dict[str, Callable[[str, Reading], Iterator[Found]]] = {
+    "conll": markup.conll_examples,
+    "units": markup.unit_examples,
+    "inside": markup.inside_examples,
+    "slashed": markup.slashed_examples,
+    "conllu": markup.conllu_examples,
+    "marked": markup.marked_examples,
+    "masked": markup.masked_examples,
+    "squad": asked.squad_examples,
+    "choices": asked.choice_examples,
+}
 
 
 def _read(source: str, task: str, form: Shape, wanted: dict[str, str], reading: Reading) -> Iterator[Found]:
@@ -113,177 +118,127 @@ def _read(source: str, task: str, form: Shape, wanted: dict[str, str], reading: 
         meant = markup.TASK_OF[form.kind]
         if task != meant:
             raise InputError(f"{source}: is {form.told}, which is data for {meant}, not for {task}.")
-        return markup.READERS[form.kind](source, reading)
+        return READERS[form.kind](source, reading)
     roles = column_roles(source, task, form, wanted)
-    tell_unused(task, roles, form.columns, reading)
-    return task_rows(source, task, table_rows(source, form, reading), roles, reading)
+    if form.kind != "brat" and form.tool not in (exports.STUDIO, exports.STUDIO_MIN):
+        tell_unused(task, roles, form.columns, reading)
+    if form.is_guessed:
+        reading.tell(f"{read_as(task, form, roles)}.")
+    return task_rows(source, task, lambda how: _rows(source, (task, form, roles, wanted), how), roles, reading)
 
 
 def tell_unused(task: str, roles: Mapping[str, str], columns: Iterable[str], reading: Reading) -> None:
     """Says which columns a task does not read."""
     unused = [name for name in columns if name not in roles.values() and not _is_option(task, roles, name)]
+    unused = [name for name in unused if name != "relations" or task not in ("tag", "relation")]  # they are counted
     if unused:
         what = "columns" if len(unused) > 1 else "column"
         reading.tell(f"{what} {', '.join(unused)} {'are' if len(unused) > 1 else 'is'} passed over.")
 
 
-def task_rows(source: str, task: str, rows: Iterator[Row], roles: dict[str, str], reading: Reading) -> Iterator[Found]:
-    """What the rows of a table are for a task: (line, texts, gold) each; a row with a fault is left out."""
+def task_rows(
+    source: str, task: str, rows: Callable[[Reading], Iterator[Row]], roles: dict[str, str], reading: Reading
+) -> Iterator[Found]:
+    """What the rows of a table are for a task: (line, texts, gold) each; a row with a fault is left out.
+
+    rows: gives them from the first, as often as it is asked.
+    """
+    if "tokens" in roles:
+        return tokens.token_rows(source, rows(reading), roles, reading)
+    if task == "choose":
+        again = rows(Reading(reading.encoding, "replace", fault=lambda *_: None))
+        return asked.choice_rows(source, rows(reading), again, roles, reading)
+    if task in ("classify", "pair", "embed"):
+        return _labelled(source, rows(reading), roles, reading, task)
     build: dict[str, Callable[[str, Iterator[Row], dict[str, str], Reading], Iterator[Found]]] = {
-        "classify": _labelled,
-        "pair": _labelled,
-        "embed": _labelled,
         "tag": markup.tagged_rows,
         "relation": markup.relation_rows,
-        "answer": markup.answer_rows,
-        "choose": markup.choice_rows,
+        "answer": asked.answer_rows,
         "translate": written.pair_rows,
     }
-    return build[task](source, rows, roles, reading)
+    return build[task](source, rows(reading), roles, reading)
 
 
 def _is_option(task: str, roles: Mapping[str, str], name: str) -> bool:
     """Whether a column is one of a question's options, which have no role of their own."""
-    return task == "choose" and "options" not in roles and markup.NUMBERED.fullmatch(name.strip()) is not None
+    return task == "choose" and "options" not in roles and asked.NUMBERED.fullmatch(name.strip()) is not None
 
 
-# -- which column is which ---------------------------------------------------------------------------------------
+def read_as(task: str, form: Shape, roles: Mapping[str, str]) -> str:
+    """What a file was taken for, and which column for what, as every command says it."""
+    if form.kind in markup.TASK_OF:
+        return f"read as {form.told}, for {task}"
+    column = "" if form.has_header else "column "
+    return f"read as {form.told}, for {task} with " + ", ".join(
+        f"{role} from {column}{name}" for role, name in roles.items()
+    )
 
 
-def column_roles(source: str, task: str, form: Shape, wanted: Mapping[str, str]) -> dict[str, str]:
-    """Role -> column name; refuses what is missing or could be two things, and says how to name it."""
-    for column in wanted.values():
-        if column not in form.columns:
-            raise one_of(f"{source}: the column", column, form.columns)
-    if wanted:
-        found = dict(wanted)
-    elif form.has_header:
-        found = _roles_by_name(source, task, form.columns)
-    else:
-        found = _roles_by_place(source, task, form)
-    required = REQUIRED.get(task) or [role for role in ROLES[task] if role not in OPTIONAL]
-    missing = [role for role in required if role not in found]
-    if missing:
-        raise InputError(
-            f"{source}: no column for the {missing[0]} of {task} among {', '.join(form.columns)}; "
-            f"name it: --columns {','.join(f'{role}=…' for role in ROLES[task])}."
-        )
-    return found
+Taken = tuple[str, Shape, dict[str, str], dict[str, str]]  # task, shape, columns that are read, those that were named
 
 
-def _roles_by_name(source: str, task: str, columns: tuple[str, ...]) -> dict[str, str]:
-    by_low = {name.strip().lower(): name for name in reversed(columns)}
-    pair = next((pair for pair in PAIR_NAMES if pair[0] in by_low and pair[1] in by_low), None)
-    if pair and task in ("pair", "embed"):
-        first, second = by_low[pair[0]], by_low[pair[1]]
-        if task == "embed":
-            texts = {"text": first, "second": second} | _one(source, by_low, "negative", ("negative",))
-            return texts if "negative" in texts else texts | _one(source, by_low, "label", SCORE_NAMES)
-        return {"first": first, "second": second} | _one(source, by_low, "label", LABEL_NAMES)
-    if pair and task == "classify":
-        message = f"has two texts, {pair[0]} and {pair[1]}; that is data for pair, or name the one: --columns text=…"
-        raise InputError(f"{source}: {message},label=….")
-    found: dict[str, str] = {}
-    for role, names in _ROLE_NAMES[task].items():
-        found |= _one(source, by_low, role, names)
-    return found
+def _rows(source: str, taken: Taken, reading: Reading) -> Iterator[Row]:
+    """The rows of the file with every column that is read; one that shows up late or is passed over is named."""
+    task, form, roles, _ = taken
+    rows = table_rows(source, form, reading)
+    paths = [name for name in roles.values() if name not in form.columns and "." in name]
+    if paths:
+        rows = exports.with_nested(rows, paths)
+    if form.kind in ("json", "array", "held"):
+        rows = _watched(source, rows, taken, reading)
+    if task == "embed" and "second" in roles and not {"label", "negative"} & roles.keys():
+        _tell_unused(source, form, roles, reading)
+    if task == "relation" and "relations" in form.columns and roles["head"] not in form.columns:
+        rows = exports.related_rows(source, rows, roles["text"], reading)
+    elif task == "tag" and "relations" in form.columns:
+        rows = _counted_relations(source, rows, reading)
+    return rows
 
 
-_ROLE_NAMES: dict[str, dict[str, tuple[str, ...]]] = {
-    "classify": {"text": TEXT_NAMES, "label": LABEL_NAMES},
-    "pair": {"label": LABEL_NAMES},
-    "embed": {"text": TEXT_NAMES},
-    "tag": {"text": TEXT_NAMES, "entities": ("entities", "spans", "label", "labels")},
-    "relation": {
-        "head": ("head", "subject", "e1", "h"),
-        "tail": ("tail", "object", "e2", "t"),
-        "label": ("relation", *LABEL_NAMES),
-        "text": TEXT_NAMES,
-    },
-    "answer": {
-        "question": ("question", "query"),
-        "context": ("context", "passage", "paragraph", "text"),
-        "answers": ("answers", "answer"),
-    },
-    "choose": {
-        "context": ("context", "passage", "article", "text", "sent1"),
-        "question": ("question", "query", "sent2"),
-        "options": ("options", "choices", "choice", "endings"),
-        "label": ("label", "answer"),
-    },
-    "translate": {"source": written.SOURCE_NAMES, "target": written.TARGET_NAMES},
-}
-_PLAIN_NAMES = ("text", "sentence", "label", "relation", "entities", "context", "question", "answers")
+def _watched(source: str, rows: Iterator[Row], taken: Taken, reading: Reading) -> Iterator[Row]:
+    """The rows; a column that the first ones do not have, and that would have been read, is refused."""
+    task, form, roles, wanted = taken
+    known = set(form.columns) | form.nested
+    for line, row in rows:
+        if not wanted and not row.keys() <= known:
+            for name in row.keys() - known:
+                role = late_role(task, roles, name)
+                if role:
+                    named = ",".join(f"{each}={column}" for each, column in (roles | {role: name}).items())
+                    message = f"brings the column {name!r}, which no row before it has; name it: --columns {named}."
+                    reading.fault(source, line, message)
+            known |= row.keys()
+        yield line, row
 
 
-def _one(source: str, by_low: dict[str, str], role: str, names: tuple[str, ...]) -> dict[str, str]:
-    """{role: column} for the one column with such a name, the plainest name first; two of a kind are refused."""
-    present = list(dict.fromkeys(name for name in names if name in by_low))
-    plain = [name for name in present if name in _PLAIN_NAMES]
-    if len(present) > 1 and not plain:
-        listed = " or ".join(by_low[name] for name in present)
-        raise InputError(f"{source}: which column is the {role}, {listed}? Name it: --columns {role}=….")
-    chosen = (plain or present)[:1]
-    return {role: by_low[chosen[0]]} if chosen else {}
+def _tell_unused(source: str, form: Shape, roles: Mapping[str, str], reading: Reading) -> None:
+    """Pairs without a label are learnt as alike: whoever has a label in another column should know."""
+    unused = [name for name in form.columns if name not in roles.values() and name.lower() not in PLAIN_NAMES]
+    if unused:
+        message = "no column is read as a label or number, so every pair is taken for alike"
+        reading.tell(f"{message}; if one says how alike they are: --columns …,label={unused[0]}.")
 
 
-_PLACES = {
-    ("classify", 1): ("text",),
-    ("classify", 2): ("text", "label"),
-    ("pair", 2): ("first", "second"),
-    ("pair", 3): ("first", "second", "label"),
-    ("embed", 1): ("text",),
-    ("embed", 2): ("text", "second"),
-    ("embed", 3): ("text", "second", "label"),
-    ("relation", 3): ("head", "tail", "text"),
-    ("relation", 4): ("head", "tail", "label", "text"),
-    ("translate", 1): ("source",),
-    ("translate", 2): ("source", "target"),
-}
-
-
-def _roles_by_place(source: str, task: str, form: Shape) -> dict[str, str]:
-    roles = _PLACES.get((task, len(form.columns)))
-    if task == "tag":
-        raise InputError(
-            f"{source}: is {form.told}; for tag a file has a word and its tag on each line, with a tab or space "
-            "between and a blank line between sentences (CoNLL: B-PER, I-PER, O), or JSON lines of text and entities."
-        )
-    if roles is None:
-        shown = (
-            ", ".join(f"{place}: {cell[:20]!r}" for place, cell in enumerate(form.sample[0], 1)) if form.sample else ""
-        )
-        raise InputError(
-            f"{source}: has {len(form.columns)} columns and no header ({shown}); for {task} say which is which: "
-            f"--columns {','.join(f'{role}=NUMBER' for role in ROLES[task])}."
-        )
-    if roles[-1] == "label":
-        _check_label_place(source, form, roles)
-    return dict(zip(roles, form.columns, strict=True))
-
-
-def _check_label_place(source: str, form: Shape, roles: tuple[str, ...]) -> None:
-    """Refuses a file without header whose label does not seem to come last: few values elsewhere, many there."""
-    rows = [row for row in form.sample if len(row) == len(roles)]
-    num_values = [len({row[place] for row in rows}) for place in range(len(roles))]
-    fewest = min(num_values)
-    if num_values[-1] > fewest and num_values[-1] > len(rows) / 2 and len(rows) > 3:
-        likely = num_values.index(fewest) + 1
-        raise InputError(
-            f"{source}: without a header the label is expected in the last column, but in {len(rows):,} rows that has "
-            f"{num_values[-1]:,} different values and column {likely} has {fewest:,}; say which is which: "
-            f"--columns {','.join(f'{role}=…' for role in roles)}."
-        )
+def _counted_relations(source: str, rows: Iterator[Row], reading: Reading) -> Iterator[Row]:
+    for line, row in rows:
+        for _ in row.get("relations") or ():
+            reading.count(
+                "relations between entities were passed over, which tag does not learn; see relation", source, line,
+                "a relation is passed over, which tag does not learn.",
+            )  # fmt: skip
+        yield line, row
 
 
 # -- texts with a label ------------------------------------------------------------------------------------------
 
 
-def _labelled(source: str, rows: Iterator[Row], roles: dict[str, str], reading: Reading) -> Iterator[Found]:
+def _labelled(source: str, rows: Iterator[Row], roles: dict[str, str], reading: Reading, task: str) -> Iterator[Found]:
+    says_none = False
     if "label" in roles:
         rows, says_none = _dashes(rows, roles["label"])
-    labels = _Labels(source, reading, "label" in roles and says_none)
+    labels = _Labels(source, reading, says_none)
     names = [roles[role] for role in ("text", "first", "second", "negative") if role in roles]
+    counts: Counter[str] = Counter()
     for line, row in rows:
         texts = row_texts(source, line, row, names, reading)
         if texts is None:
@@ -296,7 +251,15 @@ def _labelled(source: str, rows: Iterator[Row], roles: dict[str, str], reading: 
         if gold is not None and not all(map(str.strip, texts)):
             reading.count("labelled rows with an empty text were skipped", source, line, "the text is empty; skipped.")
             continue
+        counts.update(markup.labels_of(gold))
         yield line, texts, gold
+    single = label_sets.singles(counts)
+    if single and task != "embed":
+        reading.tell(f"{single}; are the columns swapped? Say which is which: --columns {_spelt(roles)}.")
+
+
+def _spelt(roles: Iterable[str]) -> str:
+    return ",".join(f"{role}=…" for role in roles)
 
 
 def row_texts(
@@ -415,12 +378,13 @@ def label_table(data: Iterable[Example]) -> LabelTable:
 
 
 def near_duplicates(labels: Iterable[str]) -> tuple[tuple[str, ...], ...]:
-    """Groups of labels that are the same but for case, width, white space, hyphens or leading zeros."""
+    """Groups of labels that are the same but for case, width, white space or zeros that say nothing (1, 01, 1.0).
+
+    Signs are not white space: A and A- are two grades, -1 and 1 two numbers.
+    """
     groups: dict[str, list[str]] = {}
     for label in labels:
-        key = "".join(unicodedata.normalize("NFKC", label).casefold().replace("_", " ").replace("-", " ").split())
-        if key.isdigit() and label.strip().startswith("-"):
-            key = "-" + key  # -1 is another number than 1
-        whole = key.removesuffix(".0")
-        groups.setdefault(whole.lstrip("0") or "0" if whole.isdigit() else key, []).append(label)
+        key = " ".join(unicodedata.normalize("NFKC", label).casefold().replace("_", " ").split())
+        whole = _WHOLE.fullmatch(key)
+        groups.setdefault(whole[1] + whole[2] if whole else key, []).append(label)
     return tuple(tuple(group) for group in groups.values() if len(group) > 1)

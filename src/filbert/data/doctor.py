@@ -5,14 +5,17 @@ Nothing stops at the first fault.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping
 
 from filbert.core.errors import InputError, one_of
 from filbert.data import checks, datasets, markup
 from filbert.data.findings import MAX_OF_A_KIND, Finding, Notebook, rendered
-from filbert.data.formats import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES, Shape, shape, table_rows
+from filbert.data.formats import Shape, Undecodable, shape, table_rows
+from filbert.data.headers import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES
 from filbert.data.labelled import examine_labelled
+from filbert.data.roles import ROLES, TAG_NAMES, TOKEN_NAMES, column_roles, named_roles
 from filbert.text import corpus
 from filbert.text.sentences import sentences
 from filbert.text.streams import Reading
@@ -21,6 +24,7 @@ __all__ = ["MAX_OF_A_KIND", "Finding", "examine", "rendered", "told_task"]
 
 LONG_LINE_CHARS = 100_000
 LOST = ("NUL characters were removed.", "became U+FFFD.")  # remarks of which a file should be rid
+FIRST_ROWS = 200  # of a column, from which it is told what it holds
 
 
 def examine(
@@ -62,29 +66,43 @@ def _examine_file(
         raise InputError("-: the doctor reads a file twice, which standard input does not allow; save it first.")
     reading = Reading(encoding, fault=notebook.fault, mended=notebook.mended)
     _examine_bytes(path, encoding, notebook)
-    form = None if task == "corpus" else shape(path, reading, tuple(str(column) for column in (columns or {}).values()))
-    task = task or told_task(path, form, reading)
+    form, broken = (None, None) if task == "corpus" else _form(path, encoding, columns)
+    try:
+        task = task or told_task(path, form, reading, columns)
+        roles = _roles(path, task, form, columns)
+    except InputError as error:
+        raise broken or error from None
     texts = checks.Texts(notebook, seen, task, measure)
     if task == "corpus" or form is None:
         told = (
             form.told if form is not None and form.kind != "text" else "plain text with blank lines between documents"
         )
         notebook.add("note", 0, f"read as {told}, for a corpus.")
-        _examine_corpus(path, reading, texts)
+        _examine_corpus(path, str((columns or {}).get("text", "")) or None, reading, texts)
     else:
-        notebook.add("note", 0, f"read as {form.told}, for {task}{_taken(path, task, form, columns)}.")
+        taken = datasets.read_as(task, form, roles)
+        if not form.is_guessed:  # else every command that reads the file says so, and it is among the remarks below
+            notebook.add("note", 0, f"{taken}.")
         examine_labelled(path, task, columns, form, reading, texts)
     _tell_report(reading, notebook)
 
 
-def _taken(path: str, task: str, form: Shape, columns: Mapping[str, str | int] | None) -> str:
-    if form.kind in markup.TASK_OF:
-        return ""
-    wanted = {role: str(column) for role, column in (columns or {}).items()}
-    roles = datasets.column_roles(path, task, form, wanted)
-    return " with " + ", ".join(
-        f"{role} from {'column ' * (not form.has_header)}{name}" for role, name in roles.items()
-    )
+def _form(path: str, encoding: str, columns: Mapping[str, str | int] | None) -> tuple[Shape, Undecodable | None]:
+    """What the file is; where bytes of its head do not decode, what it is without them, and what is wrong with them."""
+    names = tuple(str(column) for column in (columns or {}).values())
+    try:
+        return shape(path, Reading(encoding), names), None
+    except Undecodable as error:
+        try:
+            return shape(path, Reading(encoding, "replace", fault=lambda *_: None), names), error
+        except InputError:
+            raise error from None
+
+
+def _roles(path: str, task: str, form: Shape | None, columns: Mapping[str, str | int] | None) -> dict[str, str]:
+    if form is None or task == "corpus" or form.kind in markup.TASK_OF:
+        return {}
+    return column_roles(path, task, form, named_roles(task, columns))
 
 
 def _tell_report(reading: Reading, notebook: Notebook) -> None:
@@ -113,15 +131,21 @@ def _examine_bytes(path: str, encoding: str, notebook: Notebook) -> None:
 # -- what a file is ----------------------------------------------------------------------------------------------
 
 
-def told_task(source: str, form: Shape | None, reading: Reading) -> str:
+def told_task(source: str, form: Shape | None, reading: Reading, columns: Mapping[str, str | int] | None = None) -> str:
     """The task a file is data for, or "corpus"; refused where it could be two things."""
+    if form is not None and form.kind in markup.TASK_OF:
+        return markup.TASK_OF[form.kind]
+    if columns and form is not None:
+        return _task_of_columns(source, form, columns, reading)
     if form is None or form.kind == "text":
         return "corpus"
-    if form.kind in markup.TASK_OF:
-        return markup.TASK_OF[form.kind]
     if not form.has_header:
         return _task_by_place(source, form)
-    names = {name.lower() for name in form.columns}
+    return _task_by_name(source, form, reading)
+
+
+def _task_by_name(source: str, form: Shape, reading: Reading) -> str:
+    names = {name.strip().lower() for name in form.columns}
     if names & {"options", "choices", "ending0"}:
         return "choose"
     if {"question", "context"} <= names:
@@ -130,19 +154,47 @@ def told_task(source: str, form: Shape | None, reading: Reading) -> str:
         return "relation"
     if any(first in names and second in names for first, second in PAIR_NAMES):
         return "pair"
-    label = next((name for name in form.columns if name.lower() in LABEL_NAMES), None)
-    if "entities" in names or (label and _holds_objects(source, form, label, reading)):
+    label = next((name for name in form.columns if name.strip().lower() in (*LABEL_NAMES, "score")), None)
+    has_text = bool(names & {*TEXT_NAMES, "data"})
+    if names & {"entities", "spans"} or (names & set(TOKEN_NAMES) and names & set(TAG_NAMES) and "text" not in names):
         return "tag"
-    if label and names & set(TEXT_NAMES):
-        return "classify"
-    if names & set(TEXT_NAMES):
+    if label and has_text:
+        return "tag" if _holds_spans(source, form, label, reading) else "classify"
+    if has_text:
         return "corpus"
     raise InputError(f"{source}: cannot tell what {', '.join(form.columns)} are; name the task and the columns.")
 
 
-def _holds_objects(source: str, form: Shape, column: str, reading: Reading) -> bool:
+def _holds_spans(source: str, form: Shape, column: str, reading: Reading) -> bool:
+    """Whether a column holds objects, or lists of objects or lists, as entities are written; labels are no such."""
     rows = table_rows(source, form, Reading(reading.encoding, "replace", fault=lambda *_: None))
-    return isinstance(next(rows, (0, {}))[1].get(column), (dict, list))
+    values = (row.get(column) for _, row in itertools.islice(rows, FIRST_ROWS))
+    first = next((value for value in values if value not in (None, [])), None)
+    return isinstance(first, dict) or (isinstance(first, list) and isinstance(first[0], (dict, list)))
+
+
+def _task_of_columns(source: str, form: Shape, columns: Mapping[str, str | int], reading: Reading) -> str:
+    """The task whose roles the user speaks of; refused where several have them."""
+    fitting = [task for task in ROLES if _are_roles(task, columns)]
+    if set(columns) == {"text"}:  # a text and nothing else is what all tasks of one text begin with
+        return "corpus"
+    if fitting[:1] == ["classify"] and isinstance(form.columns, tuple):
+        label = named_roles("classify", columns).get("label", "")
+        spans = form.kind != "table" and label in form.columns and _holds_spans(source, form, label, reading)
+        return "tag" if spans else "classify"
+    for task in ("pair", "tag", "relation", "answer", "choose", "embed", "translate"):
+        if task in fitting:
+            return task
+    listed = ", ".join(columns)
+    raise InputError(f"{source}: no task has columns for {listed}; name the task: --task {' or '.join(ROLES)}.")
+
+
+def _are_roles(task: str, columns: Mapping[str, str | int]) -> bool:
+    try:
+        named = named_roles(task, columns)
+    except InputError:
+        return False
+    return len(named) > 1
 
 
 def _task_by_place(source: str, form: Shape) -> str:
@@ -166,10 +218,10 @@ def _task_by_place(source: str, form: Shape) -> str:
 # -- corpora -----------------------------------------------------------------------------------------------------
 
 
-def _examine_corpus(path: str, reading: Reading, texts: checks.Texts) -> None:
+def _examine_corpus(path: str, column: str | None, reading: Reading, texts: checks.Texts) -> None:
     notebook = texts.notebook
     num_single = num_lines = 0
-    for document in corpus.file_documents(path, None, "blank", reading):
+    for document in corpus.file_documents(path, column, "blank", reading, "--columns text=NAME"):
         texts.look(checks.Example((document.text,), document.line, f"{path}:{document.line}"))
         num_single += _is_one_sentence(document.text)
         num_lines += document.text.count("\n") + 1

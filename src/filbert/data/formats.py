@@ -1,6 +1,7 @@
 """A labelled file comes in; its shape (table, JSON, CoNLL, SQuAD, choices) and its raw rows go out, with line numbers.
 
 Nothing is guessed silently: what the shape was taken to be is said in `Shape.told`, and what cannot be told is refused.
+Where a guess could be wrong, `Shape.is_guessed`, and every command that reads the file says what it was taken for.
 """
 
 from __future__ import annotations
@@ -9,100 +10,82 @@ import itertools
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from filbert.core.errors import InputError
-from filbert.data import conll, units
+from filbert.data import brat, conll, exports, headers, units
 from filbert.text import tables
-from filbert.text.streams import Reading, texts, whole_lines
+from filbert.text.streams import Reading, refuse, texts, whole_lines
 
 HEAD_LINES = 200  # what a shape is told from
 MIN_BREAKS = 2  # blank lines in a .tsv from which its rows may be the words of sentences
+TABLE_ROWS = 1000  # of a table
 JSON_CHARS = 512 * 2**20  # a SQuAD-style file is one JSON value and must fit in memory
-
-# Column names that mean one thing everywhere. Pairs are looked for before single texts: text_a alone is a text.
-LABEL_NAMES: tuple[str, ...] = (
-    *("label", "labels", "gold_label", "class", "category", "target", "sentiment", "quality", "is_duplicate"),
-    *("relation", "y", "标签", "类别", "标注"),
-)
-TEXT_NAMES: tuple[str, ...] = (
-    *("text", "sentence", "review", "content", "text_a", "comment", "title", "query", "question", "headline"),
-    *("document", "body", "abstract", "news", "tweet", "sms", "message", "文本", "内容", "评论", "标题", "句子"),
-)
-PAIR_NAMES = (
-    ("sentence1", "sentence2"),
-    ("sentence_a", "sentence_b"),
-    ("text_a", "text_b"),
-    ("text1", "text2"),
-    ("s1", "s2"),
-    ("q1", "q2"),
-    ("sent1", "sent2"),
-    ("question1", "question2"),
-    ("query1", "query2"),
-    ("premise", "hypothesis"),
-    ("first", "second"),
-    ("#1 string", "#2 string"),
-    ("anchor", "positive"),
-    ("query", "title"),
-    ("query", "document"),
-    ("query", "content"),
-    ("question", "sentence"),
-)
-OTHER_NAMES: tuple[str, ...] = (
-    *("id", "idx", "index", "guid", "uid", "pairid", "pair_id", "#1 id", "#2 id", "date", "time", "source", "url"),
-    *("genre", "level", "context", "answers", "entities", "head", "tail", "score", "split", "user", "author"),
-    *("similarity", "negative"),
-    *("src", "tgt", "translation", "summary", "highlights", "article", "dialogue", "post", "reply", "response"),
-    *("原文", "译文", "正文", "摘要", "问题", "回答"),
-    *("passage", "options", "choices", "answer", *(f"{name}{n}" for name in ("ending", "option") for n in range(10))),
-)
-KNOWN_NAMES = frozenset({*LABEL_NAMES, *TEXT_NAMES, *OTHER_NAMES, *itertools.chain.from_iterable(PAIR_NAMES)})
 
 MARKED = re.compile(r"\d+\t.*<e[12]>.*</e[12]>.*<e[12]>.*</e[12]>.*")  # a sentence of SemEval-2010 task 8
 MASKED = re.compile(r"(\S+) ([^$]+)\$([^$]+)\$(.+)")  # label head$tail$text, as person relations have been published
+
+
+class Undecodable(InputError):
+    """The head of a file has bytes that are not of its encoding, so that nothing can be told from it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What a file is."""
 
-    # table, json (lines), array (of objects), parquet, squad, choices, conll, marked, masked, text (lines), or one of
-    # data.units: slashed, conllu, units, inside
+    # table, json (lines), array (of objects), held (an array within an object), parquet, squad, choices, conll, marked,
+    # masked, fasttext, brat, text (lines), or one of data.units: slashed, conllu, units, inside
     kind: str
     columns: tuple[str, ...] = ()  # names, or "1", "2", … where there is no header
     has_header: bool = True
     delimiter: str = ""
     told: str = ""  # one sentence for the user
     sample: tuple[tuple[str, ...], ...] = field(default=(), repr=False)  # the first rows of a table without header
+    is_guessed: bool = False  # whether users should be told, for it could be otherwise
+    tool: str = ""  # the annotation tool whose export it is, one of data.exports
+    nested: frozenset[str] = frozenset()  # columns that hold objects or lists, which data.text reaches into
 
 
 def shape(source: str, reading: Reading, column_names: tuple[str, ...] = ()) -> Shape:
     """What the file is, by its suffix and its first lines; `column_names` are those the user speaks of."""
+    if exports.is_brat(source):
+        columns = ("text", "entities", "relations")
+        told = "brat: texts (.txt) with their annotations (.ann) beside them, a row for each line"
+        return Shape("brat", columns, told=told, is_guessed=True)
     kind = tables.kind(source)
     if kind == "parquet":
-        first = next(tables.parquet_rows(source, Reading(fault=reading.fault)), None)
-        if first is None:
-            raise InputError(f"{source}: has no rows; there is nothing to learn from.")
-        return Shape("parquet", tuple(first[1]), told="Parquet")
+        return _parquet_shape(source, reading)
+    _check_bytes(source, reading)
     head = list(itertools.islice(whole_lines(source, _aside(reading)), HEAD_LINES))
     inked = [line for _, line in head if line.strip()]
     if not inked:
         raise InputError(f"{source}: is empty or blank; there is nothing to learn from.")
-    if inked[0].lstrip()[0] in "[{" and (kind == "json" or source == "-"):
-        return _json_shape(source, inked, reading)
+    if inked[0].lstrip()[0] in "[{" and (kind == "json" or (kind == "text" and _are_objects(inked))):
+        return _json_shape(source, inked, reading, column_names)
     if kind == "json":
         raise InputError(f"{source}: does not begin with {{ or [, so it is not JSON; give it the suffix of what it is.")
-    if kind in ("text", "tsv") and (tagged := _tagged([line for _, line in head], kind)) is not None:
+    if units.nearly(sum(line.lstrip().startswith(exports.FASTTEXT) for line in inked), len(inked)):
+        return Shape("fasttext", ("text", "label"), told="fastText: __label__… and a text on each line")
+    if kind in ("text", "tsv") and (form := _line_shape([line for _, line in head], kind)) is not None:
+        return form
+    delimiter = _delimiter(kind, inked)
+    if not delimiter:
+        return Shape("text", ("1",), has_header=False, told="plain text, one text per line")
+    return _table_shape(source, delimiter, reading, column_names)
+
+
+def _line_shape(lines: list[str], kind: str) -> Shape | None:
+    """What a file is by its lines; None: plain text, or a table with tabs."""
+    inked = [line for line in lines if line.strip()]
+    if (tagged := _tagged(lines, kind)) is not None:
         return tagged
     if kind == "text" and MARKED.fullmatch(inked[0].strip()):
         return Shape("marked", told="SemEval-2010: numbered sentences with <e1> and <e2>, and a relation below each")
     if kind == "text" and all(MASKED.fullmatch(line.strip()) for line in inked):
         return Shape("masked", told="a label, two names and a text on each line: label head$tail$text")
-    delimiter = _delimiter(kind, inked)
-    if not delimiter:
-        return Shape("text", ("1",), has_header=False, told="plain text, one text per line")
-    return _table_shape(source, delimiter, reading, column_names)
+    return None
 
 
 def _tagged(lines: list[str], kind: str) -> Shape | None:
@@ -126,25 +109,109 @@ def _aside(reading: Reading) -> Reading:
     return Reading(reading.encoding, "replace", fault=lambda *_: None)
 
 
-def _json_shape(source: str, inked: list[str], reading: Reading) -> Shape:
+def _check_bytes(source: str, reading: Reading) -> None:
+    """Refuses a file whose head does not decode: whatever is told from it would be told of other characters."""
+
+    def undecodable(source: str, line: int, message: str) -> None:
+        try:
+            refuse(source, line, message)
+        except InputError as error:
+            raise Undecodable(str(error)) from None
+
+    if reading.errors == "strict":
+        probe = Reading(reading.encoding, fault=undecodable)
+        for _ in itertools.islice(whole_lines(source, probe), HEAD_LINES):
+            pass
+
+
+def _parquet_shape(source: str, reading: Reading) -> Shape:
+    rows = [row for _, row in itertools.islice(tables.parquet_rows(source, Reading(fault=reading.fault)), HEAD_LINES)]
+    if not rows:
+        raise InputError(f"{source}: has no rows; there is nothing to learn from.")
+    return _of_rows(Shape("parquet", told="Parquet"), rows)
+
+
+def _of_rows(form: Shape, rows: list[dict[str, Any]]) -> Shape:
+    """The shape with the columns of all rows that were looked at, and with the tool that wrote them."""
+    tool = exports.tool_of(rows)
+    seen = rows if not tool else [row for _, row in exports.plain_rows(tool, "", _numbered_rows(rows), QUIET)]
+    columns = dict.fromkeys(name for row in seen for name in row)
+    nested = {name for row in rows for name, value in row.items() if isinstance(value, (dict, list))}
+    shown = exports.shown_columns(tool, columns)
+    told = f"{form.told}, the export of {tool}" if tool else form.told
+    return replace(form, columns=shown, nested=frozenset(nested), tool=tool, told=told, is_guessed=bool(tool))
+
+
+QUIET = Reading(fault=lambda *_: None)
+
+
+def _numbered_rows(rows: list[dict[str, Any]]) -> Iterator[tables.Row]:
+    return iter([(number, row) for number, row in enumerate(rows, 1)])
+
+
+def _are_objects(inked: list[str]) -> bool:
+    """Whether a file is JSON whatever it is called: an object on each line, or one value over all lines."""
+    if inked[0].strip() in ("{", "[", "[{") or (len(inked) == 1 and inked[0].lstrip().startswith("[{")):
+        return True
+    return all(isinstance(row, dict) for row in map(_value, inked))
+
+
+def _value(line: str) -> Any:
     try:
-        first = json.loads(inked[0])
+        return json.loads(line)
     except (ValueError, RecursionError):
-        first = None
-    if isinstance(first, dict) and not ("data" in first and len(inked) == 1):
-        return Shape("json", tuple(first), told="JSON lines")
+        return None
+
+
+def _json_shape(source: str, inked: list[str], reading: Reading, column_names: tuple[str, ...]) -> Shape:
+    first = _value(inked[0])
+    if isinstance(first, dict) and not (len(inked) == 1 and isinstance(first.get("data"), list)):
+        rows = [row for row in map(_value, inked) if isinstance(row, dict)]
+        return _with_late(source, _of_rows(Shape("json", told="JSON lines"), rows), reading, column_names)
     if first is None and inked[0].startswith("{") and len(inked[0]) > 1 and len(inked) > 1 and inked[1].startswith("{"):
         return Shape("json", told="JSON lines")  # the first line is broken: reading will name it
     value = whole_json(source, _aside(reading))
     if isinstance(value, dict) and isinstance(value.get("data"), list):
-        return Shape("squad", told="SQuAD-style JSON: contexts with questions and answers")
-    if isinstance(value, list) and value and isinstance(value[0], list):
+        return _data_shape(value["data"])
+    if isinstance(value, list) and any(_is_choice_entry(entry) for entry in value):
         return Shape("choices", told="C3/DREAM-style JSON: passages with questions and choices")
-    if isinstance(value, list) and value and isinstance(value[0], dict):
-        return Shape("array", tuple(value[0]), told="a JSON array of objects")
+    if isinstance(value, list) and any(isinstance(row, dict) for row in value):
+        return _of_rows(Shape("array", told="a JSON array of objects"), [row for row in value if isinstance(row, dict)])
+    if isinstance(value, dict) and len(inked) == 1:
+        return _of_rows(Shape("json", told="JSON lines"), [value])
     if isinstance(value, dict):
-        return Shape("json", tuple(value), told="JSON lines")
+        names = ", ".join(map(repr, list(value)[:5]))
+        message = f"is one JSON object with {names}; write its rows as JSON lines, one object per line"
+        raise InputError(f"{source}: {message}, or as an array of objects.")
     raise InputError(f"{source}: is JSON of no known form; use JSON lines with one object per line.")
+
+
+def _with_late(source: str, form: Shape, reading: Reading, column_names: tuple[str, ...]) -> Shape:
+    """The shape with the columns that the user names and that only rows behind the head have."""
+    roots = {name if name in form.columns else name.partition(".")[0] for name in column_names}
+    missing = roots - {*form.columns, *form.nested}
+    found = dict[str, bool]()
+    for _, row in tables.json_rows(source, _aside(reading)) if missing else ():
+        for name in missing & row.keys():
+            found[name] = found.get(name, False) or isinstance(row[name], (dict, list))
+        if len(found) == len(missing):
+            break
+    nested = form.nested | {name for name, is_nested in found.items() if is_nested}
+    return replace(form, columns=(*form.columns, *found), nested=nested)
+
+
+def _data_shape(data: list[Any]) -> Shape:
+    """SQuAD's articles, or rows that an object holds under the name data."""
+    rows = [row for row in data if isinstance(row, dict)]
+    if rows and len(rows) == len(data) and not any("paragraphs" in row for row in rows):
+        return _of_rows(Shape("held", told="a JSON object with an array of objects in data"), rows)
+    return Shape("squad", told="SQuAD-style JSON: contexts with questions and answers")
+
+
+def _is_choice_entry(entry: Any) -> bool:
+    return (
+        isinstance(entry, list) and len(entry) > 1 and isinstance(entry[0], (list, str)) and isinstance(entry[1], list)
+    )
 
 
 def whole_json(source: str, reading: Reading) -> Any:
@@ -171,7 +238,7 @@ def _delimiter(kind: str, inked: list[str]) -> str:
     first = inked[0]
     for delimiter in (",", "\t", ";"):
         names = [name.strip().strip('"').lower() for name in first.split(delimiter)]
-        if len(names) > 1 and any(name in KNOWN_NAMES for name in names):
+        if len(names) > 1 and any(name in headers.KNOWN_NAMES for name in names):
             return delimiter
     tabs = {line.count("\t") for line in inked}
     # The same number of tabs on every line of a .csv without a known header: it is tab-separated, whatever its name.
@@ -179,47 +246,74 @@ def _delimiter(kind: str, inked: list[str]) -> str:
 
 
 def _table_shape(source: str, delimiter: str, reading: Reading, column_names: tuple[str, ...]) -> Shape:
-    rows = [tuple(row) for _, row in itertools.islice(tables.cells(source, _aside(reading), delimiter), 1000)]
+    some = itertools.islice(tables.cells(source, _aside(reading), delimiter), TABLE_ROWS)
+    rows = [tuple(row) for _, row in some if any(map(str.strip, row))]
     if not rows:
         raise InputError(f"{source}: no row of it can be read; is a quotation mark left open on the first line?")
     first = tuple(cell.strip() for cell in rows[0])
-    called = {",": "comma", "\t": "tab", ";": "semicolon"}[delimiter]
-    if _is_header(source, first, column_names):
-        return Shape("table", first, True, delimiter, f"{called}-separated with the header {', '.join(first)}")
-    columns = tuple(str(place) for place in range(1, len(first) + 1))
-    told = f"{called}-separated without a header, {len(first)} column{'s' * (len(first) > 1)}"
-    return Shape("table", columns, False, delimiter, told, tuple(rows))
-
-
-def _is_header(source: str, first: tuple[str, ...], column_names: tuple[str, ...]) -> bool:
-    """A first row is a header if its cells are known names, or those the user speaks of; a mixture is refused."""
-    named = [name for name in column_names if not name.isdigit()]
-    if named:
-        return all(name in first for name in named)
-    if column_names:
-        return False
-    known = [cell for cell in first if cell.lower() in KNOWN_NAMES]
-    low = {cell.lower() for cell in first}
-    has_roles = bool(low & set(LABEL_NAMES)) and bool(low & {*TEXT_NAMES, *itertools.chain.from_iterable(PAIR_NAMES)})
-    if len(known) == len(first) or has_roles:
-        return True
-    if known and len(first) > 1:
-        unknown = next(cell for cell in first if cell not in known)
-        raise InputError(
-            f"{source} line 1: is it a header? {known[0]!r} is a known column name, {unknown[:40]!r} is not; say which "
-            "column is which, by name with a header or by number without: --columns text=1,label=2."
+    called = {",": "comma", "\t": "tab", ";": "semicolon"}[delimiter] + "-separated"
+    are_numbers = bool(column_names) and all(name.isdigit() and name not in first for name in column_names)
+    seems = _header(source, first, rows[1:], column_names)
+    if seems == headers.SURE:
+        is_sure = headers.is_known(first) and not are_numbers
+        listed = ", ".join(first)
+        is_guessed = not is_sure and (not column_names or are_numbers)
+        told = (
+            f"{called}; its first line is taken for the header: {listed}"
+            if is_guessed
+            else (f"{called} with the header {listed}")
         )
-    return False
+        form = Shape("table", first, True, delimiter, told, is_guessed=is_guessed)
+        answers = [
+            {"answer": row[first.index("answer")]} for row in rows[1:] if "answer" in first and len(row) == len(first)
+        ]
+        return replace(form, tool=exports.tool_of(answers) if "question" not in first else "")
+    columns = tuple(str(place) for place in range(1, len(first) + 1))
+    told = f"{called} without a header, {len(first)} column{'s' * (len(first) > 1)}"
+    if seems == headers.PERHAPS:
+        told += f" (its first line, {', '.join(first)[:80]}, is read as the others are)"
+    return Shape("table", columns, False, delimiter, told, tuple(rows), is_guessed=seems == headers.PERHAPS)
+
+
+def _header(source: str, first: tuple[str, ...], below: list[tuple[str, ...]], column_names: tuple[str, ...]) -> int:
+    """Whether a first row is a header: by known names, by those the user speaks of, by its looks; doubt is refused."""
+    if any(not name.isdigit() for name in column_names) or headers.is_known(first):
+        return headers.SURE
+    seems = headers.looks(first, below)
+    if column_names or seems == headers.SURE:
+        return headers.SURE if any(name in first for name in column_names) else seems
+    known = [cell for cell in first if cell.lower() in headers.KNOWN_NAMES]
+    if seems == headers.PERHAPS or (known and len(first) > 1):
+        unknown = next(cell for cell in first if cell not in known)
+        kind = (
+            f"{known[0]!r} is a known column name, {unknown[:40]!r} is not"
+            if known
+            else (f"{', '.join(first)[:80]} stands there alone")
+        )
+        raise InputError(
+            f"{source} line 1: is it a header? {kind}; say which column is which, by name with a header or by number "
+            "without: --columns text=1,label=2."
+        )
+    return headers.NO
 
 
 def table_rows(source: str, form: Shape, reading: Reading) -> Iterator[tables.Row]:
     """The rows of a table, of JSON or of a plain text as dictionaries, under the column names of the shape."""
+    rows = _raw_rows(source, form, reading)
+    return exports.plain_rows(form.tool, source, rows, reading) if form.tool else rows
+
+
+def _raw_rows(source: str, form: Shape, reading: Reading) -> Iterator[tables.Row]:
     if form.kind == "parquet":
         return tables.parquet_rows(source, reading)
     if form.kind == "json":
         return tables.json_rows(source, reading)
-    if form.kind == "array":
+    if form.kind in ("array", "held"):
         return _array_rows(source, reading)
+    if form.kind == "brat":
+        return brat.brat_rows(source, reading)
+    if form.kind == "fasttext":
+        return brat.fasttext_rows(source, reading)
     if form.kind == "text":
         return ((number, {"1": line}) for number, line in whole_lines(source, reading))
     table = tables.cells(source, reading, form.delimiter)
@@ -227,7 +321,8 @@ def table_rows(source: str, form: Shape, reading: Reading) -> Iterator[tables.Ro
 
 
 def _array_rows(source: str, reading: Reading) -> Iterator[tables.Row]:
-    for number, row in enumerate(whole_json(source, reading), 1):
+    value = whole_json(source, reading)
+    for number, row in enumerate(value["data"] if isinstance(value, dict) else value, 1):
         if isinstance(row, dict):
             yield number, row
         else:
@@ -237,7 +332,9 @@ def _array_rows(source: str, reading: Reading) -> Iterator[tables.Row]:
 def _numbered(source: str, table: Iterator[tables.Cells], form: Shape, reading: Reading) -> Iterator[tables.Row]:
     width = len(form.columns)
     for line, row in table:
-        if len(row) == width:
+        if not any(map(str.strip, row)):
+            reading.report.num_blank += 1
+        elif len(row) == width:
             yield line, dict(zip(form.columns, row, strict=True))
-        elif any(cell.strip() for cell in row):
+        else:
             reading.fault(source, line, tables.ragged(len(row), width, f"line 1 has {width}", form.delimiter))

@@ -7,12 +7,16 @@ these the data have first, or as a JSON list; [] says that there are none.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from filbert.core.errors import InputError
 
 SEPARATORS = ("|", "｜", ";", "；", "、", ",", "，")
+
+MOST_LABELS = 20  # whole numbers of more values than these are taken for numbers, not for names
+ENOUGH_ROWS = 10  # from which on labels that mostly stand once are odd
 
 Labels = tuple[str, ...]
 
@@ -53,6 +57,46 @@ def _listed(cell: str) -> list[Any] | None:
     except ValueError:
         return None
     return found if isinstance(found, list) else None
+
+
+def singles(counts: Mapping[str, int]) -> str:
+    """What is odd about labels of which more than half stand once, in rows enough; nothing where that is not so."""
+    num_rows, num_single = sum(counts.values()), sum(count == 1 for count in counts.values())
+    if num_rows < ENOUGH_ROWS or 2 * num_single <= len(counts) or numbers(counts) is not None:
+        return ""
+    return f"{num_single:,} of the {len(counts):,} labels stand only once in {num_rows:,} rows"
+
+
+def numbers(counts: Mapping[str, int]) -> dict[str, float] | None:
+    """Each label as a number, NaN for one that is none; None where labels are names, as 0 and 1 may be."""
+    values = {}
+    for label in counts:
+        try:
+            values[label] = float(label)
+        except ValueError:
+            values[label] = math.nan
+    finite = [value for value in values.values() if math.isfinite(value)]
+    is_measured = any(value % 1 for value in finite) or len(finite) > MOST_LABELS
+    num_finite = sum(count for label, count in counts.items() if math.isfinite(values[label]))
+    return values if is_measured and num_finite >= 0.9 * sum(counts.values()) else None
+
+
+def number_range(counts: Mapping[str, int], values: Mapping[str, float]) -> str:
+    """How numbers that stand as labels are told of: from where to where they go, and their mean."""
+    fine = {label: value for label, value in values.items() if math.isfinite(value)}
+    mean = sum(value * counts[label] for label, value in fine.items()) / sum(counts[label] for label in fine)
+    low, high = min(fine.values()), max(fine.values())
+    return f"the labels are numbers from {low:g} to {high:g}, {mean:.3g} on average"
+
+
+def are_measured(values: Mapping[str, float]) -> bool:
+    """Whether numbers are surely no names: three of them or more, and some with a fraction."""
+    return len(values) > 2 and any(value % 1 for value in values.values() if math.isfinite(value))
+
+
+def only(gold: Any) -> Any:
+    """The one label of a text whose list has one; else the gold as it is."""
+    return gold[0] if isinstance(gold, tuple) and len(gold) == 1 else gold
 
 
 def balance(counts: Mapping[str, int], num_texts: int, several: bool) -> dict[str, float]:

@@ -10,13 +10,12 @@ from typing import Any
 
 from filbert.core.errors import InputError, did_you_mean
 from filbert.core.records import Example, Span
-from filbert.data import checks, conll, datasets, markup
+from filbert.data import checks, conll, datasets, label_sets, markup
 from filbert.data.findings import Notebook
 from filbert.data.formats import Shape, table_rows, whole_json
 from filbert.text.streams import Reading
 
 FEW_EXAMPLES, LARGEST_SHARE, UNEVEN = 5, 0.9, 100
-MOST_LABELS = 20  # whole numbers of more values than these are taken for numbers, not for names
 ID_NAMES = ("id", "guid", "idx", "qid", "pairid", "pair_id", "question_id", "query_id")
 ONE_LABEL = ("classify", "pair", "relation")  # tasks of examples with one label each
 
@@ -109,7 +108,7 @@ class _Labels:
                 message = "no example has an entity; are they in another column, or written another way?"
                 self.notebook.add("error" if self.texts.seen.first_labels is None else "warning", 0, message)
             return
-        numbers = _numbers(self.counts) if self.task == "pair" else None
+        numbers = label_sets.numbers(self.counts) if self.task == "pair" else None
         if numbers is not None:
             self._tell_numbers(numbers)
         else:
@@ -117,10 +116,9 @@ class _Labels:
 
     def _tell_numbers(self, numbers: Mapping[str, float]) -> None:
         fine = {label: value for label, value in numbers.items() if math.isfinite(value)}
-        total = sum(self.counts[label] for label in fine)
-        mean = sum(value * self.counts[label] for label, value in fine.items()) / total
-        message = f"the labels are numbers from {min(fine.values()):g} to {max(fine.values()):g}, {mean:.3g} on average"
-        self.notebook.add("note", 0, f"{message}: fine-tune with --set task.answer=number.")
+        message = label_sets.number_range(self.counts, numbers)
+        how = "pair learns one number" if label_sets.are_measured(fine) else "fine-tune with --set task.answer=number"
+        self.notebook.add("note", 0, f"{message}: {how}.")
         for label in numbers.keys() - fine.keys():
             message = f"the label {label!r} ({_times(self.counts[label])}, first here) is no number, as the others are"
             self._at(label, "error", f"{message}; correct it or remove the row.", "a label is no number")
@@ -189,20 +187,6 @@ def _times(count: int) -> str:
 
 def _is_whole(label: str) -> bool:
     return label.removeprefix("-").isdigit()
-
-
-def _numbers(counts: Mapping[str, int]) -> dict[str, float] | None:
-    """Each label as a number, NaN for one that is none; None where labels are names, as 0 and 1 may be."""
-    values = {}
-    for label in counts:
-        try:
-            values[label] = float(label)
-        except ValueError:
-            values[label] = math.nan
-    finite = [value for value in values.values() if math.isfinite(value)]
-    is_measured = any(value % 1 for value in finite) or len(finite) > MOST_LABELS
-    num_finite = sum(count for label, count in counts.items() if math.isfinite(values[label]))
-    return values if is_measured and num_finite >= 0.9 * sum(counts.values()) else None
 
 
 # -- spans and choices ---------------------------------------------------------------------------------------------

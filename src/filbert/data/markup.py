@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from filbert.core.errors import InputError
 from filbert.core.records import Span
 from filbert.data import conll, units
-from filbert.data.formats import MASKED, whole_json
+from filbert.data.formats import MASKED
 from filbert.data.spacing import joined
 from filbert.text.streams import Reading, clean, whole_lines
 from filbert.text.tables import Row
@@ -134,7 +134,7 @@ def spans_of_tags(
 def tagged_rows(source: str, rows: Iterator[Row], roles: dict[str, str], reading: Reading) -> Iterator[Found]:
     """Rows with a text and its entities: a list of {start, end, label}, or CLUENER's {type: {mention: [[s, e]]}}."""
     for line, row in rows:
-        text = _text(source, line, row, roles["text"], reading)
+        text = text_of(source, line, row, roles["text"], reading)
         marked = row.get(roles.get("entities", ""))
         if text is None:
             continue
@@ -154,7 +154,8 @@ def tagged_rows(source: str, rows: Iterator[Row], roles: dict[str, str], reading
 TWICE = "an entity stands twice in its list; it was taken once."
 
 
-def _text(source: str, line: int, row: dict[str, Any], name: str, reading: Reading) -> str | None:
+def text_of(source: str, line: int, row: dict[str, Any], name: str, reading: Reading) -> str | None:
+    """What the field holds, cleaned; None after a fault."""
     value = row.get(name)
     if isinstance(value, str):
         return clean(value, source, line, reading)
@@ -232,7 +233,7 @@ _TAG = re.compile("(</?e[12]>)")
 def relation_rows(source: str, rows: Iterator[Row], roles: dict[str, str], reading: Reading) -> Iterator[Found]:
     """Rows with a text and two mentions in it: {start, end}, [start, end], or the words, which are looked for."""
     for line, row in rows:
-        text = _text(source, line, row, roles["text"], reading)
+        text = text_of(source, line, row, roles["text"], reading)
         if text is None:
             continue
         try:
@@ -258,7 +259,7 @@ def places(text: str, given: Any, role: str) -> list[Place]:
     if at == (None, None) and isinstance(words, str):
         if words not in text or not words:
             raise InputError(f"{words!r} does not stand in the text {text[:30]!r}, so it cannot be the {role}.")
-        return [(start, start + len(words)) for start in _places(text, words)]
+        return [(start, start + len(words)) for start in all_places(text, words)]
     if not isinstance(at, (list, tuple)) or len(at) != 2 or any(type(edge) is not int for edge in at):
         raise InputError(f"the {role} is {given!r}, but must be {{start, end}}, [start, end] or words of the text.")
     start, end = at
@@ -340,7 +341,7 @@ def masked_examples(source: str, reading: Reading) -> Iterator[Found]:
         label, head, tail, text = found.groups()
         runs = [match.span() for match in re.finditer("#+", text)]
         heads, tails = (
-            [(at, at + len(name)) for at in _places(text, name)]
+            [(at, at + len(name)) for at in all_places(text, name)]
             or [(start, end) for start, end in runs if end - start == len(name)]
             for name in (head, tail)
         )
@@ -351,88 +352,8 @@ def masked_examples(source: str, reading: Reading) -> Iterator[Found]:
             reading.count(what, source, line, f"{(tail if heads else head)!r} does not stand in the text; left out.")
 
 
-# -- answer ------------------------------------------------------------------------------------------------------
-
-
-def squad_examples(source: str, reading: Reading) -> Iterator[Found]:
-    """The questions of a SQuAD-style file with their contexts; texts are (question, context)."""
-    for article in _objects(source, whole_json(source, reading), "data", reading):
-        for paragraph in _objects(source, article, "paragraphs", reading):
-            context = clean(str(paragraph.get("context", "")), source, 0, reading)
-            for asked in _objects(source, paragraph, "qas", reading):
-                place = _Place(source, 0, f"question {asked.get('id', '?')}: ", reading)
-                question = clean(str(asked.get("question", "")), source, 0, reading)
-                if question.strip() and context.strip():
-                    yield 0, (question, context), _squad_answers(context, asked, place)
-                else:
-                    place.count("questions were skipped, for they or their contexts are empty", "empty; skipped.")
-
-
-def _objects(source: str, holder: Mapping[str, Any], name: str, reading: Reading) -> Iterator[Mapping[str, Any]]:
-    """The objects in the list of that name; anything else there is a fault."""
-    items = holder.get(name, ())
-    for number, item in enumerate(items if isinstance(items, (list, tuple)) else [items], 1):
-        if isinstance(item, Mapping):
-            yield item
-        else:
-            reading.fault(source, 0, f"item {number} of a list of {name} is not an object {{…}}.")
-
-
-@dataclass(frozen=True, slots=True)
-class _Place:
-    """Where an answer is being read, for whoever counts what is wrong with it."""
-
-    source: str
-    line: int
-    where: str
-    reading: Reading
-
-    def count(self, what: str, message: str) -> None:
-        self.reading.count(what, self.source, self.line, self.where + message)
-
-    def fault(self, message: str) -> None:
-        self.reading.fault(self.source, self.line, self.where + message)
-
-
-def _squad_answers(context: str, asked: Mapping[str, Any], place: _Place) -> tuple[Answer, ...] | None:
-    """The accepted answers; none for a question without one; None where the file does not say."""
-    if "answers" not in asked:
-        return None
-    if str(asked.get("is_impossible", "false")).lower() == "true":  # CJRC writes it as a text
-        if asked["answers"]:
-            what = "questions are said to have no answer and have some, which were passed over"
-            place.count(what, "is_impossible is true, so its answers were passed over.")
-        return ()
-    given = _objects(place.source, asked, "answers", place.reading)
-    return _placed_all(context, ((str(item.get("text", "")), item.get("answer_start")) for item in given), place)
-
-
-def _placed_all(context: str, given: Iterable[tuple[str, Any]], place: _Place) -> tuple[Answer, ...]:
-    held = list(given)
-    for _ in range(sum(not text for text, _ in held)):
-        place.count("answers are empty and were passed over", "an answer is empty; passed over.")
-    once = dict.fromkeys((text, start if isinstance(start, int) else None) for text, start in held if text)
-    return tuple(dict.fromkeys(placed(context, text, start, place) for text, start in once))
-
-
-def placed(context: str, text: str, start: Any, place: _Place) -> Answer:
-    """The answer where it is said to stand; else at the nearest place where it does stand; else without a place."""
-    if isinstance(start, int) and start >= 0 and context.startswith(text, start):
-        return Answer(text, start)
-    places = _places(context, text)
-    if not places:
-        what = "answers do not stand in their context; they count in evaluation but not in training"
-        place.count(what, f"the answer {text[:30]!r} does not stand in the context.")
-        return Answer(text)
-    said = start if isinstance(start, int) else 0
-    found = min(places, key=lambda place: abs(place - said))
-    if start is not None:
-        what = "answers did not stand at answer_start and were moved to the nearest place where they do"
-        place.count(what, f"the answer {text[:30]!r} does not stand at {start}; the nearest place is {found}.")
-    return Answer(text, found)
-
-
-def _places(context: str, text: str) -> list[int]:
+def all_places(context: str, text: str) -> list[int]:
+    """Where the text stands in the context: the first character of each place."""
     places = []
     place = context.find(text) if text else -1
     while place >= 0:
@@ -441,125 +362,6 @@ def _places(context: str, text: str) -> list[int]:
     return places
 
 
-def answer_rows(source: str, rows: Iterator[Row], roles: dict[str, str], reading: Reading) -> Iterator[Found]:
-    """Rows with question, context and answers: {text: […], answer_start: […]}, a list of such, or one text."""
-    for line, row in rows:
-        question = _text(source, line, row, roles["question"], reading)
-        context = _text(source, line, row, roles["context"], reading)
-        if question is None or context is None:
-            continue
-        given = row.get(roles.get("answers", ""))
-        gold = None
-        if given is not None:
-            if not _is_answers(given):
-                message = f"the answers are {given!r:.40}, but must be text, or {{text: […], answer_start: […]}}."
-                reading.fault(source, line, message)
-                continue
-            gold = _placed_all(context, _given(given), _Place(source, line, "", reading))
-        yield line, (question, context), gold
-
-
-def _is_answers(given: Any) -> bool:
-    """Whether it is a text, an object with a text, or a list of such."""
-    if isinstance(given, Mapping):
-        return "text" in given
-    return isinstance(given, str) or (isinstance(given, (list, tuple)) and all(map(_is_answers, given)))
-
-
-def _given(answers: Any) -> Iterator[tuple[str, Any]]:
-    if isinstance(answers, str):
-        yield answers, None
-    elif isinstance(answers, Mapping):
-        starts = iter(_listed(answers.get("answer_start", [])))
-        for text in _listed(answers.get("text", [])):
-            yield str(text), next(starts, None)
-    elif isinstance(answers, Iterable):
-        for item in answers:
-            yield from _given(item)
-
-
-# -- choose ------------------------------------------------------------------------------------------------------
-
-
-NUMBERED = re.compile(r"(?:ending|option|choice)[ _]?(\d+|[a-z])", re.IGNORECASE)
-
-
-def choice_examples(source: str, reading: Reading) -> Iterator[Found]:
-    """The questions of a C3/DREAM-style file; texts are (passage, question, choice, choice, …)."""
-    for number, entry in enumerate(whole_json(source, reading), 1):
-        if not isinstance(entry, list) or len(entry) < 2:
-            reading.fault(source, 0, f"entry {number} is not [[lines], [questions], id].")
-            continue
-        passage = clean("\n".join(map(str, _listed(entry[0]))), source, 0, reading)
-        for asked in _objects(source, {"questions": entry[1]}, "questions", reading):
-            question = clean(str(asked.get("question", "")), source, 0, reading)
-            place = _Place(source, 0, f"entry {number}, question {question[:30]!r}: ", reading)
-            yield from _question(place, (passage, question), asked.get("choice"), asked.get("answer"))
-
-
-def choice_rows(source: str, rows: Iterator[Row], roles: dict[str, str], reading: Reading) -> Iterator[Found]:
-    """Rows with a context, a question if any, a list of options or columns ending0, ending1, … and the right one."""
-    for line, row in rows:
-        passage = _text(source, line, row, roles["context"], reading)
-        question = _text(source, line, row, roles["question"], reading) if "question" in roles else ""
-        if passage is None or question is None:
-            continue
-        options = row.get(roles["options"]) if "options" in roles else _columns(row)
-        answer = row.get(roles.get("label", ""))
-        place = _Place(source, line, "", reading)
-        yield from _question(place, (passage, question), options, None if answer == "" else answer)
-
-
-def _columns(row: Mapping[str, Any]) -> list[Any]:
-    """What stands in the columns ending0, ending1, … or option_a, option_b, …; an empty cell is no option."""
-    found = [(match[1], value) for name, value in row.items() if (match := NUMBERED.fullmatch(name.strip())) and value]
-    return [value for _, value in sorted(found, key=lambda pair: (len(pair[0]), pair[0].lower()))]
-
-
-def _question(place: _Place, texts: tuple[str, str], options: Any, answer: Any) -> Iterator[Found]:
-    """The one question, or none after a fault."""
-    if not isinstance(options, (list, tuple)) or len(options) < 2 or not all(isinstance(each, str) for each in options):
-        place.fault("needs two options or more: a list of texts, or columns ending0, ending1, ….")
-        return
-    choices = [clean(option, place.source, place.line, place.reading) for option in options]
-    gold = None if answer is None else _number(choices, answer)
-    if gold is not None and not 0 <= gold < len(choices):
-        message = f"the answer {answer!r} is not exactly one of the {len(choices)} choices"
-        place.fault(f"{message}; write its text or its number, counted from 0.")
-        return
-    if gold is not None and choices.count(choices[gold]) > 1:
-        what = "questions have their answer twice among the choices; the first was taken"
-        place.count(what, f"the answer {answer!r} is not exactly one of the {len(choices)} choices, but two.")
-    yield place.line, (*texts, *choices), gold
-
-
-def _number(choices: list[str], answer: Any) -> int:
-    """The number of the right choice, from 0, told by its text, its number or its letter; -1 for anything else."""
-    if type(answer) is int:
-        return answer
-    said = str(answer)
-    if said in choices:
-        return choices.index(said)
-    if said.isascii() and said.isdigit():
-        return int(said[:9])
-    return "ABCDEFGHIJKLMNOPQRSTUVWXYZ".find(said.upper()) if len(said) == 1 else -1
-
-
-def _listed(value: Any) -> list[Any]:
-    return list(value) if isinstance(value, (list, tuple)) else [value]
-
-
-READERS: dict[str, Callable[[str, Reading], Iterator[Found]]] = {
-    "conll": conll_examples,
-    "units": unit_examples,
-    "inside": inside_examples,
-    "slashed": slashed_examples,
-    "conllu": conllu_examples,
-    "marked": marked_examples,
-    "masked": masked_examples,
-    "squad": squad_examples,
-    "choices": choice_examples,
-}
 TASK_OF = {
     **dict.fromkeys(("conll", *units.TOLD), "tag"),
     **dict.fromkeys(("marked", "masked"), "relation"),

@@ -24,6 +24,7 @@ from filbert.data import checks, conll, datasets, labelled, markup, mending_json
 from filbert.data.checks import Ends
 from filbert.data.doctor import told_task
 from filbert.data.formats import Shape, shape, whole_json
+from filbert.data.roles import column_roles, named_roles
 from filbert.text import corpus, streams, tables
 from filbert.text.streams import Reading
 
@@ -146,13 +147,14 @@ def _source(path: str, task: str | None, columns: Mapping[str, str | int] | None
         raise InputError("-: standard input cannot be read twice, which repairs need; save it first.")
     if tables.kind(path) == "parquet":
         raise InputError(f"{path}: is Parquet, of which no repaired copies are made; convert it to JSON lines.")
-    wanted = {role: str(column) for role, column in (columns or {}).items()}
-    form = Shape("text") if task == "corpus" else shape(path, reading, tuple(wanted.values()))
-    task = task or told_task(path, form, reading)
+    names = tuple(str(column) for column in (columns or {}).values())
+    form = Shape("text") if task == "corpus" else shape(path, reading, names)
+    if form.kind in ("brat", "held"):
+        raise InputError(f"{path}: is {form.told}, of which no repaired copies are made; see it without --fix.")
+    task = task or told_task(path, form, reading, columns)
     is_table = task != "corpus" and form.kind not in markup.TASK_OF
-    return _Source(
-        path, task, form, datasets.column_roles(path, task, form, wanted) if is_table else {}, columns, encoding
-    )
+    roles = column_roles(path, task, form, named_roles(task, columns)) if is_table else {}
+    return _Source(path, task, form, roles, columns, encoding)
 
 
 def _targets(folder: Path, sources: Sequence[_Source]) -> list[Path]:
@@ -325,7 +327,7 @@ class _Copy:
         names = form.columns
         is_header = form.has_header
         for number, record, places in records(lines, form.delimiter):
-            if is_header and record:
+            if is_header and record.strip(f" {form.delimiter}"):
                 is_header = False
             elif places is not None and len(places) == len(names):
                 if self._is_removed(number, record, removed) or self._is_empty_row(number, record, places):
@@ -445,7 +447,10 @@ Place = tuple[int, int]
 
 def cell(raw: str, is_plain: bool) -> str:
     """What a cell says, as it is written in the file; tabs part cells that are never quoted."""
-    return raw if is_plain or not raw.startswith('"') else raw[1:-1].replace('""', '"')
+    if is_plain:
+        return raw
+    raw = raw[tables.spaces(raw, 0, "") :]
+    return raw[1:-1].replace('""', '"') if raw.startswith('"') else raw
 
 
 def records(lines: Iterable[tuple[int, str]], delimiter: str) -> Iterator[tuple[int, str, list[Place] | None]]:
@@ -457,7 +462,8 @@ def records(lines: Iterable[tuple[int, str]], delimiter: str) -> Iterator[tuple[
     for number, line in coming:
         if delimiter == "\t" or '"' not in line:
             edges = [-1, *(place for place, char in enumerate(line) if char == delimiter), len(line)]
-            yield number, line, [(start + 1, end) for start, end in itertools.pairwise(edges)] if line else None
+            is_blank = not line or (line.isspace() and delimiter not in line)
+            yield number, line, None if is_blank else [(start + 1, end) for start, end in itertools.pairwise(edges)]
         else:
             yield number, *_quoted_record(line, coming, delimiter)
 
@@ -468,7 +474,9 @@ def _quoted_record(line: str, coming: Iterator[tuple[int, str]], delimiter: str)
     base = place = 0  # where the line begins in the record, and how much of it is read
     cells: list[Place] = []
     while True:
-        start, is_quoted = base + place, line.startswith('"', place)
+        start = base + place  # spaces before a cell are none of it, but they are there to be removed
+        place += tables.spaces(line, place, delimiter)
+        is_quoted = line.startswith('"', place)
         place += is_quoted
         while is_quoted:
             end = line.find('"', place)

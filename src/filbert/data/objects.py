@@ -18,8 +18,9 @@ from typing import Any, Protocol, runtime_checkable
 
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Example
-from filbert.data.datasets import ROLES, column_roles, task_rows, tell_unused
+from filbert.data.datasets import task_rows, tell_unused
 from filbert.data.formats import Shape
+from filbert.data.roles import ROLES, column_roles
 from filbert.text.given import Dataset, Frame, Lazy, Row, called
 from filbert.text.streams import Reading
 
@@ -241,8 +242,8 @@ def examples(
     wanted = {role: str(column) for role, column in columns.items()}
     roles = _roles(found, task, wanted, what)
     tell_unused(task, roles, found.columns, reading)
-    numbered = iter(list(enumerate(found.rows, 1)))
-    for number, (_, texts, gold) in enumerate(task_rows(what, task, numbered, roles, by_row)):
+    rows = list(enumerate(found.rows, 1))
+    for number, (_, texts, gold) in enumerate(task_rows(what, task, lambda _: iter(rows), roles, by_row)):
         yield Example(texts, gold, number)
 
 

@@ -30,6 +30,7 @@ import numpy as np
 import numpy.typing as npt
 
 from filbert.core.errors import InputError
+from filbert.data import conll
 from filbert.data.formats import whole_json
 from filbert.text import tables
 from filbert.text.characters import CODE_POINTS
@@ -305,8 +306,6 @@ class Fingerprints:
 NOT_DATA = (".md", ".rst", ".html", ".py", ".sh")
 NOT_DATA_NAMES = ("licence", "license", "readme", "manifest")
 HEAD_LINES = 200
-_TAG = re.compile(r"(?:O|[BIMESLUW][-_].+)")
-_INDEXED = re.compile(r"\D\d{1,2}")
 _WORD_AND_TAG = re.compile(r"(\S+)/[A-Za-z]{1,4}(?:\](?:/?[A-Za-z]{1,4})?)?")
 _ELEMENT = re.compile(r"</?[A-Za-z]\w{0,9}>")
 
@@ -357,9 +356,9 @@ def _strings(path: str, reading: Reading) -> Iterator[str]:
         yield from _json_strings(path, head, rest, reading)
         return
     delimiter = tables.header_delimiter(head[0]) if kind == "csv" and head and "\t" not in head[0] else "\t"
-    column = _token_column(head)
-    if column is not None:
-        yield from _sentences(_chained(head, rest), column)
+    tokens = _token_column(head)
+    if tokens is not None:
+        yield from _sentences(_chained(head, rest), *tokens)
         return
     has_tags = _is_tagged(head)
     for line in _chained(head, rest):
@@ -407,28 +406,29 @@ def _inside(value: Any) -> Iterator[str]:
             waiting += value
 
 
-def _token_column(head: list[str]) -> int | None:
-    """The column of the tokens in a file of one token per line: 1 in CoNLL-U, 0 where tags stand last, else None."""
-    lines = [line.rstrip("\n") for line in head if line.strip() and not line.startswith(("#", "-DOCSTART-"))]
+def _token_column(head: list[str]) -> tuple[int, bool] | None:
+    """The column of the tokens in a file of one token per line, and whether its characters are numbered; else None."""
+    lines = [line for line in head if line.strip() and not line.startswith(("#", conll.DOCUMENT))]
     if not lines:
         return None
-    cells = [line.split("\t") if "\t" in line else line.split(" ") for line in lines]
-    if all(len(row) == 10 and row[0][:1].isdigit() for row in cells):
-        return 1
-    num_tagged = sum(len(row) > 1 and bool(_TAG.fullmatch(row[-1].rstrip())) for row in cells)
-    return 0 if num_tagged >= 0.95 * len(lines) else None
+    rows = [conll.cells(line) for line in lines]
+    if all(len(row) == 10 and row[0][:1].isdigit() for row in rows):  # CoNLL-U
+        return 1, False
+    known = conll.columns(head)
+    num_tagged = sum(len(row) == known.count and bool(conll.TAG.fullmatch(row[known.tag])) for row in rows)
+    return (known.word, known.is_numbered) if known.count > 1 and num_tagged >= 0.95 * len(rows) else None
 
 
-def _sentences(lines: Iterable[str], column: int) -> Iterator[str]:
+def _sentences(lines: Iterable[str], column: int, is_numbered: bool) -> Iterator[str]:
     tokens: list[str] = []
     for line in lines:
-        if not line.strip() or line.startswith("-DOCSTART-"):
+        row = conll.cells(line)
+        if not line.strip() or line.startswith(conll.DOCUMENT):
             yield " ".join(tokens)
             tokens = []
-        elif not (column and line.startswith("#")):
-            row = line.split("\t") if "\t" in line else line.split(" ")
+        elif not (line.startswith("#") and (column or len(row) < 2)):  # a comment
             token = row[column] if len(row) > column else ""
-            tokens.append(token[0] if not column and _INDEXED.fullmatch(token) else token)  # 科0 技1 in Weibo's
+            tokens.append(token[:1] if is_numbered else token)
     yield " ".join(tokens)
 
 

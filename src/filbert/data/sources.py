@@ -14,10 +14,11 @@ from typing import Any
 from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.core.registry import member
-from filbert.data import objects
-from filbert.data.datasets import OPTIONAL, ROLES, column_roles, examples, label_table
+from filbert.data import label_sets, objects
+from filbert.data.datasets import examples, label_table
 from filbert.data.formats import shape
 from filbert.data.markup import TASK_OF
+from filbert.data.roles import OPTIONAL, ROLES, column_roles
 from filbert.text import streams, tables
 from filbert.text.streams import Reading
 
@@ -176,9 +177,15 @@ def _named_files(source: Source) -> list[str | Path]:
     return [part for part in source if isinstance(part, str | Path)]
 
 
-def label_names(source: Source, data: Sequence[Example]) -> tuple[str, ...]:
-    """The labels to learn, in a fixed order."""
-    labels = label_table(data).check().labels
+def label_names(source: Source, data: Sequence[Example], is_named: bool = True) -> tuple[str, ...]:
+    """The labels to learn, in a fixed order; is_named: whether the user said which column they stand in."""
+    table = label_table(data).check()
+    labels = table.labels
+    single = label_sets.singles(table.counts)
+    if single and not is_named and 2 * len(labels) > len(data) and files(source):
+        raise InputError(
+            f"{called(source)}: {single}; are the columns swapped? If they are not, say so: --columns text=…,label=…."
+        )
     if len(labels) < 2:
         only = f"only the label {labels[0]!r}" if labels else "no label"
         raise InputError(f"{called(source)}: has {only}, but two or more are needed.")

@@ -31,7 +31,7 @@ from filbert.core.files import write_text
 from filbert.core.random import generator
 from filbert.core.records import Example, Floats
 from filbert.core.registry import member
-from filbert.data import sources
+from filbert.data import label_sets, sources
 from filbert.data.splits import split
 from filbert.decode.tags import rows as token_rows
 from filbert.infer import pictures
@@ -212,7 +212,7 @@ def _names(task: str, config: Any, examples: Sequence[Example]) -> tuple[str, ..
     if task == "tag":
         tags_: tuple[str, ...] = member("tasks", task).label_names(config, examples)
         return tags_
-    if any(not isinstance(example.gold, str) for example in examples):
+    if any(not isinstance(label_sets.only(example.gold), str) for example in examples):
         raise InputError(
             f"{called}: has texts with several labels, but a probe reads one; keep one label for each text."
         )

@@ -181,7 +181,8 @@ class Results(AbstractContextManager["Results"]):
             return Place(self.count, None, 0, ()) if self.count else None
         try:
             found = self._read(last) if self.count else {"text": ""}
-            texts = (found["text"], *([found["second"]] if "second" in found else []), *found.get("options", ()))
+            more = [found[name] for name in ("second", "negative") if name in found]
+            texts = (found["text"], *more, *found.get("options", ()))
             place = Place(self.count, found.get("file"), int(found.get("line") or 0), texts)
             if not number and tail != b'{"':
                 raise ValueError("nothing of ours")

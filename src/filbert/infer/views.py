@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from filbert.core.records import Example, Prediction, Span
+from filbert.data import label_sets
 from filbert.data.markup import Relation
 from filbert.infer import baselines
 from filbert.metrics import answers, calibration, labels, noise, numbers, paired, tags, written
@@ -107,7 +108,7 @@ def rows(examples: Sequence[Example]) -> list[tuple[str, ...]]:
 
 
 def _gold_label(example: Example) -> str:
-    return str(example.gold.label if isinstance(example.gold, Relation) else example.gold)
+    return str(example.gold.label if isinstance(example.gold, Relation) else label_sets.only(example.gold))
 
 
 class Labels(View):
@@ -298,7 +299,9 @@ class Values(View):
 
     def learnt(self, train: Sequence[Example]) -> dict[str, Beaten]:
         """Ridge regression on TF-IDF."""
-        model = baselines.numbers(rows(train), [float(example.gold) for example in train], is_pair(train))
+        model = baselines.numbers(
+            rows(train), [float(label_sets.only(example.gold)) for example in train], is_pair(train)
+        )
         values = model.values(rows(self.examples))
         scores = {name: getattr(numbers, name)(self.gold, values) for name in ("pearson", "spearman")}
         scores["mse"] = float(((self.gold - values) ** 2).mean()) if len(values) else 0.0

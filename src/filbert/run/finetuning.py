@@ -430,7 +430,8 @@ def _fine_recipe(
             f"task.max_length is {config.max_length}, but the model reads at most {shape.max_length} tokens."
         )
     source, learnt, tokenizer = data
-    labels, config = (lesson.labels, config) if lesson else _labels(task, config, data, started, given)
+    asked = given, bool(more.get("columns"))
+    labels, config = (lesson.labels, config) if lesson else _labels(task, config, data, started, asked)
     machined = "off" if lesson and lesson.looks_inside(given["distil"]) else "recorded"
     tuning, here = tune.Config(**given["tune"]), machine.Config(**{"compiled": machined, **given["machine"]})
     seed = {"seed": more.get("seed") or 0, **given["train"]}["seed"]
@@ -500,10 +501,13 @@ def _labels(
     config: Any,
     data: tuple[Any, Any, Tokenizer],
     started: Loaded,
-    given: Mapping[str, Mapping[str, Any]],
+    asked: tuple[Mapping[str, Mapping[str, Any]], bool],
 ) -> tuple[Any, Any]:
-    """The head's outputs, and the config with what the training data fix, and the model that a run begins with."""
-    module, (source, learnt, tokenizer) = member("tasks", task), data
+    """The head's outputs, and the config with what the training data fix, and the model that a run begins with.
+
+    asked: the fields that the user set, by section, and whether the columns were named.
+    """
+    module, (source, learnt, tokenizer), (given, is_named) = member("tasks", task), data, asked
     if hasattr(module, "fitted"):
         before, config = config, module.fitted(config, learnt)
         if "several" in given["task"] and not before.several and config.several:
@@ -513,7 +517,7 @@ def _labels(
             )
     labels = module.label_names(config, learnt) if hasattr(module, "label_names") else None
     if labels is None:
-        labels = sources.label_names(source, learnt)
+        labels = sources.label_names(source, learnt, is_named)
     how = tokenizer, lambda asked: scored(deepcopy(started.model), asked, 16_384, **given["machine"])
     return begun(labels, (task, config), [example.texts[0] for example in learnt], how)
 

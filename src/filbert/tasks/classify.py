@@ -91,8 +91,8 @@ def problem(config: Config) -> str | None:
 def fitted(config: Fit, examples: Sequence[Example]) -> Fit:
     """The config with what the training data fix: whether texts have several labels, and what balances them."""
     golds = [example.gold for example in examples if example.gold is not None]
-    if not config.several and any(not isinstance(gold, str) for gold in golds):
-        config = replace(config, several=True)
+    if not config.several and any(not isinstance(label_sets.only(gold), str) for gold in golds):
+        config = replace(config, several=True)  # a list of one label in every row is one label each
     if config.class_weights != BALANCED:
         return config
     table = label_table(_with_sets(config, examples))
@@ -527,10 +527,15 @@ def golds(examples: Sequence[Example], labels: Sequence[str]) -> Places:
     """[N] the place of each example's label among the labels; one that is not there is named with its file and line."""
     places: dict[str | None, int] = {label: place for place, label in enumerate(labels)}
     places[None] = NOTHING
-    found = np.fromiter((places.get(example.gold, NOTHING - 1) for example in examples), dtype=np.int64)
+    found = np.fromiter((places.get(label_sets.only(each.gold), NOTHING - 1) for each in examples), dtype=np.int64)
     for index in np.flatnonzero(found < NOTHING)[:1]:
         wrong = examples[int(index)]
         where = place_of(wrong, int(index))
+        if isinstance(wrong.gold, tuple) and len(wrong.gold) != 1:
+            raise InputError(
+                f"{where}: has {len(wrong.gold)} labels, but the model gives each text one; train one that gives "
+                "several: --set task.several=true."
+            )
         shown = ", ".join(labels[:10]) + (" …" if len(labels) > 10 else "")
         raise InputError(
             f"{where}: the label {wrong.gold!r} is not one of the {len(labels)} that the model knows ({shown}); "

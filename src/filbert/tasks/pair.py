@@ -2,8 +2,9 @@
 
 Both texts are read together, [CLS] first [SEP] second [SEP], the second as segment 1 (Devlin et al. 2019, §4.1). A pair
 longer than `max_length` is read in windows that hold a stretch of each (text.windows), and they make one decision.
-`answer="label"` is for entailment or paraphrase, `answer="number"` for similarity: the head's one output is learnt by
-squared error, in units of the training data's own mean and spread, which the folder keeps.
+`answer="label"` is for entailment or paraphrase, `answer="number"` for similarity, `answer="auto"` follows the labels:
+of three or more numbers, some with fractions, a number is learnt. The head's one output is then learnt by squared
+error, in units of the training data's own mean and spread, which the folder keeps.
 
 Legend: N pairs.
 """
@@ -11,6 +12,7 @@ Legend: N pairs.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -21,13 +23,14 @@ import numpy.typing as npt
 from filbert.core.errors import InputError, one_of
 from filbert.core.protocols import Batch, Decisions, Term
 from filbert.core.records import Example, Prediction
+from filbert.data import label_sets
 from filbert.metrics import numbers
 from filbert.tasks import classify
 from filbert.text.tokenizer import Tokenizer
 
 HEAD = classify.HEAD
 KEPT = (*classify.KEPT, "answer", "center", "scale")
-ANSWERS = ("label", "number")
+ANSWERS = ("auto", "label", "number")
 AUGMENTS = True
 PROBLEMS = {**classify.PROBLEMS, "regression": {"answer": "number"}}
 published = classify.published
@@ -38,7 +41,7 @@ VALUE = ("value",)  # the one output of a head that gives numbers
 class Config(classify.Config):
     """How pairs are read and what is asked of the scores."""
 
-    answer: str = "label"
+    answer: str = "auto"  # number where the training data's labels are numbers with fractions, else label
     center: float = 0.0  # of the numbers to learn; both are measured on the training data
     scale: float = 1.0
 
@@ -55,12 +58,23 @@ class Config(classify.Config):
 
 def fitted(config: Config, examples: Sequence[Example]) -> Config:
     """The config with the unit of the training data's numbers; of labels, what classify needs of them."""
+    if config.answer == "auto":
+        config = replace(config, answer=_told_answer(config, examples))
     if config.answer != "number":
         return classify.fitted(config, examples)
     values = np.array([number(example) for example in examples if example.gold is not None])
     if not len(values) or values.std() == 0:
         raise InputError("the training data has no two different numbers, so there is nothing to learn.")
     return replace(config, center=float(values.mean()), scale=float(values.std()))
+
+
+def _told_answer(config: Config, examples: Sequence[Example]) -> str:
+    """number, where labels are numbers with fractions and nothing was set that is for labels."""
+    if any(getattr(config, name) for name in ("label_smoothing", "consistency", "several", "class_weights")):
+        return "label"
+    counts = Counter(str(label_sets.only(example.gold)) for example in examples if example.gold is not None)
+    values = label_sets.numbers(counts)
+    return "number" if values is not None and label_sets.are_measured(values) else "label"
 
 
 def label_names(config: Config, examples: Sequence[Example]) -> tuple[str, ...] | None:
@@ -89,7 +103,7 @@ def record(example: Example, said: Prediction, top: int | None) -> dict[str, Any
 def number(example: Example) -> float:
     """Its gold as a number; one that is none is named with its file and line."""
     try:
-        value = float(example.gold)
+        value = float(label_sets.only(example.gold))
     except (TypeError, ValueError):
         value = math.nan
     if not math.isfinite(value):
@@ -113,8 +127,21 @@ class Task(classify.Task):
         if config.answer == "number":
             self.watched = "explained"
 
+    def remarks(self) -> list[str]:
+        """What a run says of its labels where they are numbers."""
+        if self.config.answer == "number":
+            counts = Counter(f"{value:g}" for value in self.gold[~np.isnan(self.gold)].tolist())
+            said = "one number is learnt (task.answer=label would learn names)"
+        elif self.config.several:
+            return []
+        else:
+            counts = Counter({label: int((self.gold == place).sum()) for place, label in enumerate(self.labels)})
+            said = f"{len(self.labels)} names are learnt; for one number --set task.answer=number"
+        values = label_sets.numbers(counts) if counts.total() else None
+        return [] if values is None else [f"{label_sets.number_range(counts, values)}: {said}."]
+
     def _golds(self, examples: Sequence[Example]) -> npt.NDArray[Any]:
-        if self.config.answer == "label":
+        if self.config.answer != "number":
             return super()._golds(examples)
         return np.array([math.nan if e.gold is None else number(e) for e in examples], dtype=np.float32)
 
@@ -125,13 +152,13 @@ class Task(classify.Task):
 
     def counts(self, batch: Batch) -> Mapping[str, float]:
         """How many pairs each loss sums over."""
-        if self.config.answer == "label":
+        if self.config.answer != "number":
             return super().counts(batch)
         return {"label_loss": int((~np.isnan(batch.targets["label"])).sum())}
 
     def loss(self, model: Any, batch: Batch) -> Mapping[str, Term]:
         """Of labels the cross-entropy, of numbers the squared error; `explained` is the share of the variance."""
-        if self.config.answer == "label":
+        if self.config.answer != "number":
             return super().loss(model, batch)
         import torch
 
@@ -148,13 +175,13 @@ class Task(classify.Task):
 
     def predictions(self, raw: Sequence[Any]) -> list[Prediction]:
         """In the user's own labels or units."""
-        if self.config.answer == "label":
+        if self.config.answer != "number":
             return super().predictions(raw)
         return [Prediction(scores={VALUE[0]: value}) for value in self._values(raw).tolist()]
 
     def evaluated(self, raw: Sequence[Any]) -> dict[str, Any]:
         """How right they are."""
-        if self.config.answer == "label":
+        if self.config.answer != "number":
             return super().evaluated(raw)
         return numbers.summary(self.gold, self._values(raw))
 

@@ -23,6 +23,7 @@ __all__ = ["CorpusReport", "documents", "file_documents", "files"]
 
 UNITS = ("blank", "line", "file")
 TEXT_COLUMNS = ("text", "content")
+SHOWN_CHARS = 80  # of a header that is told
 
 Source = str | os.PathLike[str]
 
@@ -105,19 +106,24 @@ def _in_folder(folder: str, report: CorpusReport) -> list[str]:
 # -- documents of one file ---------------------------------------------------------------------------------------
 
 
-def file_documents(source: str, field: str | None, unit: str, reading: Reading) -> Iterator[Document]:
-    """The documents of one file, or of standard input, which is JSON lines if a field is named and else plain text."""
+def file_documents(
+    source: str, field: str | None, unit: str, reading: Reading, option: str = "--field"
+) -> Iterator[Document]:
+    """The documents of one file, or of standard input, which is JSON lines if a field is named and else plain text.
+
+    option: how the user names the field, for errors.
+    """
     kind = "json" if source == "-" and field else tables.kind(source)
     if kind == "text":
         if field is None:
             return _text_documents(source, unit, reading)
         if not field.isdecimal() or not int(field):
             raise InputError(
-                f"{source}: is plain text and has no field {field!r}; leave --field out for it, or give the number of "
-                "the column if its lines have tabs, e.g. --field 1."
+                f"{source}: is plain text and has no field {field!r}; leave {option} out for it, or give the number of "
+                "the column if its lines have tabs, e.g. 1."
             )
         return _column_documents(source, int(field), reading)
-    return _row_documents(source, field, reading)
+    return _row_documents(source, field, reading, option)
 
 
 def _text_documents(source: str, unit: str, reading: Reading) -> Iterator[Document]:
@@ -208,11 +214,14 @@ def cut_place(text: str, limit: int) -> int:
     return limit if blank is None else blank + 1
 
 
-def _row_documents(source: str, field: str | None, reading: Reading) -> Iterator[Document]:
+def _row_documents(source: str, field: str | None, reading: Reading, option: str) -> Iterator[Document]:
     chosen = None
     for number, row in tables.rows(source, reading):
         if chosen is None:
-            chosen = text_column(source, row, field)
+            chosen = text_column(source, row, field, option)
+            if field is None and chosen.lower() not in TEXT_COLUMNS and tables.kind(source) in ("csv", "tsv"):
+                shown = ", ".join(row)[:SHOWN_CHARS]
+                reading.tell(f"{source}: its first line is taken for the header, and no text: {shown}.")
         if chosen not in row:
             reading.fault(source, number, f"has no field {chosen!r}; it has {', '.join(map(repr, row)) or 'none'}.")
             continue
@@ -239,7 +248,7 @@ def pieces(text: str, report: CorpusReport) -> Iterator[str]:
     yield text[start:]
 
 
-def text_column(source: str, row: dict[str, Any], field: str | None) -> str:
+def text_column(source: str, row: dict[str, Any], field: str | None, option: str = "--field") -> str:
     """The column that holds the text: the one named, else the only one that can; anything else is refused."""
     if field is not None:
         if field not in row:
@@ -250,4 +259,4 @@ def text_column(source: str, row: dict[str, Any], field: str | None) -> str:
     for candidates in (known, strings):
         if len(candidates) == 1:
             return candidates[0]
-    raise InputError(f"{source}: which column holds the text? Name one of: {', '.join(row)} (--field).")
+    raise InputError(f"{source}: which column holds the text? Name one of: {', '.join(row)} ({option}).")

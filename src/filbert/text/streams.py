@@ -122,6 +122,7 @@ _FOREIGN = {
     b"PAR1": "Parquet",
 }
 COMPRESSIONS = tuple(_MAGIC)
+WORKBOOKS = (".xlsx", ".xlsm", ".xls", ".ods")
 
 
 class _Damaged(Exception):
@@ -187,6 +188,8 @@ def _unpacker(source: str, raw: io.BufferedReader) -> Callable[[IO[bytes]], Iter
         raise InputError(
             f"{source}: is named {named}, but does not begin as such a file; rename it or compress it again."
         )
+    if os.path.splitext(source)[1].lower() in WORKBOOKS and head.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
+        raise InputError(f"{source}: is a workbook, not text; save it as CSV UTF-8 (File, Save As) and give that file.")
     for magic, kind in _FOREIGN.items():
         if head.startswith(magic):
             raise InputError(
@@ -352,7 +355,7 @@ def encoding_hint(data: bytes, bad: int) -> str:
     for name in ("utf-16-le", "utf-16-be", "gb18030", "big5"):
         if _reads_as_chinese(sample, name):
             return f", but the text reads as {name.upper()}; use --encoding {name} or convert it to UTF-8."
-    return "; give --encoding, or --errors replace to put U+FFFD there and count it."
+    return "; give its encoding, e.g. --encoding gb18030; a command with --errors replace can put U+FFFD there."
 
 
 def _reads_as_chinese(sample: bytes, encoding: str) -> bool:
@@ -418,7 +421,9 @@ def clean(text: str, source: str, line: int, reading: Reading) -> str:
     num_lone = len(_UNCLEAN.findall(text)) - num_nuls
     if num_lone and reading.errors == "strict":
         reading.fault(
-            source, line, "holds half a surrogate pair, which is no character; mend it or use --errors replace."
+            source,
+            line,
+            "holds half a surrogate pair, which is no character; mend it, or replace it (--errors replace).",
         )
     reading.report.num_replaced += num_lone
     return _UNCLEAN.sub("\ufffd", text.replace("\0", ""))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,6 +25,7 @@ KINDS = {
     ".json": "json",
     ".parquet": "parquet",
 }
+_QUOTED = re.compile('"(?:[^"]|"")*"')  # a cell, whole on its line
 QUOTE_LIMIT_CHARS = 64 * 2**20  # a quote that is never closed must not swallow a corpus
 
 
@@ -47,7 +50,8 @@ def rows(source: str, reading: Reading, delimiter: str | None = None) -> Iterato
 def cells(source: str, reading: Reading, delimiter: str = "") -> Iterator[Cells]:
     """The rows of a delimited file, header included if there is one; an empty delimiter is told from the first line.
 
-    Commas and semicolons: RFC 4180, a quoted cell may hold delimiters, line ends and doubled quotes.
+    Commas and semicolons: RFC 4180, a quoted cell may hold delimiters, line ends and doubled quotes; spaces before a
+    cell are none of it (`a, "b, c"` has two cells, as spreadsheets and csv's skipinitialspace have it).
     Tabs: no quoting, as in the TSV format proper; a quotation mark is text like any other.
     """
     lines = whole_lines(source, reading)
@@ -58,10 +62,12 @@ def cells(source: str, reading: Reading, delimiter: str = "") -> Iterator[Cells]
     record = _Record(source, lines, delimiter, reading)
     number, line = first
     while True:
-        if not line:
+        if not line or (line.isspace() and delimiter not in line):
             reading.report.num_blank += 1
-        elif delimiter == "\t" or '"' not in line:
+        elif delimiter == "\t":
             yield number, line.split(delimiter)
+        elif '"' not in line:
+            yield number, [cell.lstrip(" ") for cell in line.split(delimiter)]
         elif (row := record.cells(number, line)) is not None:
             yield number, row
         following = next(lines, None)
@@ -86,6 +92,7 @@ class _Record:
         found: list[str] = []
         place = 0
         while True:
+            place += spaces(line, place, self.delimiter)
             if line.startswith('"', place):
                 quoted = self._quoted(number, line, place + 1)
                 if quoted is None:
@@ -128,8 +135,21 @@ class _Record:
                 return "".join(parts), line, end + 1
 
 
+def spaces(line: str, place: int, delimiter: str) -> int:
+    """How many spaces before a cell are none of it: all, but before a quotation mark that quotes no whole cell."""
+    start = place
+    while line.startswith(" ", place):
+        place += 1
+    quoted = _QUOTED.match(line, place) if place > start else None
+    is_text = line.startswith('"', place) and (
+        quoted is None or line[quoted.end() : quoted.end() + 1] not in ("", delimiter)
+    )
+    return 0 if is_text and place > start else place - start
+
+
 def headed(source: str, table: Iterator[Cells], reading: Reading) -> Iterator[Row]:
     """Rows as dictionaries under the names of the first; a row of another width is a fault, as is a name twice."""
+    table = itertools.dropwhile(lambda row: not any(map(str.strip, row[1])), table)
     first = next(table, None)
     if first is None:
         return
@@ -139,7 +159,9 @@ def headed(source: str, table: Iterator[Cells], reading: Reading) -> Iterator[Ro
         reading.fault(source, number, f"the column {min(twice)!r} stands twice in the header; rename one.")
         return
     for line, row in table:
-        if len(row) == len(names):
+        if not any(map(str.strip, row)):
+            reading.report.num_blank += 1
+        elif len(row) == len(names):
             yield line, dict(zip(names, row, strict=True))
         else:
             standard = f"the header has {len(names)}: {', '.join(names)}"
