@@ -355,7 +355,7 @@ def encoding_hint(data: bytes, bad: int) -> str:
     for name in ("utf-16-le", "utf-16-be", "gb18030", "big5"):
         if _reads_as_chinese(sample, name):
             return f", but the text reads as {name.upper()}; use --encoding {name} or convert it to UTF-8."
-    return "; give its encoding, e.g. --encoding gb18030; a command with --errors replace can put U+FFFD there."
+    return "; give --encoding, e.g. gb18030 or latin-1; commands with --errors replace can put U+FFFD there."
 
 
 def _reads_as_chinese(sample: bytes, encoding: str) -> bool:
