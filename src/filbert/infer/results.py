@@ -28,7 +28,7 @@ Record = dict[str, Any]
 
 
 def form_of(path: Path | str, forms: Mapping[str, str] = FORMS, otherwise: str = "") -> str:
-    """How a file of that name is written; a suffix that promises something else is refused.
+    """How a file of that name is written, JSON lines without a suffix; one that promises something else is refused.
 
     otherwise: the form of every suffix but those of other formats, for commands that write plain lines.
     """
@@ -37,9 +37,10 @@ def form_of(path: Path | str, forms: Mapping[str, str] = FORMS, otherwise: str =
         return forms[suffix]
     if otherwise and suffix not in FOREIGN:
         return otherwise
+    if not suffix:  # promises nothing
+        return "jsonl"
     listed = ", ".join(forms)
-    named = f"ends in {suffix}" if suffix else "has no suffix"
-    raise InputError(f"{path}: {named}, but the suffix says how results are written; take one of: {listed}.")
+    raise InputError(f"{path}: ends in {suffix}, but the suffix says how results are written; take one of: {listed}.")
 
 
 FOREIGN = {
