@@ -38,7 +38,7 @@ from filbert.serve.models import Served, Shelf, cut
 
 FORM = '{"texts": ["…", "…"]}, or of pairs {"texts": [["first", "second"], …]}'
 SMALL = 65_536  # bytes of a request or an answer, about, up to which work on it does not keep other clients waiting
-CLOSE_S = 2.0  # that what is in work may take after the last answer went out, when the server ends
+CLOSE_S = 1.0  # that what is in work may take after the last answer went out, when the server ends
 # The page allows itself nothing but what it holds (filbert.page); only a header can say who may frame it.
 PAGE = {"Content-Security-Policy": "frame-ancestors 'none'", "Referrer-Policy": "no-referrer"}
 Ask = Callable[[], Promised]

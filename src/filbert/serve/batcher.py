@@ -186,6 +186,11 @@ class Batcher:
         """Whether every thread is there."""
         return all(thread.is_alive() for thread in self._threads)
 
+    @property
+    def has_threads(self) -> bool:
+        """Whether any thread is there."""
+        return any(thread.is_alive() for thread in self._threads)
+
     def close(self, within_s: float | None = None) -> bool:
         """Answers all that was accepted, then ends; what takes longer is given up. Whether every thread has ended."""
         with self._turn:
@@ -199,7 +204,7 @@ class Batcher:
             self._turn.notify_all()
         for thread in self._threads:
             thread.join(END_S)
-        return not any(thread.is_alive() for thread in self._threads)
+        return not self.has_threads
 
     # -- the threads -------------------------------------------------------------------------------------------------
 

@@ -69,6 +69,11 @@ class Lane:
         self._thread.join(END_S)
         return not self._thread.is_alive()
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether its thread is there."""
+        return self._thread is not None and self._thread.is_alive()
+
     def _work(self) -> None:
         self._begin()
         while (asked := self._next()) is not None:

@@ -226,6 +226,11 @@ class Shelf:
             there = f"there is {', '.join(self.names)}.{did_you_mean(name, self.names)}"
             raise Refused(404, f"there is no model of that name; {there}")
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether no thread of a model is at work any more."""
+        return not self.lane.is_alive and not any(one.batcher.has_threads for one in self.loaded.values())
+
     def close(self, within_s: float | None = None) -> bool:
         """Answers what was accepted, then ends; what takes longer is given up. Whether every thread has ended."""
         until = None if within_s is None else time.monotonic() + within_s

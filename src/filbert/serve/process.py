@@ -138,7 +138,7 @@ def run(plan: Plan, listening: socket.socket, tally: Tally, on_ready: Any = None
     if failed:
         raise failed[0]
     log.event("stopped")
-    if loading.is_alive() or not shelf.close(0):
+    if loading.is_alive() or not shelf.has_ended:
         # A library that is at work in a thread when Python ends aborts the process.
         sys.stderr.flush()
         os._exit(0)

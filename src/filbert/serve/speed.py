@@ -19,6 +19,7 @@ class Speed:
         self._memory = MEMORY * go
         self._seconds: dict[Hashable, float] = {}
         self._best: dict[Hashable, float] = {}
+        self._tokens = 0  # that were measured
 
     def measured(self, kind: Hashable, tokens: int, seconds: float) -> None:
         """So many tokens took a thread so long."""
@@ -26,14 +27,15 @@ class Speed:
         before = self._seconds.setdefault(name, new)
         self._seconds[name] = before + (new - before) * -math.expm1(-tokens / self._memory)
         self._best[name] = min(self._best.get(name, math.inf), new)
+        self._tokens += tokens
 
     def seconds(self, kind: Hashable, tokens: int) -> float | None:
         """What so many take a thread; of a kind never measured as of the slowest other; None: nothing was measured."""
         return _of(self._seconds, kind, tokens)
 
     def at_best(self, kind: Hashable, tokens: int) -> float | None:
-        """The same at the greatest speed that was ever seen."""
-        return _of(self._best, kind, tokens)
+        """The same at the greatest speed that was ever seen; None until that was seen often enough to be believed."""
+        return _of(self._best, kind, tokens) if self._tokens >= self._memory else None
 
 
 def family(kind: Hashable) -> Hashable:
