@@ -224,10 +224,10 @@ def test_E10_a_corpus_without_pairs_of_words_is_refused(
 
 
 def test_E13_tags_are_decoded_in_groups_of_so_many_tokens() -> None:
-    from filbert.tasks import tag
+    from filbert.decode import tags
 
-    assert list(tag.together([3, 3, 3, 20, 1, 1], 6)) == [(0, 2), (2, 3), (3, 4), (4, 6)]
-    assert list(tag.together([], 6)) == []
+    assert list(tags.together([3, 3, 3, 20, 1, 1], 6)) == [(0, 2), (2, 3), (3, 4), (4, 6)]
+    assert list(tags.together([], 6)) == []
 
 
 def test_E13_groups_change_no_tag(monkeypatch: pytest.MonkeyPatch, tokenizer: Tokenizer) -> None:

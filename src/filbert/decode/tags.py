@@ -525,3 +525,15 @@ def rows(starts: npt.ArrayLike, ends: npt.ArrayLike, token_starts: npt.ArrayLike
     full = np.flatnonzero(~bare)
     shared[full] = (token_begins[first[full]] < begins[full]) | (token_finishes[last[full]] > finishes[full])
     return Rows(first.astype(np.int64), last.astype(np.int64), bare, shared)
+
+
+def together(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
+    """Where groups of neighbouring texts begin and end that have so many tokens at most; a longer text is alone."""
+    begin = total = 0
+    for place, size in enumerate(sizes):
+        if place > begin and total + size > most:
+            yield begin, place
+            begin, total = place, 0
+        total += size
+    if begin < len(sizes):
+        yield begin, len(sizes)

@@ -340,7 +340,7 @@ class Tagged(Task):
     def _read(self, raw: Sequence[Any]) -> Iterator[Read]:
         """The best legal tags of each text; many texts are walked side by side, as many as their tokens allow."""
         most = max(1, CELLS // len(self.labels) ** 2)
-        for begin, end in together([len(each) for each in raw], most):
+        for begin, end in decoding.together([len(each) for each in raw], most):
             shares = [self._shares(each) for each in raw[begin:end]]
             bounds = np.concatenate(([0], np.cumsum([len(each) for each in shares])))
             tags = decoding.viterbi(_logs(np.concatenate(shares)), bounds, legal=self.legal)
@@ -589,18 +589,6 @@ def _logs(shares: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
 def _arrays(*parts: Any) -> tuple[npt.NDArray[Any], ...]:
     """The same on the host."""
     return tuple(part if isinstance(part, np.ndarray) else part.cpu().numpy() for part in parts)
-
-
-def together(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
-    """Where groups of neighbouring texts begin and end that have so many tokens at most; a longer text is alone."""
-    begin = total = 0
-    for place, size in enumerate(sizes):
-        if place > begin and total + size > most:
-            yield begin, place
-            begin, total = place, 0
-        total += size
-    if begin < len(sizes):
-        yield begin, len(sizes)
 
 
 def _owned_rows(starts: Places, own: Places) -> Places:
