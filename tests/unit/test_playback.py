@@ -121,13 +121,22 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def agree(got: Any, want: Any, exact: bool) -> None:
-    """Weights and losses."""
-    for key in want[0]:
-        torch.testing.assert_close(
-            got[0][key], want[0][key], rtol=0, atol=0 if exact else 2e-3, msg=lambda said, key=key: f"{key}: {said}"
-        )
+def agree(got: Any, want: Any, begun: dict[str, torch.Tensor], exact: bool) -> None:
+    """Weights and losses: bit for bit, or within a share of the way that training went.
+
+    Not within a bound on each weight: Adam makes a rounding as large as a step where a gradient is next to nothing,
+    and how sums are rounded hangs on the CPU and on its threads.
+    """
+    if exact:
+        assert all(torch.equal(got[0][key], want[0][key]) for key in want[0])
+    assert length(got[0], want[0]) <= 0.1 * length(want[0], begun)  # 0.0001 to 0.015 on the CPUs tried
     assert got[1] == pytest.approx(want[1], abs=0 if exact else 2e-2)
+
+
+def length(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> float:
+    """The Euclidean length of the difference of all weights that both have."""
+    both = [(one[key].double(), two[key].double()) for key in one if key in two and one[key].shape == two[key].shape]
+    return sum(float((first - second).square().sum()) for first, second in both) ** 0.5
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -141,7 +150,7 @@ def test_a_recorded_run_learns_the_same(
     assert len(sizes) >= len(losses) - 2 > 1, "most steps must be played"
     rows = ("cls", "choose", "blank", "relation")  # the last layer works for some rows alone, if it is not recorded
     exact = name not in (*rows, "twice") and recorded == "cpu"  # twice: summed in float32, not in bfloat16
-    agree((got, same), (want, losses), exact)
+    agree((got, same), (want, losses), load(tiny_folder).model.state_dict(), exact)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +169,7 @@ def test_so_does_every_way_to_train(
     sizes = played(monkeypatch)
     got, same = trained("classify", tiny_folder, tmp_path / "b", settings, monkeypatch, plays=True)
     assert sizes
-    agree((got, same), (want, losses), recorded == "cpu")
+    agree((got, same), (want, losses), load(tiny_folder).model.state_dict(), recorded == "cpu")
 
 
 def test_a_pack_of_another_size_goes_as_it_is(
@@ -174,7 +183,7 @@ def test_a_pack_of_another_size_goes_as_it_is(
     want, losses = trained("long", tiny_folder, tmp_path / "a", [], monkeypatch, plays=False)
     sizes = played(monkeypatch)
     got, same = trained("long", tiny_folder, tmp_path / "b", [], monkeypatch, plays=True)
-    agree((got, same), (want, losses), recorded == "cpu")
+    agree((got, same), (want, losses), load(tiny_folder).model.state_dict(), recorded == "cpu")
     assert 0 < len(sizes) < len(losses)
 
 
