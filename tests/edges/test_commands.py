@@ -353,16 +353,29 @@ def test_F4_one_process_does_it(model: Path, filbert: Command, monkeypatch: pyte
 # F5 -------------------------------------------------------------------------------------------------------------------
 
 
-def test_F5_an_empty_text_is_answered_everywhere_alike(
+def test_F5_where_there_is_nothing_to_read_command_and_server_refuse(model: Path, filbert: Command) -> None:
+    from filbert.serve.limits import Limits, Refused, some_texts
+
+    for words in (["--text", ""], ["--text", " ", "--text", ""], ["--pair", "", ""]):
+        code, _, err = filbert("predict", model, *words)
+        assert (code, err.splitlines()[-1].partition("; ")[0]) == (
+            2, "filbert: nothing stands in any text that was given",
+        )  # fmt: skip
+    for given in ([""], ["", " "], [["", ""]]):
+        with pytest.raises(Refused, match="nothing stands in any text"):
+            some_texts(given, "texts", Limits())
+
+
+def test_F5_an_empty_text_among_others_is_answered_everywhere_alike(
     model: Path, translator: Path, tiny_folder: Path, filbert: Command
 ) -> None:
     from filbert.serve.limits import Limits, some_texts, strings
 
     said = fb.load(model).predict([""])[0]
-    shown = json.loads(filbert("predict", model, "--text", "").out)
+    shown = json.loads(filbert("predict", model, "--text", "a", "--text", "").out.splitlines()[1])
     assert (shown["label"], shown["score"]) == (said.label, round(said.scores[str(said.label)], 6))
     assert some_texts(["a", "", ["", "b"]], "texts", Limits()) == ["a", "", ["", "b"]]
-    assert strings("", "input", Limits()) == [""]
+    assert strings(["", "a"], "input", Limits()) == ["", "a"]
     assert fb.load(translator).predict([""])[0] == Prediction(text="", scores={"score": 0.0})
     assert np.isfinite(fb.load(tiny_folder).embed([""])).all()
 

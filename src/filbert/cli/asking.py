@@ -44,6 +44,8 @@ class Texts:
         found = tuple(files(self.sources, report)) if self.sources else ()
         if found.count("-") > 1:
             raise InputError("-: standard input can be read once; name it once.")
+        if not self.sources and not any(text.strip() for texts in self.here for text in texts):
+            raise InputError("nothing stands in any text that was given; give one that is not empty.")
         object.__setattr__(self, "files", found)
         object.__setattr__(self, "num_others", report.num_other_files)
 

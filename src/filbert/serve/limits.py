@@ -233,7 +233,7 @@ def word(given: Mapping[str, Any], name: str) -> str | None:
 
 
 def some_texts(given: Any, name: str, limits: Limits) -> list[Any]:
-    """A list with one text or more, and no more than are allowed; an empty text is one, as for every command."""
+    """A list with one text or more that is not empty, and no more than are allowed; empty ones among them are texts."""
     if not isinstance(given, list) or not given:
         raise Refused(422, f'{name} must be a list with one text or more: {{"{name}": ["…", "…"]}}.')
     if len(given) > limits.texts:
@@ -241,7 +241,19 @@ def some_texts(given: Any, name: str, limits: Limits) -> list[Any]:
     for index, text in enumerate(given):
         if text == []:
             raise Refused(422, f"{name}: text {index} is an empty list; leave it out.")
+    check_something(given, name)
     return given
+
+
+def check_something(given: list[Any], name: str) -> None:
+    """Refuses a request in which there is nothing to read: each text is empty, or a list of empty texts."""
+    if all(not text.strip() for each in given for text in _inside(each)):
+        raise Refused(422, f"{name}: nothing stands in any text; send one that is not empty.")
+
+
+def _inside(given: Any) -> list[str]:
+    """The text, or those of a list; what is neither counts as something."""
+    return [text if isinstance(text, str) else "?" for text in (given if isinstance(given, list) else [given])]
 
 
 def strings(given: Any, name: str, limits: Limits) -> list[str]:

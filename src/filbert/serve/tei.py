@@ -15,7 +15,7 @@ import numpy as np
 from filbert.core.records import Floats, Prediction
 from filbert.core.version import VERSION
 from filbert.infer.predict import TASK
-from filbert.serve.limits import Limits, Refused, fields_of, flag, some_texts, strings, whole, word
+from filbert.serve.limits import Limits, Refused, check_something, fields_of, flag, some_texts, strings, whole, word
 from filbert.serve.models import Said, Served
 
 PREDICT_FORM = '{"inputs": "…"}, a pair {"inputs": ["…", "…"]}, or several {"inputs": [["…"], ["…"]]}'
@@ -70,6 +70,8 @@ def predict_asked(given: Any, limits: Limits) -> Predict:
     inputs, raw = body.get("inputs"), flag(body, "raw_scores", False)
     if inputs == []:
         raise Refused(422, "inputs is empty; send a text.")
+    if isinstance(inputs, str | list):
+        check_something(inputs if isinstance(inputs, list) else [inputs], "inputs")
     if isinstance(inputs, str):
         return Predict([inputs], True, raw)
     if not isinstance(inputs, list):
@@ -123,8 +125,8 @@ def rerank_asked(given: Any, limits: Limits) -> Rerank:
     body = fields_of(given, '{"query": "…", "texts": ["…", "…"]}')
     _check_cutting(body)
     query = word(body, "query")
-    if query is None:
-        raise Refused(422, "query must be a text.")
+    if not query:
+        raise Refused(422, "query must be a text that is not empty.")
     if not isinstance(body.get("texts"), list):
         raise Refused(422, 'texts must be a list: {"query": "…", "texts": ["…", "…"]}.')
     texts = strings(body["texts"], "texts", limits)
