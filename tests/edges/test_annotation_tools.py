@@ -381,3 +381,16 @@ def test_B20_workbooks_are_refused_with_the_way_out(
         assert ran.code == 2
         assert "is a workbook" in ran.out + ran.err
         assert "CSV UTF-8" in ran.out + ran.err
+
+
+def test_B20_numbers_of_labels_have_the_names_that_parquet_holds(tmp_path: Path) -> None:
+    features = {"text": {"dtype": "string"}, "label": {"names": ["差", "好"], "_type": "ClassLabel"}}
+    table = pa.table({"text": ["难吃", "好吃", "可口"], "label": [0, 1, 1]})
+    held = table.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+    pq.write_table(held, tmp_path / "a.parquet")
+    reading = Reading()
+    found = list(examples(tmp_path / "a.parquet", "classify", reading=reading))
+    assert [example.gold for example in found] == ["差", "好", "好"]
+    assert any("named as the file says: 0 is 差" in remark for remark in reading.report.remarks())
+    pq.write_table(table, tmp_path / "b.parquet")  # nothing says what they are called
+    assert [example.gold for example in examples(tmp_path / "b.parquet", "classify")] == ["0", "1", "1"]

@@ -186,6 +186,8 @@ def _rows(source: str, taken: Taken, reading: Reading) -> Iterator[Row]:
         rows = exports.with_nested(rows, paths)
     if form.kind in ("json", "array", "held"):
         rows = _watched(source, rows, taken, reading)
+    if task in ("classify", "pair") and (names := tokens.number_names(source, roles.get("label", ""))):
+        rows = _named_labels(source, rows, (roles["label"], names), reading)
     if task == "embed" and "second" in roles and not {"label", "negative"} & roles.keys():
         _tell_unused(source, form, roles, reading)
     if task == "relation" and "relations" in form.columns and roles["head"] not in form.columns:
@@ -193,6 +195,22 @@ def _rows(source: str, taken: Taken, reading: Reading) -> Iterator[Row]:
     elif task == "tag" and "relations" in form.columns:
         rows = _counted_relations(source, rows, reading)
     return rows
+
+
+def _named_labels(
+    source: str, rows: Iterator[Row], named: tuple[str, tuple[str, ...]], reading: Reading
+) -> Iterator[Row]:
+    """The rows with names for the numbers of their labels, as the library `datasets` writes both; -1 is no label."""
+    column, names = named
+    reading.tell(f"numbers in the column {column} are named as the file says: 0 is {names[0]}, and so on.")
+    for line, row in rows:
+        label = row.get(column)
+        if type(label) is not int:
+            yield line, row
+        elif -1 <= label < len(names):
+            yield line, {**row, column: None if label < 0 else names[label]}
+        else:
+            reading.fault(source, line, f"the label is {label}, but names are there for 0 to {len(names) - 1}.")
 
 
 def _watched(source: str, rows: Iterator[Row], taken: Taken, reading: Reading) -> Iterator[Row]:

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any, Protocol, runtime_checkable
 
-from filbert.core.errors import InputError, one_of
+from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.data.datasets import task_rows, tell_unused
 from filbert.data.formats import Shape
-from filbert.data.roles import ROLES, column_roles
+from filbert.data.roles import ROLES, column_roles, named_roles
 from filbert.text.given import Dataset, Frame, Lazy, Row, called
 from filbert.text.streams import Reading
 
@@ -230,16 +230,13 @@ def examples(
 
     columns: role -> column, by name, or by number from 1 where rows are tuples.
     """
-    for role in columns:
-        if role not in ROLES[task]:
-            raise one_of(f"a role in columns for {task}", role, ROLES[task])
+    wanted = named_roles(task, columns)
     found = table(source, what)
     if not found.rows:
         return
     by_row = dataclasses.replace(
         reading, unit="row", fault=_at_row(reading.fault), mended=reading.mended and _at_row(reading.mended)
     )
-    wanted = {role: str(column) for role, column in columns.items()}
     roles = _roles(found, task, wanted, what)
     tell_unused(task, roles, found.columns, reading)
     rows = list(enumerate(found.rows, 1))

@@ -18,7 +18,7 @@ from filbert.data import label_sets, objects
 from filbert.data.datasets import examples, label_table
 from filbert.data.formats import shape
 from filbert.data.markup import TASK_OF
-from filbert.data.roles import OPTIONAL, ROLES, column_roles
+from filbert.data.roles import OPTIONAL, column_roles, named_roles
 from filbert.text import streams, tables
 from filbert.text.streams import Reading
 
@@ -115,7 +115,11 @@ def known_columns(path: str, task: str, columns: Mapping[str, str | int], readin
     if path == "-" or not columns:
         return {}
     quiet = dataclasses.replace(reading, report=streams.CorpusReport(), fault=lambda *_: None)
-    found = {role: column for role, column in columns.items() if role in ROLES[task] and _has(path, str(column), quiet)}
+    try:
+        roles = named_roles(task, columns)
+    except InputError:  # of another task
+        return {}
+    found: dict[str, str | int] = {role: column for role, column in roles.items() if _has(path, column, quiet)}
     if not found:
         return {}
     wanted = {role: str(column) for role, column in found.items()}

@@ -16,6 +16,7 @@ from filbert.core.errors import InputError, needed
 from filbert.core.files import json_object
 from filbert.core.records import Span
 from filbert.data import markup
+from filbert.data.spacing import joined
 from filbert.text import tables
 from filbert.text.streams import Reading, clean
 
@@ -27,7 +28,7 @@ def token_rows(
     source: str, rows: Iterator[tables.Row], roles: Mapping[str, str], reading: Reading
 ) -> Iterator[markup.Found]:
     """The rows as texts with the spans that their tags draw; None as gold where there are no tags."""
-    names = tag_names(source, roles.get("tags", ""))
+    names = number_names(source, roles.get("tags", ""))
     first = list(itertools.islice(rows, 1_000))
     style = _style([_tags(row.get(roles.get("tags", "")), names) or () for _, row in first])
     has_told = False
@@ -36,7 +37,7 @@ def token_rows(
         if tokens is None:
             continue
         given = row.get(roles.get("tags", ""))
-        text, places = markup.joined(tokens)
+        text, places = joined(tokens)
         if given is None:
             yield line, (text,), None
             continue
@@ -96,7 +97,7 @@ def _spans(
 ) -> tuple[Span, ...]:
     tags, places = found
     if style == "prefixes":
-        return markup.spans_of_tags(source, line, tags, places, reading)
+        return markup.spans_of_tags(source, [line] * (len(tags) + 1), tags, places, reading)
     if style == "units":
         return tuple(Span(*place, tag) for place, tag in zip(places, tags, strict=True))
     runs = itertools.groupby(range(len(tags)), key=tags.__getitem__)
@@ -107,8 +108,8 @@ def _spans(
 # -- names of numbers --------------------------------------------------------------------------------------------
 
 
-def tag_names(source: str, column: str) -> tuple[str, ...]:
-    """What the numbers in a column of tags are called; none where nothing says so."""
+def number_names(source: str, column: str) -> tuple[str, ...]:
+    """What the numbers in a column of tags or labels are called; none where nothing says so."""
     if not column:
         return ()
     features = _parquet_features(source) if tables.kind(source) == "parquet" else _beside(source)

@@ -272,7 +272,7 @@ class _Fine:
         )  # fmt: skip
         self.read = more["met"]
         of_data = (remark for remarks in self.read.values() for remark in remarks)
-        of_task = getattr(self.task, "remarks", list)()
+        of_task: list[str] = getattr(self.task, "remarks", list)()
         for remark in (*more["remarks"], *self.notes, *of_data, *of_task, *self.tuned.values()):
             heard.event("note", remark)
         best: dict[str, float] = {}
