@@ -8,6 +8,7 @@ files, rights that are given up, closed streams, SIGKILL and SIGSTOP when the fi
 from __future__ import annotations
 
 import ctypes
+import gc
 import json
 import os
 import resource
@@ -147,17 +148,23 @@ class Server:
 
 def _serve() -> None:
     import torch
+    import torch._dynamo  # what the first optimiser imports
 
-    from filbert.infer import attend, explain, honest, predict, probe, prune, results  # noqa: F401
+    from filbert.artefact import onnx  # noqa: F401
+    from filbert.data import doctor, mending  # noqa: F401
+    from filbert.infer import attend, explain, honest, pictures, predict, probe, prune, results, scene  # noqa: F401
     from filbert.run import comparing, distilling, finetuning, pretraining  # noqa: F401
 
     torch.set_num_threads(1)
+    gc.collect()
+    gc.freeze()  # else each child would copy the pages of all these objects, only to look at them
     for line in sys.stdin:
         try:
             told: Any = _played(json.loads(line))
         except AssertionError as error:
             told = {"hung": str(error)}
         print(json.dumps(told), flush=True)
+    os._exit(0)
 
 
 def _played(scene: dict[str, Any]) -> Any:
