@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from served import Server, serving
 from small_models import small_bert
 
 import filbert as fb
 from filbert.artefact import onnx
 from filbert.artefact.folder import save
 from filbert.text.tokenizer import Tokenizer
+from served import Server, serving
 
 for needed in ("fastapi", "uvicorn", "onnxruntime"):
     pytest.importorskip(needed)
