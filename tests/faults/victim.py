@@ -50,7 +50,7 @@ Mishap = Callable[[], None]
 
 
 def corpus(folder: Path, seed: int = 18, documents: int = 320) -> Path:
-    """A small text of made-up words, the same for the same seed; four of its documents are held back."""
+    """A small text of made-up words, the same for the same seed; some of its documents are held back."""
     draw = random.Random(seed)
     words = ["".join(draw.choice("abcdefghijklmnop") for _ in range(draw.randint(2, 7))) for _ in range(150)]
     folder.mkdir(parents=True, exist_ok=True)

@@ -131,11 +131,11 @@ def test_wrong_names_are_told(models: str, said: str, data: Path, filbert: Any) 
 
 
 def test_a_new_model_must_be_known(data: Path, filbert: Any) -> None:
-    """`--arch` of finetune and pretrain; both or neither of --model and --arch is refused."""
+    """`--arch` of finetune and pretrain; both --model and --arch are refused."""
     train = ("--train", str(data / "train.tsv"), "--out", str(data / "run"))
-    neither = filbert("finetune", "classify", *train)
-    assert neither.code == 2
-    assert "--arch" in neither.err
+    both = filbert("finetune", "classify", "--arch", "han", "--model", "builtin", *train)
+    assert both.code == 2
+    assert "--arch" in both.err
     wrong = filbert("finetune", "classify", "--arch", "hann", *train)
     assert wrong.code == 2
     assert "Did you mean 'han'?" in wrong.err

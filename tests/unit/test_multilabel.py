@@ -313,7 +313,7 @@ def test_the_commands(tiny_folder: Path, tmp_path: Path, filbert: Callable[..., 
     assert np.mean([set(f["labels"]) == set(f["gold"]) for f in found]) == pytest.approx(told["accuracy"])
     assert all(len(f["scores"]) == 2 for f in found)
     assert all(f["scores"].get(label, 0) >= kept["several"] for f in found for label in f["labels"][:2])
-    ran = filbert("predict", out, "--text", "")
+    ran = filbert("predict", out, "--text", "今天天气很好")
     assert "labels" in json.loads(ran.out)
 
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit import served
 from tests.unit.small_models import small_bert
 
+import served
 from filbert.artefact.folder import save
 from filbert.infer import shipping
 from filbert.infer.model import load

@@ -211,10 +211,8 @@ def _locked_part(path: Path, is_folder: bool) -> tuple[Path, int]:
 
 def _is_of_another(error: OSError, part: Path) -> bool:
     """Whether it is some other file's that was read or written meanwhile."""
-    if not isinstance(error.filename, str | os.PathLike):
-        return False
-    found = Path(error.filename)
-    return found != part and part not in found.parents
+    paths = [Path(each) for each in (error.filename, error.filename2) if isinstance(each, str | os.PathLike)]
+    return bool(paths) and not any(each == part or part in each.parents for each in paths)  # a copy's error names two
 
 
 def locked_by_us(handle: int) -> bool:

@@ -202,14 +202,12 @@ class Feed:
             worker_init_fn=_tied,
         )
         batches: Any = iter(loader)
+        unregister = atexit.unregister  # this module's own names are gone when a feed is still open at the very end
         atexit.register(_ended, batches)
         try:
             yield from self._taken(batches)
-        except FilbertError:
-            _given_up(batches)
-            raise
         finally:
-            atexit.unregister(_ended)
+            unregister(_ended)
 
     def _taken(self, batches: Iterator[Any]) -> Iterator[Fed]:
         count = 0
@@ -217,8 +215,10 @@ class Feed:
             try:
                 fed = next(batches)
             except MemoryError as error:
+                _given_up(batches)
                 raise FilbertError(f"the batches took all memory ({first_line(error)}); take fewer workers.") from None
             except (RuntimeError, FilbertError, EOFError, OSError) as error:
+                _given_up(batches)
                 raise FilbertError(self._failed(error, count)) from None
             count += 1
             yield _received(fed) if isinstance(fed, _Sent) else fed

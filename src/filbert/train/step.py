@@ -176,12 +176,13 @@ class Stepper:
     def _backward(self, part: Batch, counts: Mapping[str, float], seen: dict[str, Any], weight: float) -> None:
         batch = on_device(part, self.machine.device, self.machine.compiled)
         found = self.run(batch)
-        # DDP takes the mean over ranks; the loss is a sum over them.
+        # DDP takes the mean over ranks; the loss is a sum over them. A loss that nothing in the whole step is asked for
+        # weighs 0 and is not left out: DDP waits for the gradients of its head.
         scale = self.ranks.world * weight
         loss = sum(
-            total * (scale / counts[name])
+            total * (scale / counts[name] if counts[name] else 0.0)
             for name, (total, _) in found.items()
-            if name.endswith("_loss") and counts[name]
+            if name.endswith("_loss")
         )
         if isinstance(loss, Tensor) and loss.requires_grad:
             torch.autograd.backward(loss)
