@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import page_scenes as scenes
+import pytest
 from watching import watched
 
 from filbert.page import book
@@ -59,6 +60,7 @@ def measured(page: Any, path: Path) -> dict[str, float]:
     return {**found, "change of head": statistics.median(page.evaluate(HEADS))}
 
 
+@pytest.mark.slow
 def test_512_tokens_12_layers_12_heads_are_smooth(browser: Any, tmp_path: Path) -> None:
     path = tmp_path / "large.html"
     path.write_text(book.saved(scenes.scene(scenes.long())), encoding="utf-8")

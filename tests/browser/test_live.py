@@ -15,6 +15,8 @@ from watching import until, watched
 from filbert.page import book
 from filbert.page.book import packed
 
+pytestmark = pytest.mark.slow
+
 LAYERS, HEADS = 3, 4
 MODELS = [
     {"name": "news", "task": "classify", "labels": ["文化", "体育"], "methods": ["occlusion"], "fills": False},

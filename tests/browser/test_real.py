@@ -24,6 +24,7 @@ def view_of(seen: Any) -> dict[str, Any]:
     return {**scenes.view([""]), "texts": list(seen.texts), "windows": [window]}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_the_built_in_model_on_the_page(opened: Callable[..., Any]) -> None:
     pytest.importorskip("torch")

@@ -15,6 +15,8 @@ from watching import drawn
 from filbert.page import book
 from filbert.page.book import packed
 
+pytestmark = pytest.mark.slow
+
 Opened = Callable[..., Any]
 FOCUS_IS_SEEN = """() => { const node = document.activeElement;
     return node === document.body || [node, node.nextElementSibling].filter(Boolean)

@@ -48,6 +48,7 @@ LENGTHS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lengths", LENGTHS, ids=str)
 @pytest.mark.parametrize("reach", [0, 1, 16, 64])
 def test_every_path_is_the_definition(lengths: list[int], reach: int) -> None:
@@ -61,6 +62,7 @@ def test_every_path_is_the_definition(lengths: list[int], reach: int) -> None:
     torch.testing.assert_close(got.double(), wanted[first], atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reach", [0, 4])
 def test_gradients_are_the_definitions(reach: int) -> None:
     torch.manual_seed(1)
@@ -114,6 +116,7 @@ def test_without_triton_its_kernel_is_refused() -> None:
     assert attention.CHOSEN["half"] == "flash"
 
 
+@pytest.mark.slow
 def test_short_attention_is_one_node_with_a_gradient() -> None:
     """What a compiled graph believes of the kernel, without running it."""
     from torch._subclasses.fake_tensor import FakeTensorMode
@@ -179,6 +182,7 @@ def test_biases_get_the_same_gradients_from_our_kernels_on_cuda() -> None:
         assert (ours.float() - plain.float()).norm() / plain.float().norm() < 2e-2
 
 
+@pytest.mark.slow
 def test_a_pack_compiles_to_one_graph_without_breaks() -> None:
     from filbert.models import bert
 

@@ -103,6 +103,7 @@ def examples() -> list[Example]:
     return [Example((text,), label, index) for index, (text, label) in enumerate(texts)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_it_learns_a_task(name: str, tmp_path: Path, tokenizer: Tokenizer) -> None:
     """From nothing, on labels alone; the folder answers as the run did."""
@@ -115,6 +116,7 @@ def test_it_learns_a_task(name: str, tmp_path: Path, tokenizer: Tokenizer) -> No
     assert run.evaluate(tmp_path / "run", examples())["accuracy"] == 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_a_frozen_encoder_stays_as_it_is(name: str, tmp_path: Path, tokenizer: Tokenizer) -> None:
     """Only what stands above it learns."""

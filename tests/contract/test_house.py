@@ -15,6 +15,7 @@ FILES = sorted(path for path in HOUSE.rglob("*.py") if path.name != "__init__.py
 MEMBERS = [(room, name) for room in ROOMS for name in members(room)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(HOUSE)))
 def test_a_file_is_short_and_opens_with_a_sentence(path: Path) -> None:
     text = path.read_text(encoding="utf-8")

@@ -82,6 +82,7 @@ def assert_same(one: Prediction, two: Prediction) -> None:
     assert np.allclose([s.score for s in one.spans], [s.score for s in two.spans], atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_every_task_says_the_same_without_torch(case: str, vocabulary: Tokenizer, tmp_path: Path) -> None:
     with_it, without = both(exported(tmp_path, case, vocabulary))
@@ -110,6 +111,7 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_every_layout_gives_the_same_vectors(layout: str, vocabulary: Tokenizer, tmp_path: Path) -> None:
     model = small_bert(vocabulary, ("mlm", "pooler"), **LAYOUTS[layout])
@@ -136,6 +138,7 @@ def test_every_layout_gives_the_same_vectors(layout: str, vocabulary: Tokenizer,
         assert np.allclose([c.score for c in one.candidates], [c.score for c in two.candidates], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_folder_holds_every_number_once_and_still_loads_everywhere(vocabulary: Tokenizer, tmp_path: Path) -> None:
     folder = exported(tmp_path, "classify", vocabulary)
     assert (folder / portable.ENCODER).stat().st_size < 20_000 < (folder / "model.safetensors").stat().st_size
@@ -145,6 +148,7 @@ def test_the_folder_holds_every_number_once_and_still_loads_everywhere(vocabular
     assert AutoModelForSequenceClassification.from_pretrained(folder).config.num_labels == len(FIVE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_half_weights_are_read_as_they_lie(dtype: str, vocabulary: Tokenizer, tmp_path: Path) -> None:
     model = small_bert(vocabulary, ("mlm",)).to(getattr(torch, dtype))
@@ -153,6 +157,7 @@ def test_half_weights_are_read_as_they_lie(dtype: str, vocabulary: Tokenizer, tm
     assert np.abs(with_it.embed(TEXTS) - without.embed(TEXTS)).max() < 1e-5
 
 
+@pytest.mark.slow
 def test_torch_is_not_imported(vocabulary: Tokenizer, tmp_path: Path) -> None:
     folder = exported(tmp_path, "tag crf", vocabulary)
     code = (
@@ -165,6 +170,7 @@ def test_torch_is_not_imported(vocabulary: Tokenizer, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout) == (0, "1.0 (1, 32)\n"), done.stderr
 
 
+@pytest.mark.slow
 def test_with_torch_its_compiler_is_not_loaded(vocabulary: Tokenizer, tmp_path: Path) -> None:
     """It is half of the time to a first answer, and inference compiles nothing."""
     save(tmp_path / "torch", small_bert(vocabulary, ("mlm",)), vocabulary)
@@ -202,6 +208,7 @@ def test_other_families_are_refused(vocabulary: Tokenizer, tmp_path: Path) -> No
         onnx.export(tmp_path / "gpt", tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_marginals_are_those_of_the_crf() -> None:
     legal, random = allowed(TAGS, "bio"), np.random.default_rng(0)
     crf = CRF(len(TAGS), legal)
@@ -227,6 +234,7 @@ def test_configs_are_of_bert() -> None:
     assert bert.reach(bert.PRESETS["modern"], 1) == bert.REACH
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["classify", "tag crf", "answer", "embed"])
 def test_eight_bits_say_nearly_the_same(case: str, vocabulary: Tokenizer, tmp_path: Path) -> None:
     exported(tmp_path, case, vocabulary, width=128, inner=256, heads=4)
@@ -284,6 +292,7 @@ def test_a_folder_of_the_first_export_takes_the_graph_that_is_right_everywhere(
     assert np.array_equal(load(folder, dtype="int8").embed(["今天"]), told)
 
 
+@pytest.mark.slow
 def test_real_vectors_keep_their_neighbours_in_eight_bits(minilm: Path, tmp_path: Path) -> None:
     folder = onnx.export(minilm, tmp_path / "small", int8=True)
     subjects = ("a cat", "two dogs", "the train", "my sister", "an old man", "this city", "the new phone", "her boss")

@@ -100,6 +100,7 @@ def test_B10_an_answer_that_is_none_is_named_and_other_answers_are_let_be(tmp_pa
 # -- B11, B20: doccano -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_B11_a_list_of_one_label_in_every_row_is_one_label_each(
     filbert: Callable[..., Any], tiny_folder: Path, tmp_path: Path

@@ -48,6 +48,7 @@ def test_G1_a_front_page_says_nothing_of_what_is_to_come(front: str) -> None:
     assert not re.search(r"come next|does not exist yet|还没有|接下来要做", text)
 
 
+@pytest.mark.slow
 def test_G2_every_extra_is_used() -> None:
     """What an extra installs is imported somewhere in the package, or named there for `needed`."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
@@ -90,6 +91,7 @@ def test_C8_the_head_that_transformers_has_no_class_for_is_told_where_folders_ar
         assert any("task.pool=cls" in line and "transformers" in line for line in paragraphs(page)), page
 
 
+@pytest.mark.slow
 def test_C8_a_mean_pooled_classifier_does_not_leave_with_a_random_head(
     tiny_folder: Path, tmp_path: Path, filbert: Any
 ) -> None:
@@ -113,6 +115,7 @@ def test_C9_where_loading_in_transformers_is_shown_so_is_the_precision(pages: tu
         assert any('dtype="float32"' in line for line in paragraphs(page)), page
 
 
+@pytest.mark.slow
 def test_C9_that_precision_is_what_transformers_then_computes_in() -> None:
     transformers, torch = pytest.importorskip("transformers"), pytest.importorskip("torch")
     folder = ROOT / "src/filbert/builtin/model"

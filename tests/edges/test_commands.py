@@ -425,6 +425,7 @@ def killed(what: str, path: Path) -> None:
     assert done.returncode == -9
 
 
+@pytest.mark.slow
 def test_I7_a_vocabulary_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
     killed("vocab", tmp_path / "v")
     assert not (tmp_path / "v").exists()
@@ -508,6 +509,7 @@ def test_I9_what_nobody_foresaw_is_one_sentence(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full here")
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 def test_I9_an_output_that_takes_nothing(unbuffered: str) -> None:

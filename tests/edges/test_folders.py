@@ -85,6 +85,7 @@ def tagged(tiny_folder: Path) -> Callable[..., Path]:
 NEW = {"embedding_dimension": 32, "include_prompt": True}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["cls", "mean"])
 @pytest.mark.parametrize("form", ["string", "list", "switches"])
 def test_C1_both_forms_of_the_pooling_are_read_and_carried(
@@ -106,6 +107,7 @@ def test_C1_both_forms_of_the_pooling_are_read_and_carried(
     np.testing.assert_allclose(fb.load(shipped, runtime="onnx").embed(TEXTS), found, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_C1_sentence_transformers_reads_what_is_written(tiny_folder: Path, tmp_path: Path) -> None:
     """The folder that only had 1_Pooling gets its list of modules, so that theirs reads the same."""
     source = tmp_path / "source"
@@ -118,6 +120,7 @@ def test_C1_sentence_transformers_reads_what_is_written(tiny_folder: Path, tmp_p
     np.testing.assert_allclose(oracle(tmp_path / "ours"), found, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_C1_a_model_fine_tuned_for_vectors_gives_them_in_sentence_transformers(
     tiny_folder: Path, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
@@ -280,6 +283,7 @@ def test_C2_max_seq_length_is_the_window_and_the_text_is_read_whole(tiny_folder:
     np.testing.assert_array_equal(fb.load(source, device="cpu").embed([long]), whole)
 
 
+@pytest.mark.slow
 def test_C2_the_real_one_has_vectors_of_length_1(minilm: Path) -> None:
     found = fb.load(minilm, device="cpu").embed(TEXTS)
     np.testing.assert_allclose(np.linalg.norm(found, axis=1), 1, atol=1e-5)
@@ -319,6 +323,7 @@ def test_C3_one_label_of_several_is_a_label(tagged: Callable[..., Path], tmp_pat
     assert 0 < said.scores["toxic"] < 1
 
 
+@pytest.mark.slow
 def test_C3_rerank_uses_the_head(tagged: Callable[..., Path], tmp_path: Path) -> None:
     """And where a head does not say whether it reads pairs, nothing is ranked without it."""
     pytest.importorskip("fastapi")

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.filterwarnings("error")
 # E5: many labels ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_E5_a_table_of_many_labels_holds_what_is_filled() -> None:
     random = np.random.Generator(np.random.PCG64(0))
     gold = random.integers(0, 4_000, 3_000)
@@ -71,6 +72,7 @@ def test_E5_the_likeliest_labels_are_written_and_it_is_told(tmp_path: Path, filb
     assert list(every.items())[:20] == list(few.items())
 
 
+@pytest.mark.slow
 def test_E5_a_report_of_many_labels_is_small(tmp_path: Path, tokenizer: Any) -> None:
     pytest.importorskip("torch")
     from filbert.core.records import Example
@@ -236,6 +238,7 @@ def test_E6_the_error_of_a_mean_is_that_of_its_batches() -> None:
     assert loop._errors({**sums, "a_loss#one": 4.0}, {"a_loss": mean}) == {}
 
 
+@pytest.mark.slow
 def test_E6_it_is_told_that_nothing_is_measured(tmp_path: Path, filbert: Any) -> None:
     pytest.importorskip("torch")
     corpus = tmp_path / "text.txt"

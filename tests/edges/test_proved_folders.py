@@ -270,6 +270,7 @@ def test_I4_labels_are_those_of_the_config(shipped: Path) -> None:
 # I5: what hashes in a folder prove ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_I5_one_fingerprint_that_can_be_compared(shipped: Path, filbert: Callable[..., Any]) -> None:
     ran = filbert("verify", shipped, "--json")
     told = json.loads(ran.out)["fingerprint"]

@@ -73,6 +73,7 @@ def given(kind: str, texts: list[str]) -> Iterable[str]:
 KINDS = ("tuple", "iterator", "generator", "map", "numpy", "numpy of objects", "keys", "pandas", "polars", "datasets")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_D1_texts_are_read_from_whatever_holds_them(kind: str, models: dict[str, fb.Model]) -> None:
     classifier, embedder = models["classify"], models["embed"]
@@ -85,6 +86,7 @@ def test_D1_texts_are_read_from_whatever_holds_them(kind: str, models: dict[str,
     assert [each.tokens for each in encodings] == [each.tokens for each in classifier.tokenizer.encode_batch(TEXTS)]
 
 
+@pytest.mark.slow
 def test_D1_pairs_are_read_from_zip_arrays_and_as_pipelines_take_them(models: dict[str, fb.Model]) -> None:
     pairs, model = [("甲", "乙"), ("丙", "丁")], models["pair"]
     expected = model.predict(pairs)
@@ -207,6 +209,7 @@ def test_D2_labelled_rows_are_read_from_whatever_holds_them(kind: str) -> None:
     assert [(example.texts, example.gold) for example in found] == [((text,), label) for text, label in ROWS]
 
 
+@pytest.mark.slow
 def test_D2_rows_train_measure_and_resume(tiny_folder: Path, tmp_path: Path) -> None:
     settings = {**FAST, "train.steps": 6}
     done = fb.finetune("classify", (row for row in NAMED), tiny_folder, tmp_path / "run", dev=iter(ROWS),
@@ -235,6 +238,7 @@ def test_D2_rows_train_measure_and_resume(tiny_folder: Path, tmp_path: Path) -> 
     assert (tmp_path / "cut" / "model" / "model.safetensors").read_bytes() == whole
 
 
+@pytest.mark.slow
 def test_D2_rows_are_compared_on_and_distilled_from(folders: Kept, tmp_path: Path) -> None:
     from filbert.run.comparing import Contest, compare
 
@@ -382,6 +386,7 @@ def test_D3_no_file_is_opened_by_a_second_call(models: dict[str, fb.Model], open
         assert opened == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", ["classify", "embed"])
 def test_D3_a_folder_that_changes_keeps_answering_as_it_was_loaded(task: str, folders: Kept, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(folders[task] / "model", tmp_path / "model"))
@@ -468,6 +473,7 @@ def test_D4_other_runs_refuse_what_they_do_not_know(folders: Kept, tmp_path: Pat
 # D5 -------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_D5_listeners_are_added_to_the_log_and_the_report(tiny_folder: Path, tmp_path: Path) -> None:
     heard: list[dict[str, Any]] = []
     steps: list[int] = []
@@ -488,6 +494,7 @@ def test_D5_listeners_are_added_to_the_log_and_the_report(tiny_folder: Path, tmp
     assert all((tmp_path / name).exists() for name in ("report.html", "report.json"))
 
 
+@pytest.mark.slow
 def test_D5_pretraining_hears_and_writes_as_well(tiny_folder: Path, tmp_path: Path) -> None:
     from filbert.data import shards
     from filbert.models import bert

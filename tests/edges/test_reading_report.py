@@ -62,6 +62,7 @@ def trained(files: dict[str, Path], tiny_folder: Path, tmp_path_factory: pytest.
 # -- B5: told, logged, reported ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_B5_finetune_tells_logs_and_reports_train_dev_and_test(
     files: dict[str, Path], tiny_folder: Path, tmp_path: Path, filbert: Ran
 ) -> None:
@@ -83,6 +84,7 @@ def test_B5_finetune_tells_logs_and_reports_train_dev_and_test(
     assert all(page.count(sentence.replace("'", "&#x27;")) >= 1 for sentence in everything)
 
 
+@pytest.mark.slow
 def test_B5_evaluate_tells_and_reports(files: dict[str, Path], trained: Path, tmp_path: Path, filbert: Ran) -> None:
     code, out, err = filbert("evaluate", trained, "--data", files["test"], "--train", files["train"], "--json", "--out",
                              tmp_path / "report")  # fmt: skip
@@ -104,6 +106,7 @@ def test_B5_predict_words_it_alike(files: dict[str, Path], trained: Path, filber
     assert len(out.splitlines()) == 12
 
 
+@pytest.mark.slow
 def test_B5_compare_tells_once_for_all_runs(
     files: dict[str, Path], tiny_folder: Path, tmp_path: Path, filbert: Ran
 ) -> None:
@@ -211,6 +214,7 @@ def test_B21_the_model_folder_remembers(reviews: tuple[Path, Path]) -> None:
     assert (recipe["columns"], recipe["encoding"]) == (said["columns"], said["encoding"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["evaluate", "predict", "explain"])
 def test_B21_commands_read_as_the_training_data_were(command: str, reviews: tuple[Path, Path], filbert: Ran) -> None:
     path, out = reviews
@@ -268,6 +272,7 @@ def test_B21_a_file_of_other_columns_is_read_as_it_is(reviews: tuple[Path, Path]
         assert told(err) == notes
 
 
+@pytest.mark.slow
 def test_B21_numbers_are_of_files_without_a_header(tiny_folder: Path, tmp_path: Path, filbert: Ran) -> None:
     bare = write(tmp_path / "bare.csv", CLASSES)
     run.finetune("classify", bare, tiny_folder, tmp_path / "run", columns={"text": 2, "label": 3}, quiet=True,
@@ -299,6 +304,7 @@ def test_B21_a_changed_file_of_the_folder_is_refused(tmp_path: Path) -> None:
 # -- F10: predict reads what its model was trained on ------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_F10_predict_reads_triplets(tiny_folder: Path, tmp_path: Path, filbert: Ran) -> None:
     path = write(
         tmp_path / "triplets.csv",

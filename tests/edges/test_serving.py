@@ -85,6 +85,7 @@ def resident_bytes(server: Server) -> int:
 # H1: the work of a request is bounded before it is begun --------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_H1_an_answer_of_a_gigabyte_is_refused_before_the_work(server: Server) -> None:
     before = resident_bytes(server)
     attack = {"inputs": "[MASK]" * 400, "parameters": {"top_k": 1_000}}
@@ -98,6 +99,7 @@ def test_H1_an_answer_of_a_gigabyte_is_refused_before_the_work(server: Server) -
     assert (many.status, len(many.json)) == (200, 400)
 
 
+@pytest.mark.slow
 def test_H1_its_sibling_a_list_of_vectors_has_a_limit_too(tight: Server) -> None:
     assert tight.asked("/embed", {"inputs": ["云"] * 5}).status == 200
     found = tight.asked("/embed", {"inputs": ["云"] * 50})
@@ -119,6 +121,7 @@ def test_H1_an_answer_in_pieces_is_the_same_json() -> None:
 LOOK = {"texts": ["火车进站了船在水上" * 1_500], "explain": {"method": "integrated-gradients"}}
 
 
+@pytest.mark.slow
 def test_H2_a_look_ends_with_its_budget_and_stops_nobody(looked: Server) -> None:
     with ThreadPoolExecutor(12) as pool:
         begun = time.monotonic()
@@ -136,6 +139,7 @@ def test_H2_a_look_ends_with_its_budget_and_stops_nobody(looked: Server) -> None
     assert (small.status, len(small.json["explanations"])) == (200, 1)
 
 
+@pytest.mark.slow
 def test_H2_a_page_that_nobody_could_show_is_refused_before_the_work(looked: Server) -> None:
     found = looked.asked("/look", {"texts": ["火车" * 50], "layers": [0, 1] * 500})
     assert found.status == 200  # layers count once
@@ -148,6 +152,7 @@ def test_H2_a_page_that_nobody_could_show_is_refused_before_the_work(looked: Ser
     assert refused.value.status == 413
 
 
+@pytest.mark.slow
 def test_H2_sigterm_ends_a_look(folders: dict[str, Path]) -> None:
     server = Server(folders["run"], "--deadline", "2", torch=True)
     with server.connected(request_bytes("/look", json.dumps(LOOK).encode())):
@@ -158,6 +163,7 @@ def test_H2_sigterm_ends_a_look(folders: dict[str, Path]) -> None:
     assert time.monotonic() - begun < 2 + 5 + 5  # and some for a busy machine; it was there 22 minutes
 
 
+@pytest.mark.slow
 def test_H2_sigterm_ends_what_never_returns(folders: dict[str, Path]) -> None:
     """Not a look but the server's own loop is in a call that cannot be stopped: it ends all the same, and says so."""
     stuck = "import time; from filbert.serve import look; look.asked = lambda *_: time.sleep(3600)"
@@ -174,6 +180,7 @@ def test_H2_sigterm_ends_what_never_returns(folders: dict[str, Path]) -> None:
     assert "stopped late" in server.said()
 
 
+@pytest.mark.slow
 def test_H2_a_lane_whose_job_never_returns_can_be_left() -> None:
     begun, go = threading.Event(), threading.Event()
     lane = Lane(0.2, 0.2)
@@ -186,6 +193,7 @@ def test_H2_a_lane_whose_job_never_returns_can_be_left() -> None:
     assert found.result(10) is True
 
 
+@pytest.mark.slow
 def test_H2_looks_can_be_switched_off(tight: Server) -> None:
     found = tight.asked("/look", {"texts": ["火车"]})
     assert (found.status, "--no-look" in found.json["error"]) == (403, True)
@@ -194,6 +202,7 @@ def test_H2_looks_can_be_switched_off(tight: Server) -> None:
 # H4, H5: keys ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_H4_a_page_of_an_allowed_site_can_ask_with_a_key(folders: dict[str, Path], tmp_path: Path) -> None:
     (tmp_path / "keys").write_text(hashlib.sha256(b"secret").hexdigest(), encoding="utf-8")
     with serving(folders["news"], "--keys", tmp_path / "keys", "--cors", SITE, wait=False) as server:
@@ -245,6 +254,7 @@ def test_I2_line_ends_of_a_list_of_keys_are_line_ends(tmp_path: Path) -> None:
 # H6: a slow reader is let go ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_H6_a_client_that_does_not_read_is_let_go(server: Server) -> None:
     body = json.dumps({"inputs": ["云"] * 900, "model": "words"}).encode()  # an answer of 600 kB
     links = []
@@ -270,6 +280,7 @@ def test_H6_a_client_that_does_not_read_is_let_go(server: Server) -> None:
 # H7: half of a character ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("path", "body"),
     [
@@ -345,6 +356,7 @@ def test_H8_every_path_that_clients_know(server: Server) -> None:
         assert server.asked("/v1/rerank", {"model": "words", **wrong}).status == 422
 
 
+@pytest.mark.slow
 def test_H9_compressed_bodies_are_read_within_the_limit(server: Server) -> None:
     body, path = json.dumps({"texts": ["火车进站了"] * 20}).encode(), "/models/news/predict"
     wanted = server.asked(path, body).json
@@ -453,6 +465,7 @@ def test_H11_the_port_that_kubernetes_sets_is_none(monkeypatch: pytest.MonkeyPat
     assert "passed over" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_H11_a_server_that_drains_says_so_and_answers(folders: dict[str, Path]) -> None:
     server = Server(folders["news"], "--drain", "60")
     server.process.send_signal(signal.SIGTERM)
@@ -495,6 +508,7 @@ def test_H12_many_large_bodies_at_once_are_refused(tight: Server) -> None:
 # F11: the page says what it cannot do before one types ----------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_F11_the_page_says_why_nobody_may_look(server: Server, looked: Server) -> None:
     def models(page: bytes) -> list[Any]:
         data = re.search(rb'<script[^>]*type="application/json"[^>]*>(.*?)</script>', page, re.DOTALL)
@@ -510,6 +524,7 @@ def test_F11_the_page_says_why_nobody_may_look(server: Server, looked: Server) -
 # A request that was begun and is late ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_was_begun_and_is_late_gets_504_and_what_was_not_429() -> None:
     """The only 504 of a queue that is left: the model took far longer than it ever had."""
     go, begun = threading.Event(), threading.Event()

@@ -111,6 +111,7 @@ def test_H3_a_slow_moment_does_not_last() -> None:
     assert batcher.close()
 
 
+@pytest.mark.slow
 def test_H3_what_waited_too_long_is_refused_and_never_begun() -> None:
     slow = Slow()
     batcher = Batcher(slow, budget=100, deadline_s=0.1)
@@ -128,6 +129,7 @@ def test_H3_what_waited_too_long_is_refused_and_never_begun() -> None:
     assert slow.asked == [["a"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 8, 100])
 def test_H3_overload_is_200_and_429_alone(server: Server, number: int) -> None:
     body = {"inputs": ["火车进站了" * 10] * number}

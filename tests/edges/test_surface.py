@@ -199,6 +199,7 @@ def test_F12_every_command_takes_json() -> None:
         assert "--json" in options, name
 
 
+@pytest.mark.slow
 def test_F12_serve_tells_where_it_listens_as_json(tiny_folder: Path) -> None:
     words = [sys.executable, "-m", "filbert", "serve", f"tiny={tiny_folder}", "--port", "0", "--json"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as served:
@@ -212,6 +213,7 @@ def test_F12_serve_tells_where_it_listens_as_json(tiny_folder: Path) -> None:
     assert rest == b""
 
 
+@pytest.mark.slow
 def test_F12_the_built_in_model_is_verified_by_golden_cases(filbert: Filbert) -> None:
     ran = filbert("verify", "builtin", "--json")
     told = json.loads(ran.out)
@@ -222,6 +224,7 @@ def test_F12_the_built_in_model_is_verified_by_golden_cases(filbert: Filbert) ->
 # F13 ------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_F13_the_built_in_model_is_the_default_and_said(filbert: Filbert, table: Path, tmp_path: Path) -> None:
     ran = filbert("finetune", "classify", "--train", table, "--out", tmp_path / "run", "--json", *FAST)
     assert ran.code == 0, ran.err

@@ -331,6 +331,7 @@ def notes(err: str, path: str = "") -> set[str]:
     return {line.removeprefix(start) for line in err.splitlines() if line.startswith(start)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "task"), FITTING)
 def test_all_commands_count_what_is_passed_over(
     kind: str, task: str, tiny_folder: Path, tmp_path: Path, filbert: Ran, models: Callable[[str], Path]

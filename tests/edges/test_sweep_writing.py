@@ -157,6 +157,7 @@ def is_whole(path: Path) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "size"), [(name, 0) for name in COMMANDS] + [(name, 4096) for name in COMMANDS if name in LARGER]
 )
@@ -173,6 +174,7 @@ def test_a_full_disk(server: Server, data: Path, tmp_path: Path, name: str, size
     assert not out.is_file() or is_whole(out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MAIN)
 @pytest.mark.parametrize("how", ["read only", "below a file"])
 def test_a_place_where_nothing_may_be_written(server: Server, data: Path, tmp_path: Path, name: str, how: str) -> None:
@@ -192,6 +194,7 @@ def test_a_place_where_nothing_may_be_written(server: Server, data: Path, tmp_pa
     assert place.is_file() or not list(place.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", QUICK)
 @pytest.mark.parametrize("fault", ["full output", "closed output", "reader gone"])
 def test_an_output_that_takes_nothing(server: Server, data: Path, tmp_path: Path, name: str, fault: str) -> None:
@@ -218,6 +221,7 @@ def again(server: Server, words: Sequence[str], command: Writes, out: Path) -> E
     return ended
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_killed_and_begun_again(server: Server, data: Path, tmp_path: Path, name: str) -> None:
     command, out = COMMANDS[name], tmp_path / COMMANDS[name].target
@@ -235,6 +239,7 @@ def test_killed_and_begun_again(server: Server, data: Path, tmp_path: Path, name
         assert len(out.read_text().splitlines()) == 30 + name.endswith("csv")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_second_one_at_the_same_target(server: Server, data: Path, tmp_path: Path, name: str) -> None:
     out = tmp_path / COMMANDS[name].target
@@ -253,6 +258,7 @@ def test_a_second_one_at_the_same_target(server: Server, data: Path, tmp_path: P
         assert len(out.read_text().splitlines()) == 30 + name.endswith("csv")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("runtime", ["torch", "onnx"])
 def test_I9_a_file_that_may_not_be_read(server: Server, data: Path, tmp_path: Path, runtime: str) -> None:
     """Each file of a model folder, the folder itself, and the texts: one sentence that names it."""

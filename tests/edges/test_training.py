@@ -143,6 +143,7 @@ def notes(out: Path) -> str:
     return " ".join(line["message"] for line in lines if line.get("event") == "note")
 
 
+@pytest.mark.slow
 def test_E2_vectors_of_a_han_are_learnt_saved_and_given(tmp_path: Path) -> None:
     import filbert as fb
 
@@ -164,6 +165,7 @@ def test_E2_vectors_of_a_han_are_learnt_saved_and_given(tmp_path: Path) -> None:
         fb.load("builtin").embed(texts, pool="own")
 
 
+@pytest.mark.slow
 def test_E3_what_the_user_sets_stays(tiny_folder: Path, tmp_path: Path) -> None:
     assert tuned(tiny_folder, tmp_path / "one", 60, "task.temperature=1")["temperature"] == 1.0
     assert tuned(tiny_folder, tmp_path / "half", 60, "task.several=0.5", both=True)["several"] == 0.5
@@ -173,6 +175,7 @@ def test_E3_what_the_user_sets_stays(tiny_folder: Path, tmp_path: Path) -> None:
         tuned(tiny_folder, tmp_path / "none", 60, epochs=0)
 
 
+@pytest.mark.slow
 def test_E4_nothing_is_fitted_from_few_rows_and_it_is_told(tiny_folder: Path, tmp_path: Path) -> None:
     assert tuned(tiny_folder, tmp_path / "few", 4)["temperature"] == 1.0
     assert "task.temperature was not fitted on the dev data: 4 rows are too few" in notes(tmp_path / "few")
@@ -310,6 +313,7 @@ STUBS = {  # what an extension module makes of a KeyboardInterrupt that comes wh
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stub", STUBS)
 @pytest.mark.parametrize(
     "words", [("finetune", "classify", "--train", "x", "--model", "x", "-o", "x"), ("verify", "x")]

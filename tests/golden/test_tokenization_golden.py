@@ -11,6 +11,7 @@ import pytest
 from filbert.text.tokenizer import Tokenizer
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_every_oracle_row(shared: Path) -> None:
     tokenizers: dict[tuple[str, bool], Tokenizer] = {}

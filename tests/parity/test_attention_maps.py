@@ -60,6 +60,7 @@ def check(ours: list[list[torch.Tensor]], theirs: list[list[torch.Tensor]]) -> N
             torch.testing.assert_close(mine.sum(-1), torch.ones_like(mine[..., 0]), atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_minilm(minilm: Path) -> None:
     """The real weights, sequences of up to 512 tokens packed together."""
     theirs = transformers.AutoModel.from_pretrained(minilm, attn_implementation="eager").eval()
@@ -67,6 +68,7 @@ def test_minilm(minilm: Path) -> None:
     check(recomputed(load(minilm).model, sequences), eager(theirs, sequences, 2))
 
 
+@pytest.mark.slow
 def test_minilm_by_the_method_that_people_call(minilm: Path) -> None:
     ours = fb.load(minilm, device="cpu")
     theirs = transformers.AutoModel.from_pretrained(minilm, attn_implementation="eager").eval()
@@ -78,6 +80,7 @@ def test_minilm_by_the_method_that_people_call(minilm: Path) -> None:
         np.testing.assert_allclose(ours.attention(text).map.values, wanted, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not builtin.is_there(), reason="the built-in model is not here")
 @pytest.mark.parametrize("layers", [None, [7], [3, 0]])
 def test_the_builtin_model(layers: list[int] | None) -> None:

@@ -70,6 +70,7 @@ def pair(kind: str) -> tuple[torch.nn.Module, bert.Bert, dict[str, tuple[str, ..
     return theirs.eval(), ours.eval(), names
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bert", "modernbert"])
 def test_outputs_and_gradients(kind: str) -> None:
     theirs, ours, names = pair(kind)
@@ -106,6 +107,7 @@ def test_rows_asked_for_are_the_rows(kind: str) -> None:
     torch.testing.assert_close(first, in_order, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_real_weights_of_minilm(minilm: Path) -> None:
     ours = load(minilm).model
     theirs = transformers.AutoModel.from_pretrained(minilm, attn_implementation="eager").eval()

@@ -68,6 +68,7 @@ def by_word(subject: Subject, given_T: Tensor) -> np.ndarray[Any, Any]:
     return np.bincount(subject.word_R[subject.rows_X], weights=given_T[rows].numpy(), minlength=len(subject.words))
 
 
+@pytest.mark.slow
 def test_integrated_gradients_are_captums(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("filbert.infer.attribute.TOLERANCE", 1e-5)  # both as exact as they can be
     assert TOLERANCE > 1e-5

@@ -141,6 +141,7 @@ def scalar(outputs: list[torch.Tensor]) -> torch.Tensor:
     return torch.stack([(x * torch.randn(x.shape, generator=weigh)).sum() for x in outputs]).sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CLASSIC + MODERN)
 def test_outputs_and_gradients_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     other = theirs(name)
@@ -325,6 +326,7 @@ def test_old_words_for_modernbert_load(tmp_path: Path) -> None:
     assert same(folders.load(folder).model.state_dict(), before)
 
 
+@pytest.mark.slow
 def test_published_weights_answer_as_in_transformers(minilm: Path, tmp_path: Path) -> None:
     other = transformers.BertModel.from_pretrained(minilm).eval()
     folders.import_folder(minilm, tmp_path / "ours")

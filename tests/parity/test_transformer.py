@@ -256,6 +256,7 @@ def test_a_config_that_cannot_be_is_refused(fields: dict[str, Any], said: str) -
         transformer.Config(**{**SHAPE, **fields})
 
 
+@pytest.mark.slow
 def test_it_learns_to_reverse_digits() -> None:
     """From scratch on the CPU, in seconds: unseen strings come back in reverse, by beam search, to the last digit."""
     torch.manual_seed(0)

@@ -37,6 +37,7 @@ def brute(
     return sorted((-score, *key) for key, score in best.items() if score > -np.inf)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(data=st.data())
 def test_decoding_is_trying_all_pairs(data: st.DataObject) -> None:
@@ -56,6 +57,7 @@ def test_decoding_is_trying_all_pairs(data: st.DataObject) -> None:
     assert all(passage[start:end].strip() for start, end in zip(found.starts, found.ends, strict=True))
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
 def test_gold_to_tokens_and_back(data: st.DataObject) -> None:
@@ -94,6 +96,7 @@ def test_gold_to_tokens_and_back(data: st.DataObject) -> None:
     assert (decoded.starts[0], decoded.ends[0]) == (found.start, found.end)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(
     rows=st.lists(
@@ -178,6 +181,7 @@ def bag_f1(one: Sequence[str], other: Sequence[str]) -> float:
     return 2 * precision * recall / (precision + recall)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(predicted=ENGLISH, gold=st.lists(ENGLISH, max_size=3))
 def test_squad_by_hand(predicted: str, gold: list[str]) -> None:
@@ -280,6 +284,7 @@ def by_hand_cmrc(predicted: str, accepted: str) -> tuple[float, float]:
     return float(plain(predicted) == plain(accepted)), 2 * precision * recall / (precision + recall)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(predicted=CHINESE, accepted=CHINESE)
 def test_cmrc_by_hand(predicted: str, accepted: str) -> None:
@@ -289,6 +294,7 @@ def test_cmrc_by_hand(predicted: str, accepted: str) -> None:
     assert metrics.f1(predicted, accepted, rule) == pytest.approx(f1, abs=1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(predicted=CHINESE, gold=st.lists(CHINESE, max_size=3))
 def test_cjrc_by_hand(predicted: str, gold: list[str]) -> None:
@@ -303,6 +309,7 @@ def test_cjrc_by_hand(predicted: str, gold: list[str]) -> None:
     assert (found.exact[0], found.f1[0]) == pytest.approx((exact, f1), abs=1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(predicted=CHINESE | ENGLISH, accepted=CHINESE | ENGLISH)
 def test_drcd_by_hand(predicted: str, accepted: str) -> None:
@@ -314,6 +321,7 @@ def test_drcd_by_hand(predicted: str, accepted: str) -> None:
     assert metrics.f1(predicted, accepted, rule) == pytest.approx(bag_f1(one, other), abs=1e-12)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(gold=st.lists(CHINESE | ENGLISH, max_size=3), name=st.sampled_from(["squad", "cmrc", "drcd"]), data=st.data())
 def test_gold_against_itself_is_perfect(gold: list[str], name: str, data: st.DataObject) -> None:

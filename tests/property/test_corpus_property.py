@@ -52,6 +52,7 @@ def read(name: str, data: bytes, **options: str) -> list[str]:
         return [document.text for document in found]
 
 
+@pytest.mark.slow
 @given(
     texts=DOCUMENTS,
     ends=st.lists(st.sampled_from(["\n", "\r\n", "\r"]), min_size=1, max_size=3),
@@ -78,6 +79,7 @@ def test_where_blocks_end_changes_nothing(texts: list[str], size: int) -> None:
         assert read("a.txt", data) == texts
 
 
+@pytest.mark.slow
 @given(texts=DOCUMENTS)
 @settings(max_examples=40, deadline=None)
 def test_tables_give_back_what_was_written(texts: list[str]) -> None:
@@ -101,6 +103,7 @@ def test_tab_separated_examples_survive(rows: list[tuple[str, str]]) -> None:
         assert [(example.texts[0], example.gold) for example in examples(path)] == rows
 
 
+@pytest.mark.slow
 @given(data=st.binary(max_size=200), suffix=st.sampled_from([".txt", ".csv", ".jsonl", ".json", ".txt.gz", ".tsv"]))
 @settings(max_examples=150, deadline=None)
 def test_any_bytes_give_documents_or_a_sentence(data: bytes, suffix: str) -> None:
@@ -133,6 +136,7 @@ SHAPED = st.one_of(
 )
 
 
+@pytest.mark.slow
 @given(values=st.lists(SHAPED, min_size=1, max_size=3), task=st.sampled_from(TASKS))
 @settings(max_examples=200, deadline=None)
 def test_any_json_gives_examples_or_a_sentence(values: list[object], task: str) -> None:
@@ -158,6 +162,7 @@ def test_sentences_tile_the_text(text: str) -> None:
     assert not text[place:].strip()
 
 
+@pytest.mark.slow
 @given(st.text(max_size=60), st.sampled_from(["auto", "jieba", "whitespace", "character"]))
 @settings(max_examples=200, deadline=None)
 def test_words_concatenate(text: str, name: str) -> None:

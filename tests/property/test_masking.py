@@ -76,6 +76,7 @@ def made(
     return Task([text], tokenizer(), Config(objective=objective, masking=kind, max_length=max_length, seed=seed))
 
 
+@pytest.mark.slow
 @given(shards(), st.sampled_from(KINDS), st.sampled_from(OBJECTIVES), st.sampled_from([8, 24, 128]), st.integers(0, 99))
 @settings(max_examples=50, deadline=None)
 def test_every_promise_on_any_text(text: Tokens, kind: str, objective: str, max_length: int, seed: int) -> None:
@@ -85,6 +86,7 @@ def test_every_promise_on_any_text(text: Tokens, kind: str, objective: str, max_
         check(sequence, kind)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_rates_on_real_text(language: str, kind: str) -> None:
@@ -108,6 +110,7 @@ def test_rates_on_real_text(language: str, kind: str) -> None:
     assert_as_expected(np.array([masked, asked - masked - same, same]), asked * shares)
 
 
+@pytest.mark.slow
 def test_random_tokens_are_of_the_whole_vocabulary_alike() -> None:
     text = shard("mixed")
     task = made(text)
@@ -172,6 +175,7 @@ def test_both_is_half_of_each() -> None:
     assert_as_expected(np.bincount(only), np.full(2, len(only) / 2))
 
 
+@pytest.mark.slow
 @given(
     shards(),
     st.sampled_from(KINDS),

@@ -83,6 +83,7 @@ def check_pairs(text: Round, plan: Stretches, objective: str, words: np.ndarray)
         assert not true & set(zip(plan.first_end[other].tolist(), plan.second[other].tolist(), strict=True))
 
 
+@pytest.mark.slow
 @given(
     shards(),
     st.sampled_from(OBJECTIVES),
@@ -105,6 +106,7 @@ def test_every_promise_on_real_text(language: str, objective: str, max_length: i
     check(whole, stretches(whole, objective, max_length, 0.1, 3, 0), objective, max_length)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize(
     "sizes", [[1, 1], [1, 100_000], [20_000, 3, 1], [2] * 500, [9] * 100], ids=lambda sizes: str(sizes[:3])
@@ -188,6 +190,7 @@ def test_no_false_pair_reads_like_a_true_one() -> None:
         assert not found[FOLLOWS] & found[RANDOM]
 
 
+@pytest.mark.slow
 def test_random_parts_come_from_all_documents_alike() -> None:
     """Every other document is as likely as any, by a chi-square test over those that are not the item's own."""
     text = made_up([40] * 20, sentence=3)
@@ -232,6 +235,7 @@ def test_one_endless_sentence() -> None:
     assert len(ends[0] & ends[1]) < 0.5 * len(ends[0])
 
 
+@pytest.mark.slow
 def test_a_very_long_document_is_cut_in_step() -> None:
     """Three million tokens without a document's end: the plan takes the time of one section, and keeps its promises."""
     whole = Round([made_up([100, 3_000_000, 100])])

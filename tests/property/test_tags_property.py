@@ -29,6 +29,7 @@ def drawn_entities(draw: st.DrawFn) -> tuple[list[tags.Entity], int]:
     return [entity for entity in found if draw(st.booleans())], length
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(made=drawn_entities(), scheme=SCHEMES, strict=st.booleans())
 def test_entities_survive_their_tags(made: tuple[list[tags.Entity], int], scheme: str, strict: bool) -> None:
@@ -43,6 +44,7 @@ def test_entities_survive_their_tags(made: tuple[list[tags.Entity], int], scheme
     assert tags.entities(tags.tags(found, length, other), other) == found
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(data=st.data(), types=TYPES, scheme=SCHEMES)
 def test_any_tags_read_twice_are_the_same(data: st.DataObject, types: list[str], scheme: str) -> None:
@@ -61,6 +63,7 @@ def test_any_tags_read_twice_are_the_same(data: st.DataObject, types: list[str],
 FLOATS = st.floats(width=32, allow_nan=False) | st.sampled_from([0.0, 1.0, -1.0, float("inf"), float("-inf")])
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(data=st.data(), types=TYPES, scheme=SCHEMES, lengths=st.lists(st.integers(0, 6), max_size=5))
 def test_viterbi_is_never_illegal(data: st.DataObject, types: list[str], scheme: str, lengths: list[int]) -> None:
@@ -127,6 +130,7 @@ def tokenizer(tiny_folder: Path) -> Tokenizer:
     return Tokenizer.load(tiny_folder)
 
 
+@pytest.mark.slow
 @BOUND
 @given(data=st.data(), text=TEXTS, nesting=st.booleans())
 def test_gold_spans_come_back_or_are_named(tokenizer: Tokenizer, data: st.DataObject, text: str, nesting: bool) -> None:
@@ -157,6 +161,7 @@ def test_gold_spans_come_back_or_are_named(tokenizer: Tokenizer, data: st.DataOb
                 assert inside[at] == any(starts[at] < span.end and ends[at] > span.start for span in kept)
 
 
+@pytest.mark.slow
 @BOUND
 @given(words=st.lists(WORDS, min_size=1, max_size=12), by_character=st.booleans(), data=st.data())
 def test_labels_stay_with_the_gold_units(

@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import SPECIALS
 
+pytestmark = pytest.mark.slow
+
 IDEOGRAPHS = [
     *[(0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F)],
     *[(0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F)],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -22,6 +23,7 @@ def distance(window: Window, token: int, num_tokens: int) -> float:
     return min(left, right)
 
 
+@pytest.mark.slow
 @settings(max_examples=400, deadline=None)
 @given(num_tokens=st.integers(0, 400), room=st.integers(1, 80), data=st.data())
 def test_windows_cover_and_own(num_tokens: int, room: int, data: st.DataObject) -> None:

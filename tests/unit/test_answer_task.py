@@ -95,6 +95,7 @@ def test_the_loss_is_the_definition(tokenizer: Tokenizer) -> None:
     assert filled["span_loss"].total.item() == pytest.approx(sum(logs), rel=1e-4)
 
 
+@pytest.mark.slow
 def test_eight_examples_are_learnt_and_a_late_answer_is_found(tokenizer: Tokenizer) -> None:
     examples = made(8, 1) + made(8, 40)
     task = task_of(tokenizer, examples)
@@ -186,6 +187,7 @@ def test_a_published_folder_is_read_as_transformers_reads_it(tokenizer: Tokenize
     assert all(p.label and p.label in e.texts[1] for p, e in zip(said, examples, strict=True))
 
 
+@pytest.mark.slow
 def test_the_commands(tiny_folder: Path, tmp_path: Path, filbert: Callable[..., tuple[int, str, str]]) -> None:
     paragraphs = [
         {"context": e.texts[1], "qas": [{"id": str(e.id), "question": e.texts[0], "is_impossible": not e.gold,
@@ -223,6 +225,7 @@ def test_the_commands(tiny_folder: Path, tmp_path: Path, filbert: Callable[..., 
     assert code == 2
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_it_has_the_same_weights(cut_short: Callable[..., tuple[bytes, bytes]]) -> None:
     settings = ["train.batch_tokens=256", "train.checkpoint_every=2", "task.max_length=64", "task.overlap=16",
                 "task.mask_prob=0.1", "model.dropout=0.1"]  # fmt: skip

@@ -231,6 +231,7 @@ REAL = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.parametrize(("name", "max_length", "overlap"), REAL)
 def test_real_answers_there_and_back(shared: Path, name: str, max_length: int, overlap: int) -> None:
@@ -361,6 +362,7 @@ def test_rules_are_chosen_and_refused() -> None:
         metrics.scores(["x", "y"], [["x"]])
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_real_gold_is_perfect(shared: Path) -> None:
     for name in ("mrc_drcd/DRCD_test", "mrc_cmrc2018/cmrc2018_trial", "mrc_cjrc/dev_ground_truth"):

@@ -155,6 +155,7 @@ def test_another_segmenter(model: fb.Model) -> None:
         model.attention("好的", segments=lambda text: ["好"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("there", [("jieba",), ()])
 def test_without_rjieba_jieba_and_without_both_characters(
     model: fb.Model, monkeypatch: pytest.MonkeyPatch, there: tuple[str, ...]
@@ -205,6 +206,7 @@ def test_windows_are_those_of_the_task(made: Made) -> None:
     assert max(len(own.rows) for own in seen.windows) == 16
 
 
+@pytest.mark.slow
 def test_twenty_thousand_characters(model: fb.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     """One layer is given; all that would take more memory than allowed are refused before any is taken."""
     text = "今天天气很好，我们去公园。" * 1_540
@@ -336,6 +338,7 @@ def test_a_recurrent_writer_tells_its_own_weights(made: Made) -> None:
     np.testing.assert_allclose(own.values[0, 0], weights[0], atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["transformer", "seq2seq"])
 def test_a_long_source_in_stretches(made: Made, name: str) -> None:
     """Translated one by one; a summary has all of them before it."""

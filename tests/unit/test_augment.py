@@ -117,6 +117,7 @@ def test_words_are_drawn_as_often_as_they_are_likely(tokenizer: Tokenizer, tiny_
     assert share == pytest.approx(0.75, abs=0.08)
 
 
+@pytest.mark.slow
 def test_own_rows_stay_and_dev_data_are_never_touched(
     tiny_folder: Path, tmp_path: Path, filbert: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,6 +156,7 @@ def test_own_rows_stay_and_dev_data_are_never_touched(
     assert seen[-1] == held
 
 
+@pytest.mark.slow
 def test_killed_and_resumed(cut_short: Any) -> None:
     texts = tuple(f"今天的菜{word}，服务{word}" for word in "好坏美差快慢新旧热冷贵香")
     whole, cut = cut_short("classify", made(texts), ["tune.augment=replace,swap", "train.batch_tokens=64"])

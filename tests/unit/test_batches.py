@@ -28,6 +28,7 @@ class Numbered:
         return Item((Encoding(ids, ids * 0, ids * 0, ids * 0, ids * 0),), {"index": np.array([index + 100 * epoch])})
 
 
+@pytest.mark.slow
 @given(LENGTHS, st.integers(1, 200), st.integers(0, 5), st.integers(0, 5))
 @settings(max_examples=200, deadline=None)
 def test_each_item_once_within_the_budget(lengths: np.ndarray, budget: int, seed: int, epoch: int) -> None:
@@ -64,6 +65,7 @@ def test_a_long_item_is_a_batch_by_itself() -> None:
     assert part_budget(20, 900, 1) >= 900  # and a row of constant size has room for it
 
 
+@pytest.mark.slow
 @given(LENGTHS.filter(len), st.integers(1, 9))
 @settings(max_examples=200, deadline=None)
 def test_parts_share_a_batch_evenly(lengths: np.ndarray, num_parts: int) -> None:

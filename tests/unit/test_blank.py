@@ -143,6 +143,7 @@ def test_what_comes_late_in_a_text_changes_its_scores(tokenizer: Tokenizer) -> N
     assert (one - two).abs().max() > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [WORDS, "good=好,bad=云"])
 def test_eight_examples_are_learnt(tokenizer: Tokenizer, words: str) -> None:
     config = {"words": words, "consistency": 0.5, "mask_prob": 0.05, "offsets": "-3,-5"}
@@ -159,6 +160,7 @@ def test_gold_against_itself_is_perfect(tokenizer: Tokenizer) -> None:
     assert (told["accuracy"], told["f1"]) == (1, 1)
 
 
+@pytest.mark.slow
 def test_a_prior_is_taken_from_the_scores(tokenizer: Tokenizer) -> None:
     model, examples = model_for(tokenizer), made(40)
     asked = [e.texts[0] for e in examples]
@@ -188,6 +190,7 @@ def test_a_prior_is_taken_from_the_scores(tokenizer: Tokenizer) -> None:
     np.testing.assert_allclose(learnt, own - [-2.5, 1], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_is_the_same(cut_short: Callable[..., tuple[bytes, bytes]]) -> None:
     one, two = cut_short("blank", made(24), [
         f"task.template={TEMPLATE}", f"task.words={WORDS}", "task.max_length=32", "train.batch_tokens=128",
@@ -196,6 +199,7 @@ def test_killed_and_resumed_is_the_same(cut_short: Callable[..., tuple[bytes, by
     assert one == two
 
 
+@pytest.mark.slow
 def test_the_commands(tiny_folder: Path, tmp_path: Path, filbert: Callable[..., Any]) -> None:
     data = tmp_path / "few.tsv"
     data.write_text("text\tlabel\n" + "".join(f"{e.texts[0]}\t{e.gold}\n" for e in made(24)), encoding="utf-8")
@@ -333,6 +337,7 @@ def test_a_look_ahead_loses_nothing_where_reading_fails() -> None:
             next(reader)
 
 
+@pytest.mark.slow
 def test_real_headlines_without_examples(shared: Path, tmp_path: Path, filbert: Callable[..., Any]) -> None:
     with lzma.open(shared / "data" / "thucnews" / "dev.txt.xz", "rt", encoding="utf-8") as file:
         rows = [line for line in file if line.rstrip()[-2:] in ("\t1", "\t3", "\t7")][::23]

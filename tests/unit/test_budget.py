@@ -189,6 +189,7 @@ def test_no_time_is_left(text: tuple[sharding.Shards, Tokenizer], quick: None) -
         budget.choose(1, *text, {"given": CPU})
 
 
+@pytest.mark.slow
 def test_the_machine_is_measured_by_real_steps(text: tuple[sharding.Shards, Tokenizer]) -> None:
     threads = torch.get_num_threads()
     try:

@@ -180,6 +180,7 @@ def test_texts_about_one_thing_are_nearest(model: fb.Model, language: str) -> No
     assert (near_partner - near.max(1)).min() > 0.2
 
 
+@pytest.mark.slow
 def test_long_texts_are_read_to_the_end(model: fb.Model) -> None:
     body = PAIRS["zh"][0] * 60
     assert len(model.tokenizer.encode(body).ids) > model.config.max_length
@@ -188,6 +189,7 @@ def test_long_texts_are_read_to_the_end(model: fb.Model) -> None:
     assert np.abs(plain - other).max() > 0.01
 
 
+@pytest.mark.slow
 def test_transformers_gives_the_same_scores(model: fb.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     transformers = pytest.importorskip("transformers")
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")

@@ -91,6 +91,7 @@ def test_odd_data_are_borne() -> None:
     assert np.isfinite(calibration.temperature(padded, [1, 2, 0]))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_dev_data_fit_the_temperature_that_the_folder_keeps(tiny_folder: Path, tmp_path: Path) -> None:
     words = ["海船水", "火车站", "云风雨"]

@@ -125,6 +125,7 @@ def test_an_item_reads_as_it_should(tokenizer: Tokenizer, tmp_path: Path) -> Non
     assert np.array_equal(packed.ids[left + 1][asked], together.targets["next_ids"][asked])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MODELS)
 def test_the_sums_are_those_counted_and_the_pack_changes_nothing(
     task: causal_lm.Task, tokenizer: Tokenizer, kind: str
@@ -151,6 +152,7 @@ def test_the_sums_are_those_counted_and_the_pack_changes_nothing(
         assert counts[name] == together[name][1] > 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gpt", "elmo"])
 def test_scores_in_parts_are_those_at_once(
     task: causal_lm.Task, tokenizer: Tokenizer, kind: str, monkeypatch: pytest.MonkeyPatch
@@ -214,6 +216,7 @@ class Drawn:
         return len(self.ids)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("kind", ["gpt", "nnlm", "elmo"])
 def test_drawn_text_has_the_perplexity_of_its_entropy(kind: str) -> None:
@@ -253,6 +256,7 @@ def reciter(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, To
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gpt", "nnlm"])
 @pytest.mark.parametrize("way", causal_lm.WAYS)
 def test_a_text_is_learnt_and_written_on(reciter: dict[str, tuple[Any, Tokenizer]], kind: str, way: str) -> None:
@@ -266,6 +270,7 @@ def test_a_text_is_learnt_and_written_on(reciter: dict[str, tuple[Any, Tokenizer
     assert not network.training
 
 
+@pytest.mark.slow
 def test_draws_follow_the_seed_and_the_text_alone(reciter: dict[str, tuple[Any, Tokenizer]]) -> None:
     network, known = reciter["gpt"]
     texts = ["床前", "明", "the lazy", "光，疑是地"]

@@ -87,6 +87,7 @@ def is_first(found: Any, each: Planted) -> bool:
     return score > 0 and word.start < each.at + len(each.word) and word.end > each.at
 
 
+@pytest.mark.slow
 def test_a_planted_word_is_first_and_the_certificate_passes(learnt: Path, held_out: Sequence[Planted]) -> None:
     model = fb.load(learnt, device="cpu")
     said = model.predict([each.text for each in held_out])
@@ -104,6 +105,7 @@ def test_a_planted_word_is_first_and_the_certificate_passes(learnt: Path, held_o
     assert np.mean([is_first(one, each) for one, each in zip(occluded, held_out, strict=True)]) >= 0.95
 
 
+@pytest.mark.slow
 def test_a_planted_word_in_the_last_of_three_windows_is_found(learnt: Path) -> None:
     model, found = fb.load(learnt, device="cpu"), []
     for before, each in zip(planted(30, seed=5)[::3], planted(10, seed=6), strict=True):
@@ -115,6 +117,7 @@ def test_a_planted_word_in_the_last_of_three_windows_is_found(learnt: Path) -> N
     assert np.mean(found) >= 0.9
 
 
+@pytest.mark.slow
 def test_on_a_randomised_model_it_is_no_better_than_random(learnt: Path, held_out: Sequence[Planted]) -> None:
     verdicts = []
     for seed in range(RANDOMISED):
@@ -129,6 +132,7 @@ def test_on_a_randomised_model_it_is_no_better_than_random(learnt: Path, held_ou
     assert np.mean([verdict == "random" for verdict in verdicts]) >= 0.95
 
 
+@pytest.mark.slow
 def test_the_error_rate_on_randomised_models_is_what_it_says(learnt: Path, held_out: Sequence[Planted]) -> None:
     """Of exchangeable texts the p-values are uniform: so many are below KNOWN_P and not more, whatever the model."""
     chances = []
@@ -143,6 +147,7 @@ def test_the_error_rate_on_randomised_models_is_what_it_says(learnt: Path, held_
     assert abs(np.mean(chances) - 0.5) < 0.15  # neither test is empty: p moves over the whole range
 
 
+@pytest.mark.slow
 def test_a_made_up_explanation_of_a_good_model_is_random(learnt: Path, held_out: Sequence[Planted]) -> None:
     model, random, verdicts = fb.load(learnt, device="cpu"), np.random.default_rng(0), []
     for each in held_out[:30]:
@@ -201,6 +206,7 @@ def test_numbers_that_do_not_sum_up_are_weak_at_best() -> None:
     assert "20%" in chinese
 
 
+@pytest.mark.slow
 def test_a_text_too_long_for_the_budget_says_so(learnt: Path, held_out: Sequence[Planted]) -> None:
     model = fb.load(learnt, device="cpu")
     subject = Subject(model.engine, read(model, held_out[0].text))
@@ -212,6 +218,7 @@ def test_a_text_too_long_for_the_budget_says_so(learnt: Path, held_out: Sequence
     assert tested.as_view()["numbers"]["completeness_gap"] > 0
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_certificate(learnt: Path, held_out: Sequence[Planted]) -> None:
     model = fb.load(learnt, device="cpu")
     one, two = (model.explain(held_out[0].text, seed=3).certificate for _ in range(2))

@@ -149,6 +149,7 @@ def test_state_comes_back_exactly(tmp_path: Path) -> None:
     assert found["nested"]["a"][0]["b"][3] is True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "state", [{"x": float("nan")}, {"x": [float("inf")]}, {"x": (1, 2)}, {"x": {1: 2}}, {"x": "y" * 2**26}, {"x": 1j}]
 )
@@ -182,6 +183,7 @@ def test_the_same_content_gives_the_same_bytes(tmp_path: Path) -> None:
 # Which are kept -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_newest_and_the_best_are_kept(tmp_path: Path) -> None:
     store = Store(tmp_path)
     assert store.newest() is None
@@ -304,6 +306,7 @@ def test_a_damaged_file_is_named_and_the_older_one_used(
     assert visible(tmp_path) == ["step-00001000", "step-00002000.damaged-1", "step-00002000.damaged-2"]
 
 
+@pytest.mark.slow
 def test_every_flipped_bit_is_found(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.save(1000, {"w": torch.tensor([1.5])}, {"x": 1})
@@ -400,6 +403,7 @@ def test_tensors_that_changed_after_the_check_are_refused(tmp_path: Path) -> Non
 # Crashes, full disks, other processes ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_killed_at_every_call(tmp_path: Path) -> None:
     """T03 and T23: a process that dies at each write, flush, rename and unlink of a save, of pruning and of tidying."""
     points = victim("kills", tmp_path)
@@ -484,6 +488,7 @@ def mountable(folder: Path) -> bool:
     return bool(shutil.which("unshare")) and subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
+@pytest.mark.slow
 def test_a_disk_that_fills_up_and_one_that_is_read_only(tmp_path: Path) -> None:
     if not mountable(tmp_path):  # a limit on the size of files, which any user can set, must do
         assert "File too large" in victim("limit", tmp_path)["full"]
@@ -521,6 +526,7 @@ def test_a_failure_of_ours_leaves_nothing(tmp_path: Path, monkeypatch: pytest.Mo
     assert visible(tmp_path) == ["step-00000001"]
 
 
+@pytest.mark.slow
 def test_the_lock_names_its_holder_and_dies_with_it(tmp_path: Path) -> None:
     """T05, and that a loader worker which outlives a killed run does not hold its lock."""
     told = victim("locks", tmp_path)["told"]
@@ -539,6 +545,7 @@ def test_the_lock_holds_within_one_process(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.slow
 def test_readers_beside_a_run_that_saves(tmp_path: Path) -> None:
     seen = victim("readers", tmp_path)
     assert seen["found"] > 20

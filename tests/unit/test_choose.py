@@ -120,6 +120,7 @@ def test_a_model_that_says_the_same_of_all_options_is_right_about_none(tokenizer
     assert int(task.loss(model, on_device(task.batch((0, np.arange(6))), "cpu"))["accuracy"].total) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", ["mean", "cls"])
 def test_eight_questions_are_learnt(tokenizer: Tokenizer, pool: str) -> None:
     task = task_of(tokenizer, made(8), pool=pool)
@@ -131,6 +132,7 @@ def test_eight_questions_are_learnt(tokenizer: Tokenizer, pool: str) -> None:
     assert [p.label for p in task.predictions(found)] == [e.texts[2 + e.gold] for e in made(8)]
 
 
+@pytest.mark.slow
 def test_a_fact_after_token_512_is_found(tokenizer: Tokenizer) -> None:
     def told(before: int) -> list[Example]:
         ways = [(options, gold) for options in (("医生", "公园"), ("公园", "医生")) for gold in (0, 1)]
@@ -232,6 +234,7 @@ def test_a_text_is_summed_up_by_the_first_token_where_that_reads_all(
     assert json.loads((tmp_path / "run" / "recipe.json").read_text(encoding="utf-8"))["task"]["pool"] == pool
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_it_has_the_same_weights(cut_short: Callable[..., tuple[bytes, bytes]]) -> None:
     settings = ["train.batch_tokens=128", "train.checkpoint_every=2", "task.max_length=32", "task.mask_prob=0.1"]
     whole, cut = cut_short("choose", made(12, 1), [*settings, "task.pool=cls", "model.dropout=0.1"])
@@ -291,6 +294,7 @@ def test_wrong_rows_are_named_with_file_and_line(tmp_path: Path, row: dict[str, 
         rows_of(tmp_path / "a.jsonl", [good, {**good, **row}])
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.parametrize(
     ("name", "count", "mended"),
@@ -309,6 +313,7 @@ def test_real_files(shared: Path, tokenizer: Tokenizer, name: str, count: int, m
 # From files to answers ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_the_commands(shared: Path, tiny_folder: Path, tmp_path: Path, filbert: Callable[..., Any]) -> None:
     with lzma.open(shared / "data/mc_c3/c3-d-dev.json.xz", "rt", encoding="utf-8") as file:

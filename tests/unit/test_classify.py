@@ -122,6 +122,7 @@ def test_windows_of_a_text_are_one_decision(tokenizer: Tokenizer) -> None:
             assert np.allclose(merge_scores(windows, window_scores), row, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", ["mean", "cls"])
 def test_eight_examples_are_learnt(tokenizer: Tokenizer, pool: str) -> None:
     config = classify.Config(max_length=16, overlap=4, pool=pool, label_smoothing=0.05, consistency=0.5)
@@ -330,6 +331,7 @@ class Stops(loop.Deaf):
             raise Killed
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_and_resumed_has_the_same_weights(tiny_folder: Path, tmp_path: Path) -> None:
     words = [
         "train.batch_tokens=64",
@@ -360,6 +362,7 @@ def test_a_run_that_is_killed_and_resumed_has_the_same_weights(tiny_folder: Path
     assert one.read_bytes() == two.read_bytes()
 
 
+@pytest.mark.slow
 def test_the_best_state_is_what_is_kept(tiny_folder: Path, tmp_path: Path) -> None:
     dev = made(12)
     words = ["train.batch_tokens=64", "train.learning_rate=0.02", THREADS]
@@ -375,6 +378,7 @@ def test_the_best_state_is_what_is_kept(tiny_folder: Path, tmp_path: Path) -> No
     assert json.loads((tmp_path / "recipe.json").read_text())["start"] == str(tiny_folder)
 
 
+@pytest.mark.slow
 def test_a_run_begins_with_the_encoder_of_the_folder(tiny_folder: Path, tmp_path: Path) -> None:
     words = ["train.steps=1", "train.learning_rate=1e-30", THREADS]
     first = folders.load(tiny_folder).model.state_dict()
@@ -403,6 +407,7 @@ def test_wrong_settings_are_named(tiny_folder: Path, tmp_path: Path, words: list
         run.finetune("classify", made(), tiny_folder, tmp_path / "out", settings=words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dropout", "expected"), [(0.0, (0.15, 1e-4, 50.0)), (0.1, (0.0, 1e-3, 1.0))])
 def test_a_model_without_dropout_is_learnt_by_hiding_words(
     tokenizer: Tokenizer, tmp_path: Path, dropout: float, expected: tuple[float, float, float]
@@ -429,6 +434,7 @@ def test_a_model_without_dropout_is_learnt_by_hiding_words(
     assert (fresh["task"]["mask_prob"], fresh["train"]["head_rate"]) == (0.0, 1.0)
 
 
+@pytest.mark.slow
 def test_steps_follow_the_size_of_the_data(tiny_folder: Path, tmp_path: Path) -> None:
     more = {"settings": [THREADS, "train.steps=1"], "quiet": True}
     run.finetune("classify", made(9_000), tiny_folder, tmp_path, **more)
@@ -453,6 +459,7 @@ def test_data_that_cannot_be_learnt_from_is_refused(tiny_folder: Path, tmp_path:
 # Commands -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_commands(tiny_folder: Path, tmp_path: Path, filbert: Callable[..., tuple[int, str, str]]) -> None:
     train, dev = file_of(tmp_path / "train.tsv", made(24)), file_of(tmp_path / "dev.tsv", made(9))
     bad = file_of(tmp_path / "bad.tsv", [*made(4), Example(("x",), "see"), *made(4)])

@@ -97,6 +97,7 @@ def test_vocab_tells_of_what_it_skipped(filbert: object, tmp_path: Path) -> None
     assert "NUL" in ran.err
 
 
+@pytest.mark.slow
 def test_import(filbert: object, minilm: Path, tmp_path: Path) -> None:
     ran = filbert("import", minilm, "--out", tmp_path / "m", "--json")  # type: ignore[operator]
     told = json.loads(ran.out)
@@ -117,6 +118,7 @@ def test_doctor_finds_and_exits_with_2(filbert: object, tmp_path: Path) -> None:
     assert any(f["line"] == 3 and f["severity"] == "error" for f in told["findings"])
 
 
+@pytest.mark.slow
 def test_demo_tells_the_truth(filbert: object, tmp_path: Path) -> None:
     ran = filbert("demo", "--out", tmp_path / "run", "--steps", "60", "--json")  # type: ignore[operator]
     told = json.loads(ran.out)
@@ -131,6 +133,7 @@ def test_demo_tells_the_truth(filbert: object, tmp_path: Path) -> None:
     assert filbert("fill", "我[MASK]", "--model", tmp_path / "run").code == 0  # type: ignore[operator]
 
 
+@pytest.mark.slow
 def test_interrupted_demo_keeps_its_work(tmp_path: Path) -> None:
     words = [sys.executable, "-m", "filbert", "demo", "--out", str(tmp_path / "run"), "--steps", "100000"]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ})

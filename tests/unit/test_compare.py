@@ -51,6 +51,7 @@ def asked(data: Path, models: str, *more: str) -> list[str]:
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_models_are_compared_and_what_is_done_is_kept(
     data: Path, filbert: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -83,6 +84,7 @@ def test_models_are_compared_and_what_is_done_is_kept(
     assert [line.split()[0] for line in second.out.splitlines()[1:3]] == ["word2vec", "han"]
 
 
+@pytest.mark.slow
 def test_a_row_that_was_killed_goes_on(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After pretraining, which is not done again; the rows before it stay."""
     contest = comparing.Contest(
@@ -167,6 +169,7 @@ def test_a_pretrained_gpt_writes_on(data: Path, filbert: Any) -> None:
     assert again.out.strip() == told["written"]
 
 
+@pytest.mark.slow
 def test_a_writer_translates_from_the_command_line(data: Path, filbert: Any) -> None:
     """Trained, saved, loaded and asked; a model of another task is refused by name."""
     (data / "a.txt").write_text("今天\n天气\n医生\n公园\n" * 3, encoding="utf-8")

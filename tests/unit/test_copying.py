@@ -222,6 +222,7 @@ def learnt_to_echo(parts: tuple[str, ...]) -> float:
     return right / sum(map(len, unseen))
 
 
+@pytest.mark.slow
 def test_words_that_no_lesson_had_are_copied() -> None:
     """Which a writer without a copier cannot: no target ever held them."""
     assert learnt_to_echo(PARTS) > 0.35

@@ -145,6 +145,7 @@ def learn(out: Path, model: Any, **more: Any) -> Any:
     return run.finetune("summarize", examples, model, out, settings=settings, quiet=True, **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SHAPES)
 def test_a_new_writer_copies_and_its_folder_too(tiny_folder: Path, tmp_path: Path, kind: str) -> None:
     """Saved and loaded it writes the same; taught further it begins with the copier that it has."""
@@ -162,6 +163,7 @@ def test_a_new_writer_copies_and_its_folder_too(tiny_folder: Path, tmp_path: Pat
         loaded(tmp_path / "two").explain("今天天气很好。")
 
 
+@pytest.mark.slow
 def test_a_folder_without_a_copier_writes_as_before_and_can_be_taught_one(tiny_folder: Path, tmp_path: Path) -> None:
     """As folders of earlier versions are."""
     tokenizer = Tokenizer.load(tiny_folder)

@@ -119,6 +119,7 @@ def test_compressed_files(suffix: str, tmp_path: Path) -> None:
     assert texts(write(tmp_path / f"a.txt{suffix}", packed)) == ["一", "二\n三"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", PACK)
 def test_a_truncated_compressed_file_is_named_with_how_far_it_got(suffix: str, tmp_path: Path) -> None:
     lines = b"".join(b"line %d of a file that is cut\n" % (number * 7919 % 100_003) for number in range(50_000))
@@ -230,6 +231,7 @@ def test_parquet(tmp_path: Path) -> None:
 # -- long documents ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unit", ["今天天气很好。", "no sentence end at all ", "word", "line\n", "他说：“走吧。”"])
 def test_a_long_document_comes_in_pieces_and_loses_nothing(unit: str, tmp_path: Path) -> None:
     text = (unit * (2_500_000 // len(unit))).strip()
@@ -269,6 +271,7 @@ def test_a_blank_line_longer_than_a_piece_is_not_a_document(tmp_path: Path) -> N
 # -- real files --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_wikipedia_has_as_many_documents_as_its_manifest_says(shared: Path) -> None:
     report = CorpusReport()

@@ -60,6 +60,7 @@ def path_score(crf: CRF, scores_nL: np.ndarray, path: tuple[int, ...]) -> float:
 CASES = [(labels, kind, seed) for labels in (1, 2, 3, 5) for kind in MASKS for seed in (0, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("num_labels", "kind", "seed"), CASES)
 def test_everything_equals_brute_force(num_labels: int, kind: str, seed: int) -> None:
     crf, scores, edges = made(num_labels, kind, seed)
@@ -86,6 +87,7 @@ def test_everything_equals_brute_force(num_labels: int, kind: str, seed: int) ->
     assert crf.marginals(scores, edges).numpy()[wanted_marginals == 0].tolist() == [0] * (wanted_marginals == 0).sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MASKS)
 @pytest.mark.parametrize("num_labels", [1, 3, 5])
 def test_gradients(num_labels: int, kind: str) -> None:
@@ -151,6 +153,7 @@ def test_one_tag_is_certain() -> None:
     assert crf.viterbi(scores, edges).sum() == 0
 
 
+@pytest.mark.slow
 def test_float32_holds_on_long_sequences_with_large_scores() -> None:
     crf, scores, edges = made(5, "bioes", 0, [700, 3, 400])
     scores = 20 * scores
@@ -174,6 +177,7 @@ def test_float32_holds_on_long_sequences_with_large_scores() -> None:
     assert half.isfinite().all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MASKS)
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_sums_hold_where_exponentials_vanish(kind: str, precision: str) -> None:
@@ -198,6 +202,7 @@ def test_sums_hold_where_exponentials_vanish(kind: str, precision: str) -> None:
         assert np.allclose(grad.numpy(), marginals, atol=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MASKS)
 def test_both_ways_to_sum_agree(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     crf, scores, edges = made(5, kind, 0, [9, 1, 30])
@@ -239,6 +244,7 @@ def test_masks_that_leave_nothing_are_refused() -> None:
             tags.viterbi(np.zeros((length, 2)), [0, length], legal=legal)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", [float("inf"), float("-inf"), 3e38, -3e38])
 @pytest.mark.parametrize("kind", ["bio", "bioes"])
 def test_extreme_scores_never_make_viterbi_illegal(kind: str, value: float) -> None:
@@ -268,6 +274,7 @@ def test_no_number_is_an_error() -> None:
         CRF(3).log_partition(scores, [0, 1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MASKS)
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 def test_viterbi_without_torch_is_the_same_with_ties(kind: str, precision: str) -> None:
@@ -294,6 +301,7 @@ def test_of_equals_the_lowest_tag_wins() -> None:
     assert crf.viterbi(torch.zeros(2, 3), [0, 2]).tolist() == [1, 0]
 
 
+@pytest.mark.slow
 def test_it_learns_and_its_masks_are_not_saved() -> None:
     """Units look alike; only the order tells them apart, which a softmax for each unit cannot learn."""
     legal = tags.allowed(("O", "B-A", "I-A"), "bio")

@@ -423,6 +423,7 @@ REAL = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.parametrize(("name", "task", "num_examples", "num_labels"), REAL)
 def test_real_files(shared: Path, name: str, task: str, num_examples: int, num_labels: int) -> None:

@@ -269,6 +269,7 @@ def test_a_student_that_is_its_teacher_has_nothing_to_learn(name: str, tokenizer
     assert len(learning) > len(list(model.parameters())) // 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_every_task_can_be_distilled_on_eight_examples(name: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
     """Half of them without gold where their task allows it; to another width; and what comes out answers."""
@@ -335,6 +336,7 @@ def right(folder: Path, asked: list[Example]) -> float:
 QUICK = ["machine.threads=1", "train.steps=150", "train.batch_tokens=1024", "train.learning_rate=5e-3"]
 
 
+@pytest.mark.slow
 def test_unlabelled_text_teaches_what_a_few_labels_do_not(taught: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
     few, many, asked = written(tokenizer, 8, 2), bare(written(tokenizer, 600, 3)), written(tokenizer, 200, 4)
     done = run.distill(
@@ -352,6 +354,7 @@ def test_unlabelled_text_teaches_what_a_few_labels_do_not(taught: Path, tokenize
     assert any("of its teacher's" in line for line in done.report["evaluations"]["test"]["sentences"])
 
 
+@pytest.mark.slow
 def test_every_second_layer_begins_with_the_teachers_head(taught: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
     """One layer of two, with half of its feed-forward, and everything inside compared."""
     inside = ["distil.relations=1", "distil.hidden=1", "distil.gold=0", "train.steps=60", *QUICK[:1], *QUICK[2:]]
@@ -366,6 +369,7 @@ def test_every_second_layer_begins_with_the_teachers_head(taught: Path, tokenize
         assert steps[-1][name] < 0.7 * steps[0][name], name
 
 
+@pytest.mark.slow
 def test_raw_text_teaches_how_the_teacher_reads(tiny_folder: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join(each.texts[0] * 3 for each in written(tokenizer, 400, 5)), encoding="utf-8")
@@ -415,6 +419,7 @@ def distilled_to(teacher: Path, examples: list[Example], out: Path, **more: Any)
     run.distill(teacher, examples, out, WISH, settings=settings, **more)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_goes_on_bit_for_bit(taught: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
     examples = written(tokenizer, 60, 6) + bare(written(tokenizer, 60, 7))
     distilled_to(taught, examples, tmp_path / "whole", quiet=True)
@@ -473,6 +478,7 @@ def test_layers_and_feed_forwards_are_taken_away(tokenizer: Tokenizer) -> None:
 # What is refused ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_bad_input_is_told_in_one_sentence(
     taught: Path, tiny_folder: Path, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
@@ -506,6 +512,7 @@ def test_bad_input_is_told_in_one_sentence(
             distil.Config(**{field_: wrong_value})
 
 
+@pytest.mark.slow
 def test_the_command(taught: Path, tokenizer: Tokenizer, tmp_path: Path, filbert: Callable[..., Any]) -> None:
     """Unlabelled text as a plain file, a pruned student, and both measured on a labelled one."""
     plain, test = tmp_path / "plain.txt", tmp_path / "test.tsv"

@@ -126,6 +126,7 @@ def is_run_elsewhere(page: str) -> bool:
     return english != page and (ROOT / english).exists() and bare(english) == bare(page)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page", [page for page in (*READMES, *PAGES) if run_blocks(page) and not is_run_elsewhere(page)]
 )
@@ -250,6 +251,7 @@ def test_documented_defaults_are_the_defaults() -> None:
                 assert str(option.default) in row or "as for" in row, row
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", sorted(path.name for path in (ROOT / "examples").glob("*.py")))
 def test_examples_run(
     script: str, place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -259,6 +261,7 @@ def test_examples_run(
     assert capsys.readouterr().out.count("\n") >= 3
 
 
+@pytest.mark.slow
 def test_the_word2vec_of_the_design_learns(place: Path) -> None:
     """The protocols' second user goes through the same loop, and its loss falls."""
     names: dict[str, object] = {"__name__": "docs"}

@@ -253,6 +253,7 @@ def test_standard_input_is_refused() -> None:
 # -- real files --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_real_leakage_is_found(shared: Path) -> None:
     folder = shared / "data/sentiment_chnsenticorp"
@@ -263,6 +264,7 @@ def test_real_leakage_is_found(shared: Path) -> None:
     assert any("keep the one that is right" in finding.message for finding in found)
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_real_characters_lost_are_found(shared: Path) -> None:
     found = examine(shared / "data/thucnews/dev.txt.xz", most=None)
@@ -270,6 +272,7 @@ def test_real_characters_lost_are_found(shared: Path) -> None:
     assert not [finding for finding in found if finding.severity == "error"]
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.parametrize(
     ("name", "expected"),

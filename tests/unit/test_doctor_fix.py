@@ -363,6 +363,7 @@ def test_the_command(filbert: Callable[..., Any], tmp_path: Path) -> None:
 FIXED = ("the same text and label at", "has not begun", "does not stand at", "empty; skipped", "white space a")
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.parametrize(
     "names",
@@ -395,6 +396,7 @@ def test_real_files_lose_their_faults_and_keep_their_lines(
         assert len(new) <= num_changed + len(done.counts)  # a comma may go with a question
 
 
+@pytest.mark.slow
 def test_whatever_json_holds_there_is_a_copy_or_a_sentence(tmp_path: Path) -> None:
     chance = random.Random(0)
     names = "text label entities question context answers head tail sentence1 sentence2 start end choice answer options"

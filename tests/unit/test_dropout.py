@@ -22,6 +22,7 @@ def masks() -> torch.Tensor:
     return torch.stack([kept(torch.empty(SHAPE), 0.1, torch.rand(2)) for _ in range(DRAWS)])
 
 
+@pytest.mark.slow
 def test_the_share_is_right_in_every_draw_row_and_column(masks: torch.Tensor) -> None:
     for over in ((1, 2), (0, 1), (0, 2)):
         shares = masks.double().mean(over)
@@ -30,6 +31,7 @@ def test_the_share_is_right_in_every_draw_row_and_column(masks: torch.Tensor) ->
         assert abs(squares - 1) < 5 * (2 / shares.numel()) ** 0.5, over
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("apart", [1, 2, 3, 8, 64, 384, 768, 1024, 3 * 384, 65_536])
 def test_places_are_independent(masks: torch.Tensor, apart: int) -> None:
     flat = (masks.flatten(1).double() - 0.9) / 0.3
@@ -37,6 +39,7 @@ def test_places_are_independent(masks: torch.Tensor, apart: int) -> None:
     assert abs(together.mean()) * together.numel() ** 0.5 < 4.5
 
 
+@pytest.mark.slow
 def test_draws_are_independent(masks: torch.Tensor) -> None:
     flat = (masks.flatten(1).double() - 0.9) / 0.3
     together = (flat @ flat.T).fill_diagonal_(0) / flat.shape[1] ** 0.5
@@ -79,6 +82,7 @@ def test_the_layer_drops_only_while_training_and_by_torch_on_the_cpu() -> None:
     assert repr(layer) == "Dropout(p=0.5)"
 
 
+@pytest.mark.slow
 def test_a_compiled_step_on_the_cpu_takes_no_kernel_of_ours() -> None:
     """They are CUDA's: a layer that is traced here is the plain one."""
     places = torch.tensor([0, 1, 2, 0, 1, 2, 3, 4])
@@ -97,6 +101,7 @@ def test_a_compiled_step_on_the_cpu_takes_no_kernel_of_ours() -> None:
     assert not any("norm_backward" in name or "AddNorm" in name or "rand" in name for name in found)
 
 
+@pytest.mark.slow
 def test_gelu_of_compiled_steps_is_the_exact_one() -> None:
     """Its Φ is a polynomial: within 5e-7 of the truth in float32, and torch's within a bit in bfloat16."""
     x = torch.cat((torch.linspace(-12, 12, 200_001), torch.tensor([0.0, -0.0, 1e-30, -1e-30, 1e4, -1e4])))

@@ -174,6 +174,7 @@ def test_a_spelling_is_read_by_filters_and_highways() -> None:
     assert not torch.allclose(got[0], got[1])
 
 
+@pytest.mark.slow
 def test_spellings_follow_from_the_vocabulary(tokenizer: Tokenizer, tmp_path: Path) -> None:
     """Told by whoever builds or loads a model; a folder answers as the model did."""
     one, two = model(input="characters", token_bytes=8), model(input="characters", token_bytes=8)

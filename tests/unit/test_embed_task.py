@@ -223,6 +223,7 @@ def test_empty_texts_are_read_and_not_learnt(tokenizer: Tokenizer) -> None:
     assert task.remarks() == ["2 examples have an empty text and are not learnt."]
 
 
+@pytest.mark.slow
 def test_data_that_teach_nothing_are_refused(tiny_folder: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
     for wrong in ([Example(("a", "b")), Example(("a", "b"))], [Example(("a", "b"), "0"), Example(("c", "d"), "0")],
                   [Example(("", ""))], [Example(("a",)), Example(("a",))],
@@ -243,6 +244,7 @@ def test_data_that_teach_nothing_are_refused(tiny_folder: Path, tmp_path: Path, 
 # Learning -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pairs", "labels", "numbers", "triplets"])
 def test_eight_examples_are_learnt(tokenizer: Tokenizer, kind: str) -> None:
     task = task_of(made(8, kind), tokenizer, mask_prob=0.05)
@@ -254,6 +256,7 @@ def test_eight_examples_are_learnt(tokenizer: Tokenizer, kind: str) -> None:
     assert told[best] > 0.97
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dropout", "mask_prob"), [(0.1, 0.0), (0.0, 0.15)])
 def test_texts_alone_are_learnt(tokenizer: Tokenizer, dropout: float, mask_prob: float) -> None:
     task = task_of(made(24, "texts"), tokenizer, mask_prob=mask_prob)
@@ -267,6 +270,7 @@ def test_texts_alone_are_learnt(tokenizer: Tokenizer, dropout: float, mask_prob:
     assert terms(from_pairs, model, (0, np.arange(8)))["dropout_loss"][1] == 32
 
 
+@pytest.mark.slow
 def test_short_vectors_are_learnt_where_they_are_asked_for(tokenizer: Tokenizer) -> None:
     """With 4 of 32 numbers trained, the first four order the pairs as all do; without, they do not."""
     found = {}
@@ -284,6 +288,7 @@ def test_short_vectors_are_learnt_where_they_are_asked_for(tokenizer: Tokenizer)
     assert found["32,4"] > found[""]
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_is_bit_equal(cut_short: Callable[..., tuple[bytes, bytes]]) -> None:
     whole, cut = cut_short("embed", made(40), ["train.checkpoint_every=3", "train.batch_tokens=64", "task.group=8"])
     assert whole == cut
@@ -292,6 +297,7 @@ def test_killed_and_resumed_is_bit_equal(cut_short: Callable[..., tuple[bytes, b
 # Folders and commands -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_folder_keeps_how_it_makes_vectors(tiny_folder: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
     settings = ["machine.threads=1", "task.max_length=16", "task.overlap=4", "task.pool=cls", "task.widths=32,8",
                 "task.group=8"]  # fmt: skip
@@ -325,12 +331,14 @@ def test_a_folder_keeps_how_it_makes_vectors(tiny_folder: Path, tmp_path: Path, 
     assert model.predict([]) == []
 
 
+@pytest.mark.slow
 def test_unsupervised_runs_are_judged_by_rated_pairs(tiny_folder: Path, tmp_path: Path) -> None:
     done = run.finetune("embed", made(30, "texts"), tiny_folder, tmp_path / "run", dev=made(10, "numbers"), epochs=2,
                         settings=["machine.threads=1"], quiet=True)  # fmt: skip
     assert 0 <= done.best["ranked"] <= 1
 
 
+@pytest.mark.slow
 def test_the_commands_on_real_data(
     shared: Path, tiny_folder: Path, tmp_path: Path, filbert: Callable[..., tuple[int, str, str]]
 ) -> None:

@@ -267,6 +267,7 @@ def whole_epoch(task: mlm_nsp.Task, epoch: int = 0) -> Any:
     return plan.items, task.batch(plan.orders(np.arange(len(plan.lengths))))
 
 
+@pytest.mark.slow
 def test_both_questions_are_asked_in_one_step_and_their_losses_plainly_summed(
     task: mlm_nsp.Task, tokenizer: Tokenizer
 ) -> None:
@@ -291,6 +292,7 @@ def test_both_questions_are_asked_in_one_step_and_their_losses_plainly_summed(
     assert all(model.get_parameter(name).grad is not None for name in ("mlm.bias", "nsp.weight"))
 
 
+@pytest.mark.slow
 def test_masked_words_are_a_softmax_over_the_vocabulary_at_masked_places_only(
     task: mlm_nsp.Task, tokenizer: Tokenizer
 ) -> None:
@@ -309,6 +311,7 @@ def test_masked_words_are_a_softmax_over_the_vocabulary_at_masked_places_only(
     assert (batch.packed.ids[rows + 1] == gold).mean() < 0.1
 
 
+@pytest.mark.slow
 def test_of_the_chosen_15_percent_80_become_mask_10_another_token_and_10_stay(
     task: mlm_nsp.Task, tokenizer: Tokenizer
 ) -> None:
@@ -454,6 +457,7 @@ def test_computing_grows_with_the_batch_and_what_ranks_exchange_does_not(tokeniz
     assert shares[131_072] > 0.9
 
 
+@pytest.mark.slow
 def test_fine_tuning_puts_a_new_head_on_the_pooled_first_token_and_moves_every_weight(
     tiny_folder: Path, tmp_path: Path
 ) -> None:

@@ -50,6 +50,7 @@ def finetuned(filbert: Ran, files: dict[str, Path], start: Path, out: Path, *mor
     return told, err
 
 
+@pytest.mark.slow
 def test_finetune_ends_with_an_honest_report(
     tiny_folder: Path, tmp_path: Path, filbert: Ran, files: dict[str, Path]
 ) -> None:
@@ -81,6 +82,7 @@ def test_finetune_ends_with_an_honest_report(
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_evaluate_finds_the_training_data_again(
     tiny_folder: Path, tmp_path: Path, filbert: Ran, files: dict[str, Path]
 ) -> None:
@@ -106,6 +108,7 @@ def test_evaluate_finds_the_training_data_again(
     assert "--train" in json.loads(out)["leaks"]["missing"]
 
 
+@pytest.mark.slow
 def test_evaluate_tells_people_and_writes_a_report(
     tiny_folder: Path, tmp_path: Path, filbert: Ran, files: dict[str, Path]
 ) -> None:
@@ -125,6 +128,7 @@ def test_evaluate_tells_people_and_writes_a_report(
     assert "train" not in report
 
 
+@pytest.mark.slow
 def test_data_kept_back_are_no_training_data(
     tiny_folder: Path, tmp_path: Path, filbert: Ran, files: dict[str, Path]
 ) -> None:
@@ -177,6 +181,7 @@ def test_an_interrupt_in_the_evaluation_costs_no_model(
     assert run.evaluate(tmp_path / "run", files["dev"], threads=1)["baselines"]["tfidf"]["accuracy"] > 0.8
 
 
+@pytest.mark.slow
 def test_examples_from_memory_are_remembered_by_nobody(tiny_folder: Path, tmp_path: Path) -> None:
     data = [Example((text,), label, place) for place, (text, label) in enumerate(rows(20))]
     done = run.finetune(

@@ -77,6 +77,7 @@ def test_what_is_explained_is_what_the_model_says(model: Model) -> None:
     assert (found.model, found.task, found.architecture) == ("trains", "classify", "bert")
 
 
+@pytest.mark.slow
 def test_the_other_methods_and_baselines(model: Model) -> None:
     for method in METHODS:
         found = checked(model.explain(TEXT, method=method))
@@ -129,6 +130,7 @@ def test_odd_texts(model: Model, text: str) -> None:
         assert found.certificate.verdict in ("weak", "random")
 
 
+@pytest.mark.slow
 def test_twenty_thousand_characters(model: Model) -> None:
     text = (TEXT * 1_300)[:20_000]
     found = checked(model.explain(text, method="gradient-x-input"))

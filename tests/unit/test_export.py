@@ -66,6 +66,7 @@ def shipped(tokenizer: Tokenizer, tmp_path: Path) -> Path:
     return shipping.export(made(tmp_path, "classify", tokenizer), tmp_path / "out", int8=True, dev=dev)[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_the_cost_is_measured_for_every_task(case: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
     dev, measure = dev_file(tmp_path, case), CASES[case][5]
@@ -86,6 +87,7 @@ def test_the_cost_is_measured_for_every_task(case: str, tokenizer: Tokenizer, tm
     assert cost.kept(found, cost.measured(folder, dev)) == []
 
 
+@pytest.mark.slow
 def test_scores_are_those_of_the_two_runtimes(shipped: Path, tmp_path: Path) -> None:
     told = stated(shipped, "int8")
     rows = [line.split("\t") for line in dev_file(tmp_path, "classify").read_text(encoding="utf-8").splitlines()]
@@ -98,6 +100,7 @@ def test_scores_are_those_of_the_two_runtimes(shipped: Path, tmp_path: Path) -> 
     assert told["changed"] == sum(one != two for one, two in zip(*said, strict=True))
 
 
+@pytest.mark.slow
 def test_without_dev_data_the_card_says_so(tiny_folder: Path, tmp_path: Path) -> None:
     folder, found = shipping.export(tiny_folder, tmp_path / "out", int8=True)
     assert "measure" not in found
@@ -111,6 +114,7 @@ def test_without_dev_data_the_card_says_so(tiny_folder: Path, tmp_path: Path) ->
     assert found["data"][0]["name"] == "texts.txt"
 
 
+@pytest.mark.slow
 def test_eight_bits_that_lose_more_than_stated_do_not_hold(
     shipped: Path, tmp_path: Path, filbert: Callable[..., Any]
 ) -> None:
@@ -143,6 +147,7 @@ def test_options_that_mean_nothing_are_refused(tiny_folder: Path, tmp_path: Path
     assert "states no cost" in filbert("verify", exported, "--dev", "x.tsv").err
 
 
+@pytest.mark.slow
 def test_commands_take_the_runtime_and_its_numbers(
     tokenizer: Tokenizer, tmp_path: Path, filbert: Callable[..., Any]
 ) -> None:

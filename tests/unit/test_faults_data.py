@@ -67,6 +67,7 @@ def test_D01_replaced_and_counted(tmp_path: Path) -> None:
     assert report.remarks() == ["6 bytes could not be decoded and became U+FFFD."]
 
 
+@pytest.mark.slow
 def test_D01_many_bad_bytes_take_linear_time(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", b"\xff" * 5_000_000)
     started = time.process_time()
@@ -192,6 +193,7 @@ print(next(line.split()[1] for line in open("/proc/self/status") if line.startsw
 """
 
 
+@pytest.mark.slow
 def test_D11_a_50_MB_line_is_read_within_bounded_memory(tmp_path: Path) -> None:
     num_chars = 50 * 2**20 // 3
     path = tmp_path / "a.txt"

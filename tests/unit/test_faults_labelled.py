@@ -226,6 +226,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TRAINED)
 def test_evaluate_and_predict_refuse_the_same(
     task: str, filbert: Callable[..., Any], trained: dict[str, Path], tmp_path: Path
@@ -251,6 +252,7 @@ UNSEEN = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", UNSEEN)
 def test_D23_a_label_unseen_in_training_is_refused(
     task: str, filbert: Callable[..., Any], trained: dict[str, Path], tiny_folder: Path, tmp_path: Path

@@ -200,6 +200,7 @@ def test_M05_every_byte_belongs_to_exactly_one_tensor(fault: str, tiny: Path) ->
     refused(tiny, "model.safetensors", words)
 
 
+@pytest.mark.slow
 def test_M05_a_file_cut_anywhere_is_refused(tiny: Path) -> None:
     path = tiny / "model.safetensors"
     whole = path.read_bytes()
@@ -492,6 +493,7 @@ def greedy(folder: Path, **fields: Any) -> Path:
     return changed(saved(folder), **fields)
 
 
+@pytest.mark.slow
 def test_M08_M09_M18_what_a_folder_claims_is_refused_before_it_costs_anything(tmp_path: Path) -> None:
     """A fresh process loads each in turn; each must be refused within a second of CPU, 100 MB and twice its size."""
     own = saved(tmp_path / "own", bert.Config(**{**vars(TINY), "positions": "sinusoidal"}), ())

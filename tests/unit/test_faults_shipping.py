@@ -135,6 +135,7 @@ def ends(folder: Path, out: Path, stages: list[str]) -> dict[str, int]:
     return {stage: int(code) for stage, code in lines}
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="forks")
 def test_an_export_that_is_killed_or_finds_the_disk_full_leaves_no_partial_folder(
     tokenizer: Tokenizer, tmp_path: Path

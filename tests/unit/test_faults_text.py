@@ -63,6 +63,7 @@ def test_D07_empty_corpus_is_refused() -> None:
             train(corpus, size=100)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("part", "times"), [("a", 20_000_000), ("é", 10_000_000), ("aΣ", 6_700_000)])
 def test_D10_a_word_of_20_mb(part: str, times: int) -> None:
     seconds, megabytes = limited(f"""
@@ -75,6 +76,7 @@ def test_D10_a_word_of_20_mb(part: str, times: int) -> None:
     assert megabytes <= 500
 
 
+@pytest.mark.slow
 def test_D10_a_vocabulary_from_a_word_of_20_mb() -> None:
     seconds, megabytes = limited("""
         report = train(["a" * 20_000_000, "hello hello"], size=100)
@@ -128,6 +130,7 @@ def test_D12_ten_mb_of_punctuation_is_cut_before_it_is_made() -> None:
     assert megabytes <= 100
 
 
+@pytest.mark.slow
 def test_D13_a_million_combining_marks() -> None:
     seconds, megabytes = limited("""
         for marks in ("\\u0301\\u0323" * 500_000, "\\u0301\\u302e\\u0323" * 50 + "\\u0323\\u0301" * 500_000):
@@ -174,6 +177,7 @@ def test_D17_an_alphabet_larger_than_the_vocabulary() -> None:
     assert len(train(["abc"], size=6).tokens) == 6
 
 
+@pytest.mark.slow
 def test_D18_the_same_vocabulary_ten_times() -> None:
     draw = random.Random(3)
     documents = ["".join(draw.choices("abcdefgh   今天,Σσ", k=60)) for _ in range(400)]
@@ -183,6 +187,7 @@ def test_D18_the_same_vocabulary_ten_times() -> None:
         assert train(documents, size=300, workers=2 if attempt in (4, 9) else 1) == first
 
 
+@pytest.mark.slow
 def test_D18_hash_seeds_do_not_matter() -> None:
     code = "from filbert.text.vocab import train; print(train(['abab abcab bcabc cab'] * 3, size=60).tokens)"
     runs = {

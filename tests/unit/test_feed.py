@@ -52,6 +52,7 @@ def arrays(step: feed.Fed) -> list[np.ndarray]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("room", [True, False])
 def test_every_way_brings_the_same(room: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[int] = []
@@ -93,6 +94,7 @@ def test_a_container_without_shared_memory(monkeypatch: pytest.MonkeyPatch) -> N
     assert not feed._has_room(1)
 
 
+@pytest.mark.slow
 def test_a_program_that_ends_with_an_open_feed_ends() -> None:
     """Workers do not hear the polite signal that multiprocessing sends them then."""
     program = """

@@ -24,6 +24,7 @@ def rows(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_file_and_a_loaded_model_become_a_run(rows: Path, tiny_folder: Path, tmp_path: Path) -> None:
     model = fb.load(tiny_folder)
     run = fb.finetune(
@@ -39,6 +40,7 @@ def test_a_file_and_a_loaded_model_become_a_run(rows: Path, tiny_folder: Path, t
     assert (run.folder / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_examples_do_as_well(tiny_folder: Path, tmp_path: Path) -> None:
     given = [Example((text,), name) for name, texts in TOPICS.items() for text in texts]
     run = fb.finetune("classify", given, tiny_folder, tmp_path / "run", settings=["train.steps=2"], quiet=True)

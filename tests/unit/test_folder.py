@@ -60,6 +60,7 @@ def test_shapes_are_those_of_the_module(layout: str, parts: tuple[str, ...]) -> 
     assert bert.shapes(LAYOUTS[layout], parts, 5) == {name: tuple(tensor.shape) for name, tensor in state.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("parts", [(), ("pooler", "mlm", "nsp", "labels")])
 def test_every_layout_comes_back_bit_for_bit(layout: str, parts: tuple[str, ...], tmp_path: Path) -> None:
@@ -228,6 +229,7 @@ def test_a_wrong_path_is_named(tmp_path: Path) -> None:
         folders.load(tmp_path)
 
 
+@pytest.mark.slow
 def test_links_inside_the_folder_and_the_hub_cache_are_followed(tmp_path: Path) -> None:
     saved(tmp_path / "m")
     os.symlink(tmp_path / "m", tmp_path / "elsewhere")

@@ -93,6 +93,7 @@ def peak_bytes() -> int:
     return int(peak.split()[1]) * 1024
 
 
+@pytest.mark.slow
 def test_M20_mutated_folders_are_read_or_refused(originals: list[Path]) -> None:
     names = ("config.json", "model.safetensors", "part.safetensors", "model.safetensors.index.json")
     targets = [folder / name for folder in originals for name in names if (folder / name).exists()]

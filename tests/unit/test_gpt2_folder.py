@@ -42,6 +42,7 @@ def changed(folder: Path, copy: Path, **fields: Any) -> Path:
     return copy
 
 
+@pytest.mark.slow
 def test_a_folder_is_loaded_and_imported_with_the_same_scores(theirs: tuple[Path, Any], tmp_path: Path) -> None:
     folder, model = theirs
     told = import_folder(folder, tmp_path / "ours")
@@ -56,6 +57,7 @@ def test_a_folder_is_loaded_and_imported_with_the_same_scores(theirs: tuple[Path
     assert Tokenizer.load(tmp_path / "ours").vocabulary == Tokenizer.load(folder).vocabulary
 
 
+@pytest.mark.slow
 def test_what_cannot_be_read_is_refused_in_a_sentence(theirs: tuple[Path, Any], tmp_path: Path) -> None:
     folder, _ = theirs
     bytes_ = changed(folder, tmp_path / "bytes")

@@ -202,6 +202,7 @@ def planted(random: np.random.Generator) -> tuple[list[int], int, int]:
     return [token for sentence in sentences for token in sentence], label, before + place
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_a_decisive_word_and_its_sentence_get_the_weight() -> None:
     """After a short training by labels alone, on documents that were not learnt from."""

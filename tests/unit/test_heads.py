@@ -119,6 +119,7 @@ def test_a_bottleneck_in_the_middle_is_found() -> None:
     np.testing.assert_allclose(found, [[0.5, 0.5, 0]] * 3, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_flow_must_give_way_to_be_greatest() -> None:
     """Where what is first sent one way must be sent back: the residual edges of the algorithm are needed."""
     networkx = pytest.importorskip("networkx")

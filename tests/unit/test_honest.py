@@ -248,6 +248,7 @@ def test_answers(tokenizer: Tokenizer, tiny_folder: Path, tmp_path: Path) -> Non
     assert all(row["f1"] < 1 for row in told["mistakes"])
 
 
+@pytest.mark.slow
 def test_relations(tokenizer: Tokenizer) -> None:
     def example(place: int, label: str, other: str = "李雷") -> Example:
         text = f"王芳{'嫁给了' if label == 'wed' else '教过'}{other}，{texts(60)[place][0]}"

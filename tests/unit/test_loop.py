@@ -78,6 +78,7 @@ def test_an_epoch_visits_each_item_once_in_its_own_order(parts: int) -> None:
     assert orders[0] != orders[1]
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_weights() -> None:
     """Whatever torch's own generator was at; another seed is another run."""
 
@@ -112,6 +113,7 @@ def test_parts_of_a_step_change_only_roundings() -> None:
         torch.testing.assert_close(first[name], second[name], atol=1e-6, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_what_is_told_of_each_step() -> None:
     entries: list[Mapping[str, Any]] = []
     model = tiny()
@@ -174,6 +176,7 @@ class Heard(loop.Deaf):
         self.events.append((kind, message))
 
 
+@pytest.mark.slow
 def test_held_out_items_are_asked_and_change_nothing() -> None:
     """The same weights with and without; the last evaluation is the outcome's."""
     config = loop.Config(steps=12, batch_tokens=24, learning_rate=5e-3, evaluate_every=5)

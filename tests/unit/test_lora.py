@@ -92,6 +92,7 @@ def test_a_rank_that_no_map_has_is_refused(tiny_folder: Path, tmp_path: Path) ->
         run.finetune("classify", made(), tiny_folder, tmp_path, settings=[*LORA, "tune.rank=33"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("optimiser", "rate"), [("adamw", 0.02), ("bert-adamw", 0.005), ("muon", 0.05)])
 def test_eight_examples_are_learnt_and_the_base_stays(
     optimiser: str, rate: float, tiny_folder: Path, tmp_path: Path, tokenizer: Tokenizer
@@ -114,6 +115,7 @@ def test_eight_examples_are_learnt_and_the_base_stays(
     assert not any(isinstance(part, lora.Adapted) for part in done.module.modules())
 
 
+@pytest.mark.slow
 def test_the_folder_is_an_ordinary_one(tiny_folder: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
     transformers = pytest.importorskip("transformers")
     settings = [*LORA, "train.learning_rate=0.02", "train.steps=30", "task.pool=cls"]
@@ -142,6 +144,7 @@ def test_the_folder_is_an_ordinary_one(tiny_folder: Path, tmp_path: Path, tokeni
     assert told in (tmp_path / "log.jsonl").read_text()
 
 
+@pytest.mark.slow
 def test_killed_and_resumed(cut_short: Callable[..., tuple[bytes, bytes]]) -> None:
     whole, cut = cut_short("classify", made(24), [*LORA, "train.batch_tokens=64", "train.checkpoint_every=2"])
     assert whole == cut

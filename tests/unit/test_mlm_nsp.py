@@ -120,6 +120,7 @@ def test_a_lone_sentence_has_no_order_to_be_asked_for(tokenizer: Tokenizer, tmp_
     assert float(terms["nsp_loss"].total.detach()) == 0
 
 
+@pytest.mark.slow
 def test_eight_items_overfit(task: mlm_nsp.Task, tokenizer: Tokenizer) -> None:
     network = model(tokenizer)
     batch = batch_of(task, list(range(8)))
@@ -199,6 +200,7 @@ def test_a_wrong_field_is_named(wrong: dict[str, object]) -> None:
         mlm_nsp.Config(**wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_tokens_stay_apart_in_a_deep_stack(shards: list[Shard], tokenizer: Tokenizer) -> None:
     """Eight post-norm layers at a high rate: with the published start all tokens become one vector in 40 steps."""
     task = mlm_nsp.Task(shards, tokenizer, mlm_nsp.Config(objective="mlm", max_length=64))

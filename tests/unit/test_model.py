@@ -26,6 +26,7 @@ def model(tiny_folder: Path) -> fb.Model:
     return fb.load(tiny_folder, device="cpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pool", ["mean", "cls", "pooled"])
 def test_company_and_order_change_nothing(model: fb.Model, pool: str) -> None:
     texts = [*TEXTS, LONG]

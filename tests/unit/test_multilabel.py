@@ -166,6 +166,7 @@ def test_the_loss_is_torchs(tokenizer: Tokenizer) -> None:
     assert sum(float(part["label_loss"].total) for part in parts) == pytest.approx(float(term.total), rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [{}, {"consistency": 0.5, "label_smoothing": 0.05, "class_weights": "balanced"}])
 def test_eight_examples_are_learnt(tokenizer: Tokenizer, more: dict[str, Any]) -> None:
     task = task_of(tokenizer, made(long=True), **more)
@@ -289,6 +290,7 @@ def test_predictions_are_likely_ones_first() -> None:
 # Runs -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_commands(tiny_folder: Path, tmp_path: Path, filbert: Callable[..., Any]) -> None:
     train, dev = file_of(tmp_path / "train.jsonl", made(40)), file_of(tmp_path / "dev.jsonl", made(16))
     settings = ["--set", THREADS, "--set", "train.learning_rate=5e-3", "--epochs", "12", "--set", "task.pool=cls"]
@@ -317,6 +319,7 @@ def test_the_commands(tiny_folder: Path, tmp_path: Path, filbert: Callable[..., 
     assert "labels" in json.loads(ran.out)
 
 
+@pytest.mark.slow
 def test_a_table_with_several_labels_in_a_cell(tiny_folder: Path, tmp_path: Path, filbert: Callable[..., Any]) -> None:
     data = tmp_path / "train.tsv"
     lines = (f"{e.texts[0]}\t{'|'.join(e.gold) or '[]'}\n" for e in made(16))
@@ -329,6 +332,7 @@ def test_a_table_with_several_labels_in_a_cell(tiny_folder: Path, tmp_path: Path
     assert json.loads(filbert("evaluate", tmp_path / "r", "--data", data, "--json").out)["num_examples"] == 16
 
 
+@pytest.mark.slow
 def test_killed_and_resumed(cut_short: Callable[..., tuple[bytes, bytes]]) -> None:
     whole, cut = cut_short("classify", made(24), ["train.batch_tokens=64", "train.checkpoint_every=2"])
     assert whole == cut
@@ -342,6 +346,7 @@ def test_save_and_load_is_bit_equal(tiny_folder: Path, tmp_path: Path, tokenizer
     assert torch.equal(scores(task, again.model, list(range(16))), scores(task, done.module.eval(), list(range(16))))
 
 
+@pytest.mark.slow
 def test_transformers_takes_it_for_what_it_is(tiny_folder: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
     """And its folders are read as they were meant: without a task.json, by problem_type."""
     transformers = pytest.importorskip("transformers")

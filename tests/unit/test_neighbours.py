@@ -142,6 +142,7 @@ def test_odd_texts_are_borne() -> None:
     assert [match.kind for match in Neighbours([("好😀",)], [("好😡",)]).leaks()] == ["near"]
 
 
+@pytest.mark.slow
 def test_many_copies_cost_little_and_are_all_found() -> None:
     text = "今天天气很好我们去公园看花"
     known = [(f"{text}{place:03d}",) for place in range(900)]  # each near hundreds of others
@@ -149,6 +150,7 @@ def test_many_copies_cost_little_and_are_all_found() -> None:
     assert len(leaks) == 50
 
 
+@pytest.mark.slow
 def test_too_many_letters_are_sampled_and_counted() -> None:
     base = "今天天气很好我们去公园看花"
     known = [(f"{place:05d}号：{base}{place * 7919 % 100_000:05d}",) for place in range(2_000)]

@@ -43,6 +43,7 @@ def recalls(rows: list[tuple[str, ...]], gold: Any, num_labels: int) -> tuple[fl
     return hits.sum() / planted, len(hits) / planted, hits[: 2 * planted].sum() / planted
 
 
+@pytest.mark.slow
 def test_planted_errors_are_flagged() -> None:
     recall, flagged, early = recalls(*made(1_200), 3)
     assert recall >= 0.95
@@ -95,6 +96,7 @@ def test_naive_bayes_leaves_each_row_out() -> None:
         np.testing.assert_allclose(whole[place], again[place])  # whatever its own label
 
 
+@pytest.mark.slow
 def test_the_regression_learns_pairs_and_numbers() -> None:
     rows, _ = made(300)
     texts = [row[0] for row in rows]
@@ -147,6 +149,7 @@ def test_a_dictionary_finds_the_longest_and_drops_what_is_rarely_marked() -> Non
     assert baselines.Dictionary([], [])("水") == ()
 
 
+@pytest.mark.slow
 def test_large_data_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     rows, gold = made(1_500)
     monkeypatch.setattr(baselines, "LOOKED", 100)

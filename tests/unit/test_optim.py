@@ -157,6 +157,7 @@ def test_small_stacks_give_the_same_step(monkeypatch: pytest.MonkeyPatch) -> Non
         torch.testing.assert_close(p, q, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", optim.OPTIMISERS)
 def test_it_learns_and_repeats_bit_for_bit(name: str) -> None:
     def run() -> tuple[list[float], bytes]:

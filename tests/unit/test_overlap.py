@@ -46,6 +46,7 @@ def wide(char: str) -> str:
     return chr(ord(char) + 0xFEE0) if "!" <= char <= "~" else char
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), run=st.text(HAN, min_size=24, max_size=40), before=MIXED, after=MIXED)
 def test_a_shared_run_is_found_however_it_is_set(data: st.DataObject, run: str, before: str, after: str) -> None:
@@ -54,6 +55,7 @@ def test_a_shared_run_is_found_however_it_is_set(data: st.DataObject, run: str, 
     assert forbidden([before + spaced + after]) == [True]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), run=st.text(LETTERS, min_size=64, max_size=90), before=MIXED, after=MIXED)
 def test_letters_are_found_in_any_case_and_width(data: st.DataObject, run: str, before: str, after: str) -> None:
@@ -63,6 +65,7 @@ def test_letters_are_found_in_any_case_and_width(data: st.DataObject, run: str, 
     assert Fingerprints.of([after + run])([before + set_otherwise + after]) == [True]
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(run=st.text(st.one_of(HAN, LETTERS), min_size=24, max_size=64))
 def test_the_rule_is_the_one_that_is_written_down(run: str) -> None:
@@ -70,6 +73,7 @@ def test_the_rule_is_the_one_that_is_written_down(run: str) -> None:
     assert forbidden([han(40, 3) + run + han(40, 4)]) == [count(run) >= 192]
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(texts=st.lists(REPETITIVE, max_size=6), forbidden=st.lists(REPETITIVE, max_size=4))
 def test_it_agrees_with_looking_for_every_run(texts: list[str], forbidden: list[str]) -> None:
@@ -84,6 +88,7 @@ def _overlap(text: str, forbidden: str, size: int) -> bool:
     return any(count(forbidden[a:b]) >= size and forbidden[a:b] in text for a in ends for b in ends[a:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [han, letters])
 def test_unrelated_text_is_never_found(make: Callable[[int, int], str]) -> None:
     forbidden = Fingerprints.of([make(60, seed) for seed in range(2000)])
@@ -165,6 +170,7 @@ def test_a_size_that_has_no_half_is_refused() -> None:
         Fingerprints.of(["text"], size=7)
 
 
+@pytest.mark.slow
 def test_it_keeps_up_with_reading() -> None:
     forbidden = Fingerprints.of(han(60, seed) for seed in range(3000))
     texts = [han(2000, seed) for seed in range(800)]  # 4.8 MB

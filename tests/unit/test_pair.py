@@ -92,6 +92,7 @@ def test_windows_are_those_of_the_one_rule(tokenizer: Tokenizer) -> None:
         torch.testing.assert_close(scores(task, model, [index])[0], right, atol=1e-5, rtol=0)
 
 
+@pytest.mark.slow
 def test_eight_examples_are_learnt(tokenizer: Tokenizer) -> None:
     config = pair.Config(max_length=32, overlap=4, label_smoothing=0.05, consistency=0.5)
     task = pair.Task(made(8), LABELS, tokenizer, config)
@@ -117,6 +118,7 @@ def test_a_pair_is_read_as_transformers_reads_it(tokenizer: Tokenizer, tmp_path:
     assert [p.label for p in said] == [LABELS[place] for place in wanted.argmax(-1).tolist()]
 
 
+@pytest.mark.slow
 def test_the_commands(tiny_folder: Path, tmp_path: Path, filbert: Callable[..., tuple[int, str, str]]) -> None:
     rows = [{"sentence1": e.texts[0], "sentence2": e.texts[1], "label": e.gold} for e in made(24)]
     data = tmp_path / "pairs.jsonl"
@@ -175,6 +177,7 @@ def numbered(count: int = 12) -> list[Example]:
     return found
 
 
+@pytest.mark.slow
 def test_numbers_are_learnt_and_given_in_their_own_unit(tokenizer: Tokenizer) -> None:
     config = pair.fitted(pair.Config(max_length=32, answer="number"), numbered())
     values = np.array([float(e.gold) for e in numbered()])
@@ -221,6 +224,7 @@ def test_what_is_no_number_is_named(tokenizer: Tokenizer, tiny_folder: Path, tmp
         pair.Config(answer="numbr")
 
 
+@pytest.mark.slow
 def test_a_run_of_numbers_from_file_to_prediction(tiny_folder: Path, tmp_path: Path) -> None:
     data = tmp_path / "sts.tsv"
     data.write_text("".join(f"{e.texts[0]}\t{e.texts[1]}\t{e.gold}\n" for e in numbered(30)), encoding="utf-8")

@@ -222,6 +222,7 @@ def test_what_is_cut_is_told() -> None:
     assert "Cut to fit (…): 量子计算机" in "".join(ElementTree.fromstring(made).itertext())
 
 
+@pytest.mark.slow
 def test_many_tokens_have_some_names_and_say_so() -> None:
     root = drawn("matrix", "量子" * 120)
     assert "Of the tokens, one in 3 is named." in "".join(root.itertext())
@@ -260,6 +261,7 @@ def test_a_width_on_paper_scales_the_drawing() -> None:
     assert float(scaled.get("height", "").removesuffix("mm")) == pytest.approx(85 * ratio, abs=0.1)
 
 
+@pytest.mark.slow
 def test_points_have_the_size_asked_for_and_something_on_them(tmp_path: Path) -> None:
     pytest.importorskip("resvg_py")
     for kind in KINDS:

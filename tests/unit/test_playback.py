@@ -139,6 +139,7 @@ def length(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> float:
     return sum(float((first - second).square().sum()) for first, second in both) ** 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TASKS)
 def test_a_recorded_run_learns_the_same(
     name: str, recorded: str, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -153,6 +154,7 @@ def test_a_recorded_run_learns_the_same(
     agree((got, same), (want, losses), load(tiny_folder).model.state_dict(), exact)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "settings",
     [
@@ -172,6 +174,7 @@ def test_so_does_every_way_to_train(
     agree((got, same), (want, losses), load(tiny_folder).model.state_dict(), recorded == "cpu")
 
 
+@pytest.mark.slow
 def test_a_pack_of_another_size_goes_as_it_is(
     recorded: str, tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

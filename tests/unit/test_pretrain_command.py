@@ -119,6 +119,7 @@ def test_a_killed_run_goes_on_in_the_time_that_is_left(corpus: Path, tmp_path: P
     assert steps[-1]["left_s"] < 0.1 * budget
 
 
+@pytest.mark.slow
 def test_a_budget_too_short_is_refused_in_a_sentence(corpus: Path, tmp_path: Path) -> None:
     process = started(corpus, tmp_path / "run", "--budget", "1s")
     _, err = process.communicate(timeout=120)
@@ -139,6 +140,7 @@ def test_the_process_start_is_before_now() -> None:
     assert 0 <= time.monotonic() - started_at < 60
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_to_the_whole_group_saves_first(corpus: Path, tmp_path: Path, number: int, code: int) -> None:
     """Ctrl-C and `timeout` reach the loader workers too: they leave it to the run, which still needs their batches."""

@@ -164,6 +164,7 @@ def test_another_threads_use_is_not_kept(model: Any) -> None:
 # Probes ---------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_property_of_the_word_alone_is_found_at_layer_0(model: Any) -> None:
     """Of words by their sign, and of texts by a sign in them; the commonest label knows neither."""
     found = probed(model, words(model), "tag")
@@ -182,6 +183,7 @@ def test_random_weights_show_no_rising_curve(model: Any) -> None:
     assert max(layer.accuracy for layer in found.layers[1:]) <= found.layers[0].accuracy + 0.03
 
 
+@pytest.mark.slow
 def test_the_control_task_is_learnt_by_heart_and_no_further(model: Any) -> None:
     """A word that was learnt has its random label; of words that were not, chance alone is right."""
     every = words(model, 60, kinds=1_000)  # so many kinds that some stand in few texts
@@ -209,6 +211,7 @@ def test_pairs_are_read_as_pairs(model: Any) -> None:
     assert found.layers[0].accuracy > 0.8
 
 
+@pytest.mark.slow
 def test_the_seed_fixes_everything(model: Any) -> None:
     examples = texts(model, 80)
     one, same, other = (probed(model, examples, limit=60, seed=seed) for seed in (1, 1, 2))
@@ -266,6 +269,7 @@ def test_unknown_tasks_and_limits_are_refused(model: Any) -> None:
 # The command ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_command_tells_draws_and_writes(
     model: Any, tiny_folder: Path, tmp_path: Path, filbert: Callable[..., Any]
 ) -> None:

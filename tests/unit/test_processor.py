@@ -55,6 +55,7 @@ def test_what_the_user_has_set_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     assert os.environ[processor.LIMIT] == "AVX2"
 
 
+@pytest.mark.slow
 def test_bfloat16_products_do_not_end_the_process() -> None:
     environment = {name: value for name, value in os.environ.items() if name != processor.LIMIT}
     code = "import filbert, torch; a = torch.ones(64, 64, dtype=torch.bfloat16); print(float((a @ a)[0, 0]))"

@@ -120,6 +120,7 @@ def test_every_head_may_go(tokenizer: Tokenizer) -> None:
         prune.without(nothing, {(1, 0)})
 
 
+@pytest.mark.slow
 def test_a_smaller_model_is_faster(tokenizer: Tokenizer) -> None:
     """Most heads gone, at 512 tokens, where attention is half of the work: the best of several rounds, side by side."""
     torch.manual_seed(0)
@@ -207,6 +208,7 @@ def test_what_a_pruned_model_attends_to(fine: Path, data: Path, tmp_path: Path) 
     assert heads.entropy(seen)[1].tolist() == [0, 0, 0, 0]
 
 
+@pytest.mark.slow
 def test_a_pruned_model_learns_on(fine: Path, data: Path, tmp_path: Path) -> None:
     """Fine-tuned from its folder it keeps its shape, and its loss falls."""
     prune.prune(fine, data, tmp_path / "out", heads=0.75)

@@ -196,6 +196,7 @@ def test_the_window_has_both_mentions_in_its_middle_and_coverage_is_said(tokeniz
     assert len(shown(task_of(tokenizer, [long], max_length=128))) == 1
 
 
+@pytest.mark.slow
 def test_eight_examples_are_learnt_and_late_mentions_are_read(tokenizer: Tokenizer) -> None:
     given = made(8) * 3 + made(6, 36)
     assert len(tokenizer.encode(given[-1].texts[0][: given[-1].gold.head.start]).ids) > 512
@@ -253,6 +254,7 @@ def test_micro_f1_is_that_of_scikit_learn() -> None:
     assert metrics.summary(label_metrics.confusion([], [], 3), 0)["micro_f1"] == 0
 
 
+@pytest.mark.slow
 def test_saved_and_loaded_it_says_the_same(tokenizer: Tokenizer, tiny_folder: Path, tmp_path: Path) -> None:
     more: dict[str, Any] = {"settings": ["machine.threads=1", "task.max_length=48"], "quiet": True}
     done = run.finetune("relation", made(12), tiny_folder, tmp_path / "r", dev=made(6), epochs=2, **more)
@@ -286,6 +288,7 @@ def test_saved_and_loaded_it_says_the_same(tokenizer: Tokenizer, tiny_folder: Pa
         fb.load(tmp_path / "r").predict([(text, "医生", "公园")])
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_it_has_the_same_weights(cut_short: Callable[..., tuple[bytes, bytes]]) -> None:
     settings = ["train.batch_tokens=128", "train.checkpoint_every=2", "task.max_length=32", "task.mask_prob=0.2"]
     whole, cut = cut_short("relation", made(16, 1), [*settings, "model.dropout=0.1"])
@@ -413,6 +416,7 @@ def test_real_files(shared: Path, tokenizer: Tokenizer, name: str, num_examples:
 # From files to answers ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_the_commands(shared: Path, tiny_folder: Path, tmp_path: Path, filbert: Callable[..., Any]) -> None:
     with lzma.open(shared / "data/re_chinese_nre/SanWen/train.txt.xz", "rt", encoding="utf-8") as file:

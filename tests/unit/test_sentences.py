@@ -109,6 +109,7 @@ def test_spans_are_offsets_into_the_text_as_given() -> None:
     assert [text[start:end] for start, end in sentences(text)] == ["今天。", "Hello there.", "Bye"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit", [".", "。", "(", "（", "“", '"', "a.", "a. ", "...", "《", "'", " ", "A. ", "?a", "...a "]
 )

@@ -275,6 +275,7 @@ def learnt(name: str, steps: int, seed: int = 0) -> tuple[float, list[Tensor]]:
     return (torch.stack(said, 1) == rows.flip(1)).float().mean().item(), looks
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("one_thread")
 def test_strings_are_reversed_with_attention_sooner_than_without() -> None:
     """After equal steps on equal data; and the attention runs backwards over the source."""

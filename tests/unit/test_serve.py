@@ -41,6 +41,7 @@ def server(folder: Path) -> Iterator[Server]:
         yield found
 
 
+@pytest.mark.slow
 def test_what_it_says_is_what_predict_says(server: Server, folder: Path) -> None:
     texts = [text for text, _ in ROWS] + ["火车" * 300, "🚂 emoji", " "]
     model = fb.load(folder)
@@ -56,6 +57,7 @@ def test_what_it_says_is_what_predict_says(server: Server, folder: Path) -> None
     assert one[0]["label"] == wanted[0]["label"]
 
 
+@pytest.mark.slow
 def test_health_names_the_model(server: Server) -> None:
     found = server.asked("/health").json
     assert (found["status"], found["model"], found["task"]) == ("ok", "news", "classify")
@@ -104,6 +106,7 @@ def test_a_look_inside_is_what_the_page_asks_for(server: Server) -> None:
         assert server.asked("/look", wrong).status == 422
 
 
+@pytest.mark.slow
 def test_a_port_in_use_and_a_folder_without_a_head_are_refused(server: Server, folder: Path, tiny_folder: Path) -> None:
     for words, told in (
         ([str(folder), "--port", str(server.port)], "cannot listen there"),
@@ -117,6 +120,7 @@ def test_a_port_in_use_and_a_folder_without_a_head_are_refused(server: Server, f
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_sigterm_answers_what_was_accepted(folder: Path) -> None:
     server = Server(folder, torch=True)
     with ThreadPoolExecutor(1) as pool:
@@ -191,6 +195,7 @@ def test_a_request_is_given_up_between_its_goes() -> None:
     assert batcher.num_dropped == 1
 
 
+@pytest.mark.slow
 def test_one_bad_request_spoils_no_other_and_a_full_queue_refuses() -> None:
     slow = Slow()
     batcher = Batcher(slow, most_waiting=3)
@@ -211,6 +216,7 @@ def test_one_bad_request_spoils_no_other_and_a_full_queue_refuses() -> None:
         batcher.ask(["f"])
 
 
+@pytest.mark.slow
 def test_several_threads_share_what_waits_and_a_job_is_alone() -> None:
     both = threading.Barrier(2, timeout=10)
 

@@ -71,6 +71,7 @@ def openai(server: Server) -> Iterator[Any]:
         yield client
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["float", "base64", None])
 def test_openai_embeddings_are_the_models_own(openai: Any, folders: dict[str, Path], form: str | None) -> None:
     more = {} if form is None else {"encoding_format": form}
@@ -89,6 +90,7 @@ def test_openai_embeddings_are_the_models_own(openai: Any, folders: dict[str, Pa
     assert one.usage.prompt_tokens == len(loaded(folders, "short").tokenizer.encode(TEXTS[0]).ids)
 
 
+@pytest.mark.slow
 def test_openai_dimensions_are_those_the_model_learnt(openai: Any, folders: dict[str, Path]) -> None:
     found = openai.embeddings.create(model="short", input=TEXTS, dimensions=16)
     wanted = loaded(folders, "short").embed(TEXTS, normalize=True, width=16)
@@ -200,6 +202,7 @@ def test_tei_rerank_by_pairs_or_by_vectors(server: Server, folders: dict[str, Pa
     assert [rank["index"] for rank in told] == [rank["index"] for rank in found]
 
 
+@pytest.mark.slow
 def test_info_and_models(server: Server) -> None:
     assert server.asked("/info").json["model_type"]["classifier"]["id2label"] == {"0": "体育", "1": "财经", "2": "科技"}
     about = {model["name"]: model for model in server.asked("/models").json["models"]}
@@ -213,6 +216,7 @@ def test_info_and_models(server: Server) -> None:
 # schemathesis ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_schemathesis_finds_no_unexpected_status(folders: dict[str, Path]) -> None:
     """What it invents within the document and against it; what a model cannot answer is no error of the document."""
     pytest.importorskip("schemathesis")

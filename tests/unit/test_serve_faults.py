@@ -71,6 +71,7 @@ def num_sockets(pid: int) -> int:
     return found
 
 
+@pytest.mark.slow
 def test_s01_s02_a_burst_is_answered_or_refused_at_once_and_leaves_no_trace(server: Server) -> None:
     with ThreadPoolExecutor(48) as pool:
         holding = occupied(server, pool, 4)
@@ -100,6 +101,7 @@ def test_s01_s02_a_burst_is_answered_or_refused_at_once_and_leaves_no_trace(serv
     assert time.perf_counter() - begun < 5
 
 
+@pytest.mark.slow
 def test_s03_too_large_a_body_is_not_read(server: Server) -> None:
     begun = time.monotonic()
     with server.connected(request_bytes("/predict", b"", "Content-Length: 3000000000")) as link:
@@ -119,6 +121,7 @@ def test_s03_too_large_a_body_is_not_read(server: Server) -> None:
     assert server.asked("/v1/embeddings", body).json["error"]["code"] == 413
 
 
+@pytest.mark.slow
 def test_s04_a_length_that_lies(strict: Server) -> None:
     begun = time.monotonic()
     assert strict.told(request_bytes("/predict", b'{"te', "Content-Length: 100")).startswith(b"HTTP/1.1 408")
@@ -177,6 +180,7 @@ def test_s06_nothing_asked(server: Server, path: str, body: Any) -> None:
     assert server.asked(path, body).status == 422
 
 
+@pytest.mark.slow
 def test_s07_s08_too_many_texts_and_too_many_tokens(server: Server, strict: Server) -> None:
     many = server.asked("/predict", {"texts": ["a"] * 1_001})
     assert (many.status, many.json["error"]) == (
@@ -202,6 +206,7 @@ def test_s09_s11_neither_order_nor_neighbours_change_an_answer(server: Server) -
         assert found == pytest.approx(alone, abs=1e-5)
 
 
+@pytest.mark.slow
 def test_s10_a_budget_that_no_window_fits_in_is_refused(folder: Path) -> None:
     server = Server(folder, "--batch-tokens", "8", wait=False)
     assert server.ended(None) == 2
@@ -209,6 +214,7 @@ def test_s10_a_budget_that_no_window_fits_in_is_refused(folder: Path) -> None:
     assert "Traceback" not in server.said()
 
 
+@pytest.mark.slow
 def test_s12_half_open_connections_are_closed_and_shut_nobody_out(strict: Server) -> None:
     begun, links = time.monotonic(), []
     for number in range(800):
@@ -236,6 +242,7 @@ def test_s12_half_open_connections_are_closed_and_shut_nobody_out(strict: Server
         assert not is_open
 
 
+@pytest.mark.slow
 def test_s13_a_client_that_leaves_is_dropped_from_the_queue(server: Server) -> None:
     before = server.metric("filbert_dropped_total"), server.metric("filbert_texts_total")
     with ThreadPoolExecutor(4) as pool:
@@ -249,6 +256,7 @@ def test_s13_a_client_that_leaves_is_dropped_from_the_queue(server: Server) -> N
     assert server.metric("filbert_requests_total", status="499") >= 1
 
 
+@pytest.mark.slow
 def test_s14_what_is_late_is_told_so_and_frees_its_place(strict: Server) -> None:
     with ThreadPoolExecutor(8) as pool:
         found = [own.result() for own in [pool.submit(strict.asked, "/predict", SLOW) for _ in range(8)]]
@@ -262,6 +270,7 @@ def test_s14_what_is_late_is_told_so_and_frees_its_place(strict: Server) -> None
     assert strict.asked("/predict", {"texts": ["云"]}).status == 200
 
 
+@pytest.mark.slow
 def test_s15_s16_s17_processes_come_and_go(folder: Path) -> None:
     """One of two is killed and replaced; SIGTERM under load loses nothing; a killed parent leaves no orphan."""
     with serving(folder, "--workers", "2", "--runtime", "onnx", "--deadline", "600") as server:
@@ -307,6 +316,7 @@ def come_and_go(server: Server) -> None:
     assert not any(map(is_alive, children))
 
 
+@pytest.mark.slow
 def test_s18_before_the_model_is_there(folder: Path) -> None:
     with serving(folder, wait=False) as server:
         until(lambda: server.tried("/live") == 200)
@@ -318,6 +328,7 @@ def test_s18_before_the_model_is_there(folder: Path) -> None:
         assert early.status == 503
 
 
+@pytest.mark.slow
 def test_s19_the_counts_are_what_clients_saw(folder: Path) -> None:
     sent = (
         [({"texts": ["云"]}, 200)] * 5
@@ -338,6 +349,7 @@ def test_s19_the_counts_are_what_clients_saw(folder: Path) -> None:
         assert server.metric("filbert_texts_total", model="news") == 5
 
 
+@pytest.mark.slow
 def test_s20_keys(folder: Path, tmp_path: Path) -> None:
     hashed = [hashlib.sha256(key.encode()).hexdigest() for key in ("first-key", "second-key")]
     (tmp_path / "keys").write_text(f"{hashed[0]}  the first\n# a note\n", encoding="utf-8")
@@ -368,6 +380,7 @@ def test_s20_keys(folder: Path, tmp_path: Path) -> None:
     assert "line 1: is not a SHA-256 hash" in done.said()
 
 
+@pytest.mark.slow
 def test_s21_what_nobody_asked_for_is_off(server: Server, folder: Path) -> None:
     hexed = f":{server.port:04X} "
     bound = [
@@ -384,6 +397,7 @@ def test_s21_what_nobody_asked_for_is_off(server: Server, folder: Path) -> None:
         assert "access-control-allow-origin" not in other
 
 
+@pytest.mark.slow
 def test_s22_logs_are_json_and_hold_no_text(folder: Path) -> None:
     secret = "秘密\n\x1b[31mFAKE LOG"
     with serving(folder, "--log", "requests") as server:
@@ -413,6 +427,7 @@ def test_s23_nothing_that_is_sent_becomes_markup(server: Server) -> None:
     assert "without torch" in server.asked("/look", {"texts": [attack]}).json["error"]
 
 
+@pytest.mark.slow
 def test_s24_where_the_system_cannot_take_memory_back_nothing_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: None) -> Any:
         raise TypeError(name)  # as on Windows
@@ -455,6 +470,7 @@ def test_s24_many_requests_leave_the_memory_as_it_was(folder: Path) -> None:
         assert resident() < before * 1.05
 
 
+@pytest.mark.slow
 def test_model_names_reach_no_files(server: Server, folder: Path) -> None:
     for name in ("..", "%2e%2e%2f%2e%2e%2fetc%2fpasswd", "news%00", "/etc/passwd", "NEWS"):
         found = server.asked(f"/models/{name}/predict", {"texts": ["a"]})
@@ -468,6 +484,7 @@ def test_model_names_reach_no_files(server: Server, folder: Path) -> None:
         assert "Traceback" not in done.stderr
 
 
+@pytest.mark.slow
 def test_a_slow_reader_holds_nobody_up(server: Server) -> None:
     slow = [server.connected(request_bytes("/embed", json.dumps({"inputs": ["云"] * 900}).encode())) for _ in range(3)]
     done = threading.Event()

@@ -164,6 +164,7 @@ def numbered(count: int) -> list[str]:
     return [f"第{i}篇。{TEXTS[i % len(TEXTS)][: 200 + i % 97].strip()}\nPlaying number {i}." for i in range(count)]
 
 
+@pytest.mark.slow
 def test_a_document_is_held_by_its_text_wherever_it_stands(tmp_path: Path, tokenizer: Tokenizer) -> None:
     texts = numbered(200)
     options = Options(held=0.1, words=False)
@@ -189,6 +190,7 @@ def test_twenty_documents_hold_back_one(
 SMALL = Options(shard_tokens=2_000, held=0.1)
 
 
+@pytest.mark.slow
 def test_any_number_of_workers_writes_the_same_bytes(
     tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,6 +276,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "count", "workers"),
     [("before", 1, 1), ("half", 2, 1), ("renaming", 4, 1), ("after", 3, 1), ("half", 3, 2), ("after", 99, 1)],
@@ -368,6 +371,7 @@ def test_an_empty_corpus_is_refused(content: str, tmp_path: Path, tokenizer: Tok
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.slow
 def test_standard_input_is_never_reused(tmp_path: Path, tokenizer: Tokenizer) -> None:
     tokenizer.save(tmp_path / "vocab")
     code = (
@@ -381,6 +385,7 @@ def test_standard_input_is_never_reused(tmp_path: Path, tokenizer: Tokenizer) ->
         assert done.stdout.startswith(f"{len(texts)} 1 standard input cannot be read twice")
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_sentence_and_leaves_no_file(tmp_path: Path, tokenizer: Tokenizer) -> None:
     """The limit on a file's size stands in for the disk: the system refuses to write on."""
     source = corpus(tmp_path / "c.txt", numbered(400))
@@ -417,6 +422,7 @@ class Deadly:
         return [False] * len(texts)
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_is_one_sentence(
     tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

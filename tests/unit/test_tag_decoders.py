@@ -77,6 +77,7 @@ def told(task: tag.Task, found: list[Any]) -> list[set[tuple[int, int, str]]]:
     return [{place_of(span) for span in said.spans} for said in task.predictions(found)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.parametrize("before", [0, 6])
 def test_packed_equals_one_by_one(tokenizer: Tokenizer, decoder: str, before: int) -> None:
@@ -109,6 +110,7 @@ def test_an_empty_text_beside_one_of_two_tokens(tokenizer: Tokenizer) -> None:
     assert len(task.ids) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", ["crf", "span"])
 def test_examples_are_learnt_and_a_late_name_is_found(tokenizer: Tokenizer, decoder: str) -> None:
     nested = decoder == "span"
@@ -245,6 +247,7 @@ def test_the_chain_learns_at_the_heads_rate(tokenizer: Tokenizer) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", ["crf", "span"])
 def test_killed_and_resumed_it_has_the_same_weights(
     cut_short: Callable[..., tuple[bytes, bytes]], decoder: str
@@ -335,6 +338,7 @@ def test_the_pointer_and_its_loss_by_hand() -> None:
     assert (nothing.grad == 0).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", ["crf", "span"])
 def test_the_commands(tiny_folder: Path, tmp_path: Path, filbert: Callable[..., Any], decoder: str) -> None:
     data = tmp_path / "train.jsonl"
@@ -363,6 +367,7 @@ def test_the_commands(tiny_folder: Path, tmp_path: Path, filbert: Callable[..., 
         assert {(entity["text"], entity["label"]) for entity in found[0]} >= {("医生公园", "PER"), ("公园", "LOC")}
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.parametrize("decoder", DECODERS)
 def test_the_commands_on_a_real_set(

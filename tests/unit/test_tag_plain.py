@@ -214,6 +214,7 @@ def test_the_scheme_follows_from_the_data(tokenizer: Any) -> None:
         tag.Task(SENTENCES, ("O", *labels), tokenizer, config)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", ["softmax", "crf"])
 @pytest.mark.usefixtures("one_thread")
 def test_the_commands(tiny_folder: Path, tmp_path: Path, filbert: Callable[..., Any], decoder: str) -> None:
@@ -260,6 +261,7 @@ def test_real_files(shared: Path, name: str, num_texts: int, num_words: int, num
     assert all(decoding.covers(example.texts[0], example.gold) for example in found)
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_the_newspaper_is_read(shared: Path) -> None:
     path = shared / "data" / "pos_pfr199801" / "199801.txt.xz"

@@ -105,6 +105,7 @@ def test_every_token_is_learnt_once_with_its_own_tag(tokenizer: Tokenizer) -> No
     assert int(terms["tag_f1"].count) == (said != 0).sum() + (task.gold != 0).sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["bio", "bioes"])
 def test_examples_are_learnt_and_a_late_name_is_found(tokenizer: Tokenizer, scheme: str) -> None:
     examples = made(8) * 4 + made(4, 35)
@@ -175,6 +176,7 @@ def test_a_published_folder_is_read_as_transformers_reads_it(tokenizer: Tokenize
     assert len(loaded.predict([FILL * 40, ""])) == 2
 
 
+@pytest.mark.slow
 def test_the_commands(tiny_folder: Path, tmp_path: Path, filbert: Callable[..., tuple[int, str, str]]) -> None:
     conll = tmp_path / "train.txt"
     lines = []
@@ -207,6 +209,7 @@ def test_the_commands(tiny_folder: Path, tmp_path: Path, filbert: Callable[..., 
         assert [(e["text"], e["label"]) for e in rows[0]["entities"]] == [("医生", "PER")]
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_it_has_the_same_weights(cut_short: Callable[..., tuple[bytes, bytes]]) -> None:
     settings = ["train.batch_tokens=128", "train.checkpoint_every=2", "task.max_length=32", "task.overlap=8",
                 "task.mask_prob=0.1", "model.dropout=0.1"]  # fmt: skip

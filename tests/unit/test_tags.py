@@ -272,6 +272,7 @@ def test_nested_spans_are_taken_best_first_and_never_cross() -> None:
         tags.nested(np.full((1, 1, 1), np.nan), ["A"], [0], [1])
 
 
+@pytest.mark.slow
 def test_everything_above_the_threshold_is_still_fast() -> None:
     """An untrained model may call everything an entity."""
     size = 200

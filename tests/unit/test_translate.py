@@ -107,6 +107,7 @@ def taught(tiny_folder: Path) -> dict[str, Any]:
 # -- learning --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", SHAPES)
 def test_eight_pairs_are_learnt_and_written_back(tokenizer: Tokenizer, taught: dict[str, Any], kind: str) -> None:
     task, model = task_of(tokenizer), taught[kind]
@@ -119,6 +120,7 @@ def test_eight_pairs_are_learnt_and_written_back(tokenizer: Tokenizer, taught: d
     assert task.evaluated(raw(task, model))["rouge_l"] == 1
 
 
+@pytest.mark.slow
 def test_what_is_written_back_has_a_bleu_of_100(tokenizer: Tokenizer, taught: dict[str, Any]) -> None:
     pytest.importorskip("sacrebleu")
     task = task_of(tokenizer)
@@ -275,6 +277,7 @@ def test_all_stretches_are_one_memory_where_a_task_joins(tokenizer: Tokenizer) -
     assert int(touched.sum()) == source.lengths[2]
 
 
+@pytest.mark.slow
 def test_summaries_of_long_articles_are_learnt(tokenizer: Tokenizer) -> None:
     """What is to be written stands in the last of several stretches."""
     fill = "他们在学校读书。" * 8

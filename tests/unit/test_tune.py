@@ -177,6 +177,7 @@ def test_a_method_has_its_own_usual_rates(tiny_folder: Path, tmp_path: Path) -> 
         assert (found["learning_rate"], found["head_rate"]) == pytest.approx(rates)
 
 
+@pytest.mark.slow
 def test_a_rate_that_falls_with_depth_moves_low_layers_less(tiny_folder: Path, tmp_path: Path) -> None:
     start = folders.load(tiny_folder).model.state_dict()
     moved = {}
@@ -193,6 +194,7 @@ def test_a_rate_that_falls_with_depth_moves_low_layers_less(tiny_folder: Path, t
 # Runs -----------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["full", "frozen", "gradual", "lora"])
 def test_each_method_learns_eight_examples(method: str, tiny_folder: Path, tmp_path: Path, filbert: Any) -> None:
     data = tmp_path / "train.tsv"
@@ -217,6 +219,7 @@ def test_each_method_learns_eight_examples(method: str, tiny_folder: Path, tmp_p
         assert f"frozen; 66 weights learn, of a model of {sum(p.numel() for p in found.parameters()):,}." in card
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("more", [[], ["machine.precision=bfloat16"], ["train.optimiser=muon"]], ids=str)
 def test_gradual_is_exact_when_killed_and_resumed(
     more: list[str], cut_short: Callable[..., tuple[bytes, bytes]], tmp_path: Path
@@ -253,6 +256,7 @@ def test_another_way_to_train_is_another_run(tiny_folder: Path, tmp_path: Path) 
 # What says which state is best ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_named_measure_says_which_state_is_best(tiny_folder: Path, tmp_path: Path) -> None:
     words = ["train.batch_tokens=64", "train.learning_rate=0.03", THREADS]
 
@@ -272,6 +276,7 @@ def test_a_named_measure_says_which_state_is_best(tiny_folder: Path, tmp_path: P
     assert done.best["accuracy"] == max(each["accuracy"] for each in told)
 
 
+@pytest.mark.slow
 def test_patience_follows_the_named_measure(tiny_folder: Path, tmp_path: Path) -> None:
     words = [THREADS, "tune.watched=loss", "train.patience=2", "train.learning_rate=0.5", "train.batch_tokens=64"]
     more = {"dev": made(10), "settings": words, "epochs": 30, "quiet": True}

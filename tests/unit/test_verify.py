@@ -109,6 +109,7 @@ def test_compared_finds_numbers_and_words() -> None:
     assert "label was 甲, is 乙" in others[0]
 
 
+@pytest.mark.slow
 def test_export_adds_cases_where_there_are_none(tiny_folder: Path, tmp_path: Path, filbert: Callable[..., Any]) -> None:
     ran = filbert("export", tiny_folder, "--out", tmp_path / "out", "--json")
     assert ran.code == 0
@@ -117,6 +118,7 @@ def test_export_adds_cases_where_there_are_none(tiny_folder: Path, tmp_path: Pat
     assert filbert("export", tmp_path / "nothing", "--out", tmp_path / "x").code == 2
 
 
+@pytest.mark.slow
 def test_eight_bits_without_a_stated_cost_only_have_to_run(
     folder: Path, tmp_path: Path, filbert: Callable[..., Any]
 ) -> None:

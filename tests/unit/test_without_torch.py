@@ -94,6 +94,7 @@ def test_torch_is_not_there(bare: Path) -> None:
     assert "No module named 'torch'" in done.stderr
 
 
+@pytest.mark.slow
 def test_predictions_are_the_same(model: Path, filbert: Asked) -> None:
     told = json.loads(filbert("predict", model, *(word for text in TEXTS for word in ("--text", text)), "--json"))
     wanted = load(model, runtime="torch", device="cpu").predict(TEXTS)
@@ -102,12 +103,14 @@ def test_predictions_are_the_same(model: Path, filbert: Asked) -> None:
         assert one["scores"] == pytest.approx(dict(two.scores), abs=1e-5)
 
 
+@pytest.mark.slow
 def test_vectors_are_the_same(model: Path, filbert: Asked) -> None:
     told = json.loads(filbert("embed", model, *(word for text in TEXTS for word in ("--text", text)), "--json"))
     wanted = load(model, runtime="torch", device="cpu").embed(TEXTS)
     assert np.abs(np.asarray(told["vectors"]) - wanted).max() < 1e-5
 
 
+@pytest.mark.slow
 def test_blanks_are_the_same(tiny_folder: Path, tmp_path: Path, filbert: Asked) -> None:
     folder = shipping.export(tiny_folder, tmp_path / "out")[0]
     told: Any = json.loads(filbert("fill", "今天天[MASK]很好。", "--model", folder, "--json"))
@@ -117,6 +120,7 @@ def test_blanks_are_the_same(tiny_folder: Path, tmp_path: Path, filbert: Asked) 
     assert places == sorted(places)
 
 
+@pytest.mark.slow
 def test_the_built_in_model_needs_no_torch(filbert: Asked) -> None:
     blank = "中国的首都是北[MASK]。"
     told: Any = json.loads(filbert("fill", blank, "--json"))
@@ -128,12 +132,14 @@ def test_the_built_in_model_needs_no_torch(filbert: Asked) -> None:
     assert np.abs(np.asarray(vectors) - wanted.embed(TEXTS[:1])).max() < 1e-5
 
 
+@pytest.mark.slow
 def test_it_proves_itself(model: Path, filbert: Asked) -> None:
     told = json.loads(filbert("verify", model, "--json"))
     assert told["holds"]
     assert [each["runtime"] for each in told["runtimes"]] == ["onnx", "int8"]
 
 
+@pytest.mark.slow
 def test_it_serves(model: Path, bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served.sys, "executable", str(bare))
     monkeypatch.delenv("PYTHONPATH", raising=False)
@@ -145,6 +151,7 @@ def test_it_serves(model: Path, bare: Path, monkeypatch: pytest.MonkeyPatch) -> 
         assert [each["label"] for each in told.json["predictions"]] == [each.label for each in wanted]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [("explain", "MODEL", "--text", "今天"), ("export", "MODEL", "--out", "x")])
 def test_what_needs_torch_says_how_to_get_it(words: tuple[str, ...], model: Path, bare: Path) -> None:
     command = [str(bare), "-m", "filbert", *(word.replace("MODEL", str(model)) for word in words)]

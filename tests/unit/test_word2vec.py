@@ -374,6 +374,7 @@ def test_words_of_unknown_tokens_and_signs_are_left_out(tmp_path: Path) -> None:
     assert text.sentences.tolist() == [0, 3, 4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("objective", "output"), BOTH)
 def test_words_of_one_kind_end_near_each_other(
     royal: tuple[list[Shard], Tokenizer, str], one_thread: None, objective: str, output: str

@@ -83,6 +83,7 @@ def keyed(shared: Path) -> tuple[dict[str, int], np.ndarray, Any]:
     return ids, vectors, theirs
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SIMILARITY)
 def test_similarity_is_gensims(shared: Path, keyed: tuple[dict[str, int], np.ndarray, Any], name: str) -> None:
     ids, vectors, theirs = keyed
@@ -97,6 +98,7 @@ def test_similarity_is_gensims(shared: Path, keyed: tuple[dict[str, int], np.nda
         assert 100 * (1 - got["coverage"]) == pytest.approx(unknown)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["CWE_analogy.txt", "CA8_semantic.txt.xz"])
 def test_analogies_are_gensims(
     shared: Path, keyed: tuple[dict[str, int], np.ndarray, Any], name: str, tmp_path: Path

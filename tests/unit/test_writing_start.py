@@ -20,6 +20,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 PAIRS = [("今天天气很好。我们去公园。", "去公园。"), ("她是医生。", "医生。"), ("火车十点到。", "十点到。")]
 
 
+@pytest.mark.slow
 def test_the_encoder_of_a_bert_begins_a_transformer(tiny_folder: Path, tmp_path: Path) -> None:
     """The same vectors, and after some steps a folder that writes."""
     bert, made = load(tiny_folder), fresh.writing(load(tiny_folder))

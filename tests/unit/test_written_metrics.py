@@ -143,6 +143,7 @@ def test_bleu_and_chrf_are_sacrebleus(
         assert 0 <= low <= high <= 100 + 1e-9
 
 
+@pytest.mark.slow
 def test_the_interval_is_the_bootstrap_of_the_texts() -> None:
     sacrebleu = pytest.importorskip("sacrebleu")
     said, right = drawn(7, ["the ", "cat ", "sat ", "on "], 30)
