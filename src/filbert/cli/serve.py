@@ -83,6 +83,7 @@ def command(**options: Any) -> None:
     """
     import os
     import sys
+    from dataclasses import replace
 
     # Before NumPy is there: the threads of a queue work alone, and those of OpenBLAS would take the cores from them,
     # most of the time waiting (experiments/2026-11-16-serving.md). Workers inherit it.
@@ -96,6 +97,7 @@ def command(**options: Any) -> None:
     needed("fastapi", "serve")
     plan = _plan(options)
     listening = _listening(options["host"], options["port"])
+    plan = replace(plan, hosts=_hosts(options["hosts"], options["host"], listening.getsockname()[0]))
     where = "http://{}:{}/".format(*_address(listening))
 
     def ready(shelf: Any = None) -> None:
@@ -115,6 +117,7 @@ def command(**options: Any) -> None:
 
 def _plan(options: dict[str, Any]) -> Plan:
     from filbert.core.errors import InputError
+    from filbert.serve import guard
     from filbert.serve.keys import hashes
     from filbert.serve.limits import Limits
     from filbert.serve.process import Plan
@@ -130,27 +133,29 @@ def _plan(options: dict[str, Any]) -> Plan:
     models = tuple(_named(given, options["name"]) for given in options["model"])
     return Plan(
         models=models, task=options["task"], **model_wishes(options), limits=limits, keys=hashes(options["keys"]),
-        origins=tuple(options["cors"]), hosts=_hosts(options["hosts"], options["host"]), drain_s=options["drain"],
-        log=options["log"],
+        origins=tuple(map(guard.origin, options["cors"])), hosts=_hosts(options["hosts"], options["host"]),
+        drain_s=options["drain"], log=options["log"],
     )  # fmt: skip
 
 
-def _hosts(given: tuple[str, ...], host: str) -> tuple[str, ...]:
+def _hosts(given: tuple[str, ...], host: str, address: str = "") -> tuple[str, ...]:
     """The names by which it may be asked, as given; without any those of this machine, if it listens to it alone.
 
     Else a page that someone on this machine opens could ask by a name of its own that leads here (DNS rebinding).
+    host: where it was told to listen; address: where it does, which is known once it does.
     """
     import ipaddress
 
-    from filbert.serve.guard import ANY, LOOPBACK
+    from filbert.serve.guard import ANY, LOOPBACK, host_name
 
     if given:
-        return tuple(own.strip().lower().rstrip(".") for own in given)
+        return tuple(map(host_name, given))
     try:
-        is_own = ipaddress.ip_address(host).is_loopback
+        is_own = ipaddress.ip_address(address or host).is_loopback
     except ValueError:
-        is_own = host.lower() == "localhost"
-    return tuple(dict.fromkeys((*LOOPBACK, f"[{host}]" if ":" in host else host))) if is_own else (ANY,)
+        is_own = False
+    own = [f"[{name}]" if ":" in name else name.lower().rstrip(".") for name in (host, address or host)]
+    return tuple(dict.fromkeys((*LOOPBACK, *own))) if is_own else (ANY,)
 
 
 def _named(given: str, name: str | None) -> tuple[str, str]:
@@ -172,6 +177,8 @@ def _listening(host: str, port: int) -> socket.socket:
 
     from filbert.core.errors import InputError
 
+    if not host:
+        raise InputError("--host is empty, which would be every address; give one, or 0.0.0.0 for every one.")
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=2_048, reuse_port=False)

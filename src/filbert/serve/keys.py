@@ -16,7 +16,7 @@ from pathlib import Path
 
 from filbert.core.errors import InputError
 
-VARIABLE = "FILBERT_KEYS"
+VARIABLE, FILE_VARIABLE = "FILBERT_KEYS", "FILBERT_KEYS_FILE"
 OPEN = ("/health", "/live", "/ready")  # for whoever watches over the process
 CHALLENGE = 'Bearer realm="filbert", Basic realm="filbert"'
 _HASH = re.compile(r"[0-9a-fA-F]{64}")
@@ -29,6 +29,8 @@ _HOW = 'make one with: printf %s "$KEY" | sha256sum'
 def hashes(path: Path | str | None) -> tuple[str, ...]:
     """The SHA-256 hashes of a file, one a line with an optional name behind it, and of FILBERT_KEYS, by commas."""
     lines: list[tuple[str, str]] = []
+    if path is None and os.environ.get(FILE_VARIABLE) == "":
+        raise InputError(f"{FILE_VARIABLE} is empty, so everybody could ask; name a file of keys, or unset it.")
     if path is not None:
         try:
             text = Path(path).read_text(encoding="utf-8-sig")

@@ -32,19 +32,20 @@ def asked(given: dict[str, Any]) -> Look:
         raise Refused(422, 'the body must be an object with one text or two: {"texts": ["…"]}.')
     if sum(map(len, texts)) > LIMIT:
         raise Refused(413, f"a text of more than {LIMIT:,} characters cannot be looked at in a page.")
-    layers = given.get("layers") or [0]
+    layers = given.get("layers")
+    layers = [0] if layers is None else layers
     if not isinstance(layers, list) or not all(type(layer) is int for layer in layers):
         raise Refused(422, "layers must be a list of whole numbers from 0.")
     return Look(texts, list(dict.fromkeys(layers)), _reasons(given.get("explain")))
 
 
 def _reasons(given: Any) -> list[tuple[str | None, dict[str, str]]]:
-    if not given:
+    if given is None:
         return []
     if not isinstance(given, dict) or not all(isinstance(given.get(n), str | None) for n in ("method", "target")):
         raise Refused(422, 'explain must be an object: {"method": "integrated-gradients", "target": "a label"}.')
-    fields = {"method": given["method"]} if given.get("method") else {}
-    return [(given.get("target") or None, fields)]
+    method, target = given.get("method"), given.get("target")
+    return [(target, {} if method is None else {"method": method})]
 
 
 def view(served: Served, look: Look) -> dict[str, Any]:

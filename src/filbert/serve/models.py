@@ -15,18 +15,20 @@ from filbert.core.errors import InputError, did_you_mean
 from filbert.core.records import Example, Floats, Prediction
 from filbert.decode.pooling import unit_length
 from filbert.infer.model import Model
-from filbert.infer.predict import record
+from filbert.infer.predict import TASK, record
 from filbert.serve import limits
 from filbert.serve.batcher import Batcher, Promised
 from filbert.serve.lane import Lane
 from filbert.serve.limits import Limits, Refused
 from filbert.serve.metrics import ModelCounts
+from filbert.text import windows
 
 # Tokens read together on a CPU (experiments/2026-11-16-serving.md, 2026-11-17-eight-bits.md): more are read no faster,
 # and who comes next waits.
 GO = {"torch": 2_048, "float32": 512, "int8": 2_048}
 PREDICT, EMBED, FILL = "predict", "embed", "fill"  # what is asked of a queue
 MASK = "[MASK]"
+LEAST_CHARS = 64  # of a text that count as a token, however few it has: what is no word has to be looked at too
 MASK_TOKENS = 32  # a blank costs as much as so many tokens: every word of the vocabulary is ranked for it
 NUMBER_BYTES, SCORE_BYTES, CANDIDATE_BYTES, RECORD_BYTES = 22, 32, 80, 200  # of an answer, about, each
 PROBE = "今天天气很好 the weather is fine "  # what a model is asked to see how fast it is
@@ -49,6 +51,8 @@ class Served:
         self.task = task_of(model, task)
         # With the folder's task read once, not for every answer
         self.model = model if self.task is None else model.reading(task)
+        # As it was loaded: a folder that changes on disk keeps answering as before.
+        self.is_told = task is not None or (model.folder / TASK).exists()
         self.has_torch = hasattr(model.engine, "backbone")
         self.has_vectors = _has_vectors(model)
         self.budget = self.limits.batch_tokens or _budget(model)
@@ -91,7 +95,42 @@ class Served:
         sizes = limits.num_tokens(asked)
         own = RECORD_BYTES + sum(SCORE_BYTES + len(label) for label in self.model.labels)
         num_bytes = len(asked) * own + 6 * sum(sizes)
-        return self._ask(asked, PREDICT, sizes, num_bytes)
+        return self._ask(asked, PREDICT, self._with_repeats(asked, sizes), num_bytes)
+
+    def _with_repeats(self, asked: list[Any], sizes: list[int]) -> list[int]:
+        """The same sizes, but for what is read side by side all that is read: one text is repeated in every window of
+        the other, and a passage for every option. Refuses more than a request may have."""
+        how = self.model._read_as()[1]
+        window = self.model.config.max_length
+        length, overlap = min(getattr(how, "max_length", window), window), getattr(how, "overlap", 0)
+        beside = {index: pairs for index, each in enumerate(asked) if (pairs := self._side_by_side(each))}
+        texts = list({text: None for pairs in beside.values() for own in pairs for text in own})
+        known = {
+            text: max(len(own.ids), len(text) // LEAST_CHARS)
+            for text, own in zip(texts, self.model.tokenizer.pieces(texts), strict=True)
+        } if texts else {}  # fmt: skip
+        sizes = list(sizes)
+        for index, pairs in beside.items():
+            sizes[index] = sum(
+                windows.num_read(sum(known[text] for text in with_each), known[long], length, overlap)
+                for long, *with_each in pairs
+            )
+        read = sum(sizes[index] for index in beside)
+        if read > self.limits.tokens:
+            raise Refused(
+                422, f"{read:,} tokens would be read, with what is repeated in every window or for every option, but a "
+                f"request may have {self.limits.tokens:,}; send shorter texts, or fewer.",
+            )  # fmt: skip
+        return sizes
+
+    def _side_by_side(self, asked: Any) -> list[tuple[str, ...]]:
+        """The texts of a question that are read together: each long one, and those that are repeated beside it."""
+        if isinstance(asked, str) or self.task == "embed":
+            return []
+        first, *others = asked
+        if self.task == "choose":
+            return [(first, others[0], option) for option in others[1]]
+        return [(others[0], first)] if len(others) == 1 else []
 
     def vectors(self, texts: list[str]) -> Promised:
         """Each text's vector, as it is: `cut` makes it shorter and of length 1."""

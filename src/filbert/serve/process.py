@@ -128,9 +128,9 @@ def run(plan: Plan, listening: socket.socket, tally: Tally, on_ready: Any = None
 
     tally.set_state(LOADING)
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(
-            number, lambda *_: None
-        )  # uvicorn raises it again when it is done: the end is an end, not a death
+        # From here on, not only once uvicorn listens to it, lest one that comes between be lost. uvicorn raises it
+        # again when it is done: the end is an end, not a death.
+        signal.signal(number, server.handle_exit)
     loading = threading.Thread(target=load, name="filbert-load", daemon=True)
     loading.start()
     threading.Thread(target=_trim, name="filbert-trim", daemon=True).start()

@@ -64,6 +64,10 @@ class Supervisor:
             self._stop()
 
     def _asked_to_stop(self, *_: Any) -> None:
+        if self.is_stopping:  # the second, by which the processes stop draining
+            for child in self.children:
+                if child is not None and child.poll() is None:
+                    child.terminate()
         self.is_stopping = True
 
     def _start(self, worker: int) -> None:
