@@ -10,7 +10,6 @@ import hashlib
 import json
 import shutil
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
