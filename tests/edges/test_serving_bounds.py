@@ -129,6 +129,19 @@ def test_a_folder_that_goes_away_after_the_start_changes_no_answer(folders: dict
         assert server.asked("/rerank", body).raw == before.raw
 
 
+@pytest.mark.slow
+def test_what_a_look_shows_is_an_answer_too(folders: dict[str, Path]) -> None:
+    """It had a limit of its own, of what a browser shows, and was counted nowhere."""
+    with serving(folders["news"].parent / "torch" / "news", "--max-answer", "100000", torch=True) as server:
+        assert server.asked("/look", {"texts": ["火车" * 100]}).status == 200
+        much = server.asked("/look", {"texts": ["火车" * 5_000], "layers": [0, 1]})
+        assert (much.status, "more than 100,000" in much.json["error"]) == (413, True)
+        # What is wrong is named, and not sent back whole.
+        long = server.asked("/look", {"texts": ["火车"], "explain": {"target": "x" * 1_000_000}})
+        assert (long.status, len(long.raw) < 5_000) == (422, True)
+        assert "must be one of" in long.json["error"]
+
+
 # Signals --------------------------------------------------------------------------------------------------------------
 
 EARLY = """

@@ -166,7 +166,8 @@ class Routes:
         served = self.model(request, given)
         asked = look.asked(given)
         look.check_open(served)
-        found = await self.kept(request, lambda: self.shelf.lane.ask(lambda: look.view(served, asked)))
+        num_bytes = look.num_bytes(served, asked)
+        found = await self.kept(request, lambda: self.shelf.lane.ask(lambda: look.view(served, asked), num_bytes))
         return lambda: {**found, "model": served.name}
 
     async def models(self, request: Any) -> Build:
