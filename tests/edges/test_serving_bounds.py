@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from filbert.artefact import onnx
 from filbert.artefact.folder import save
 from filbert.core.errors import InputError
+from filbert.infer.runtime import COPIES
 from filbert.models import bert
 from filbert.serve import guard, keys
 from filbert.serve.ending import Server as Ending
@@ -32,7 +33,7 @@ from served import Server, serving, until
 torch = pytest.importorskip("torch")
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")
-pytest.importorskip("onnxruntime")
+runtime = pytest.importorskip("onnxruntime")
 
 # name: parts, labels, task.json
 MODELS: dict[str, tuple[tuple[str, ...], tuple[str, ...], dict[str, Any]]] = {
@@ -119,12 +120,21 @@ def test_an_object_of_very_many_fields_with_one_of_them_twice_is_refused_at_once
 
 
 @pytest.mark.slow
-def test_a_folder_that_goes_away_after_the_start_changes_no_answer(folders: dict[str, Path], tmp_path: Path) -> None:
+@pytest.mark.skipif(not hasattr(runtime.SessionOptions, COPIES), reason="this onnxruntime always maps its files")
+def test_a_folder_that_is_overwritten_or_goes_away_changes_no_answer(folders: dict[str, Path], tmp_path: Path) -> None:
     folder = shutil.copytree(folders["news"], tmp_path / "news")
     with serving(folder) as server:
         body = {"query": "火车", "texts": ["船", "云"]}
         before = server.asked("/rerank", body)
         assert before.status == 200
+        for file in folder.glob("*.safetensors"):
+            with file.open("r+b") as there:
+                there.seek(file.stat().st_size // 4)
+                there.write(b"\x01" * (file.stat().st_size // 2))
+        assert server.asked("/rerank", body).raw == before.raw
+        for file in folder.glob("*.safetensors"):
+            file.write_bytes(b"")
+        assert server.asked("/rerank", body).raw == before.raw
         shutil.rmtree(folder)
         assert server.asked("/rerank", body).raw == before.raw
 

@@ -149,6 +149,8 @@ def loaded(plan: Plan, name: str, path: str, tally: Tally) -> Served:
     from filbert.infer.model import load
 
     model = load(path, device=plan.device, dtype=plan.dtype, runtime=plan.runtime)
+    if not hasattr(model.engine, "backbone"):
+        model.engine.keep()
     return Served(name, model, plan.task, plan.limits, tally.of_model(name))
 
 
