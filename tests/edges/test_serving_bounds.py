@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import filbert as fb
 from filbert.artefact import onnx
 from filbert.artefact.folder import save
 from filbert.core.errors import InputError
@@ -26,6 +27,7 @@ from filbert.models import bert
 from filbert.serve import guard, keys
 from filbert.serve.ending import Server as Ending
 from filbert.serve.limits import Limits, Refused, _unpacked
+from filbert.serve.models import Served
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import num_read, plan
 from served import Server, serving, until
@@ -100,6 +102,21 @@ def test_a_passage_counts_for_every_option_and_a_question_for_every_window(serve
     assert server.asked("/models/near/predict", {"texts": [["火", long]]}).status == 200
     again = server.asked("/models/near/predict", {"texts": [[question, long]]})
     assert (again.status, "tokens would be read" in again.json["error"]) == (422, True)
+
+
+@pytest.mark.slow
+def test_a_text_without_words_does_not_make_the_server_think_that_it_is_fast(folders: dict[str, Path]) -> None:
+    """By its bytes it would be of 600,000 tokens: read in no time, and the next such one refused as too much."""
+    served = Served("news", fb.load(folders["news"], runtime="onnx"))
+    before = served.batcher.speed.seconds("embed", 1_000)
+    for text in ("a" * 1_900_000, " " * 1_900_000, "a" * 1_900_000):
+        assert len(served.vectors([text]).result(60)) == 1
+    after, best = (told("embed", 1_000) for told in (served.batcher.speed.seconds, served.batcher.speed.at_best))
+    assert before is not None
+    assert after is not None
+    assert after > before / 10
+    assert best is None or best > before / 10
+    assert served.batcher.close()
 
 
 def test_a_body_of_very_many_compressed_parts_is_refused() -> None:

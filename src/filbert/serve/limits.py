@@ -313,7 +313,7 @@ def check_tokens(texts: list[Any], count: Callable[[list[str]], int], limits: Li
     """Refuses more tokens than a request may have; they are counted only where there could be as many."""
     if sum(map(_characters, texts)) + 3 * len(texts) <= limits.tokens:  # a token has a character or more
         return
-    total = count([part for text in texts for part in _parts(text)])
+    total = count([part for text in texts for part in strings_in(text)])
     if total > limits.tokens:
         raise Refused(
             422, f"the texts have {total:,} tokens, but a request may have {limits.tokens:,}; send them in several."
@@ -321,11 +321,11 @@ def check_tokens(texts: list[Any], count: Callable[[list[str]], int], limits: Li
 
 
 def _characters(text: Any) -> int:
-    return sum(map(len, _parts(text)))
+    return sum(map(len, strings_in(text)))
 
 
-def _parts(text: Any) -> list[str]:
+def strings_in(text: Any) -> list[str]:
     """The strings in what is asked."""
     if isinstance(text, str):
         return [text]
-    return [part for each in text for part in _parts(each)] if isinstance(text, list | tuple) else []
+    return [part for each in text for part in strings_in(each)] if isinstance(text, list | tuple) else []

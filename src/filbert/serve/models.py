@@ -28,7 +28,7 @@ from filbert.text import windows
 GO = {"torch": 2_048, "float32": 512, "int8": 2_048}
 PREDICT, EMBED, FILL = "predict", "embed", "fill"  # what is asked of a queue
 MASK = "[MASK]"
-LEAST_CHARS = 64  # of a text that count as a token, however few it has: what is no word has to be looked at too
+LEAST_CHARS = 64  # of a text that is repeated that count as a token, however few it has
 MASK_TOKENS = 32  # a blank costs as much as so many tokens: every word of the vocabulary is ranked for it
 NUMBER_BYTES, SCORE_BYTES, CANDIDATE_BYTES, RECORD_BYTES = 22, 32, 80, 200  # of an answer, about, each
 PROBE = "今天天气很好 the weather is fine "  # what a model is asked to see how fast it is
@@ -84,7 +84,7 @@ class Served:
         text = PROBE * (PROBE_TOKENS // limits.num_tokens([PROBE])[0])
         begun = time.perf_counter()
         self.model.embed([text], normalize=False)
-        self.batcher.speed.measured(EMBED, limits.num_tokens([text])[0], time.perf_counter() - begun)
+        self.batcher.speed.measured(EMBED, self.num_tokens([text]), time.perf_counter() - begun)
 
     def predicted(self, texts: list[Any]) -> Promised:
         """What it says of each text, pair or whatever its task reads."""
@@ -92,30 +92,30 @@ class Served:
             raise Refused(422, f"{self.name} was fine-tuned for nothing, so it has no answers; it has vectors: /embed.")
         asked = [tuple(text) if isinstance(text, list) else text for text in texts]
         self.model.examples(asked, self.task)  # what is no question is refused before it waits
-        sizes = limits.num_tokens(asked)
         own = RECORD_BYTES + sum(SCORE_BYTES + len(label) for label in self.model.labels)
-        num_bytes = len(asked) * own + 6 * sum(sizes)
-        return self._ask(asked, PREDICT, self._with_repeats(asked, sizes), num_bytes)
+        num_bytes = len(asked) * own + 6 * sum(limits.num_tokens(asked))
+        return self._ask(asked, PREDICT, self._costs(asked), num_bytes)
 
-    def _with_repeats(self, asked: list[Any], sizes: list[int]) -> list[int]:
-        """The same sizes, but for what is read side by side all that is read: one text is repeated in every window of
-        the other, and a passage for every option. Refuses more than a request may have."""
-        how = self.model._read_as()[1]
-        window = self.model.config.max_length
-        length, overlap = min(getattr(how, "max_length", window), window), getattr(how, "overlap", 0)
+    def _costs(self, asked: Sequence[Any]) -> list[int]:
+        """How many tokens are read for each: counted, since a guess that is far off would make the server think that it
+        is fast; and where texts are read side by side with all that is repeated. Refuses more than a request may have.
+        """
         beside = {index: pairs for index, each in enumerate(asked) if (pairs := self._side_by_side(each))}
-        texts = list({text: None for pairs in beside.values() for own in pairs for text in own})
-        known = {
-            text: max(len(own.ids), len(text) // LEAST_CHARS)
-            for text, own in zip(texts, self.model.tokenizer.pieces(texts), strict=True)
-        } if texts else {}  # fmt: skip
-        sizes = list(sizes)
+        texts = list(dict.fromkeys(text for each in asked for text in limits.strings_in(each)))
+        known = {text: len(own.ids) for text, own in zip(texts, self.model.tokenizer.pieces(texts), strict=True)}
+        sizes = [sum(known[text] + 2 for text in limits.strings_in(each)) for each in asked]
+        if not beside:
+            return sizes
+        how, window = self.model._read_as()[1], self.model.config.max_length
+        length, overlap = min(getattr(how, "max_length", window), window), getattr(how, "overlap", 0)
+        read = 0
         for index, pairs in beside.items():
             sizes[index] = sum(
-                windows.num_read(sum(known[text] for text in with_each), known[long], length, overlap)
-                for long, *with_each in pairs
+                windows.num_read(sum(known[text] for text in repeated), known[long], length, overlap)
+                for long, *repeated in pairs
             )
-        read = sum(sizes[index] for index in beside)
+            # Of what is no word, and so has hardly a token, as many copies are made.
+            read += max(sizes[index], sum(len(text) for _, *repeated in pairs for text in repeated) // LEAST_CHARS)
         if read > self.limits.tokens:
             raise Refused(
                 422, f"{read:,} tokens would be read, with what is repeated in every window or for every option, but a "
@@ -125,7 +125,7 @@ class Served:
 
     def _side_by_side(self, asked: Any) -> list[tuple[str, ...]]:
         """The texts of a question that are read together: each long one, and those that are repeated beside it."""
-        if isinstance(asked, str) or self.task == "embed":
+        if isinstance(asked, str) or self.task == "embed":  # whose texts are read one by one
             return []
         first, *others = asked
         if self.task == "choose":
@@ -136,7 +136,7 @@ class Served:
         """Each text's vector, as it is: `cut` makes it shorter and of length 1."""
         if not self.has_vectors:
             raise Refused(422, f"{self.name} has no vectors; it was made for {self.task}.")
-        return self._ask(texts, EMBED, limits.num_tokens(texts), len(texts) * self.model.config.width * NUMBER_BYTES)
+        return self._ask(texts, EMBED, self._costs(texts), len(texts) * self.model.config.width * NUMBER_BYTES)
 
     def fills(self, texts: list[str], top: int) -> Promised:
         """What it would put into the blanks of each text."""
@@ -151,7 +151,7 @@ class Served:
             number * top * (len(text.encode("utf-8", "replace")) + CANDIDATE_BYTES)
             for number, text in zip(masks, texts, strict=True)
         ]
-        sizes = [size + MASK_TOKENS * n for size, n in zip(limits.num_tokens(texts), masks, strict=True)]
+        sizes = [size + MASK_TOKENS * n for size, n in zip(self._costs(texts), masks, strict=True)]
         return self._ask(texts, (FILL, top), sizes, sum(told))
 
     def _ask(self, texts: list[Any], kind: Any, sizes: list[int], num_bytes: int) -> Promised:

@@ -6,6 +6,7 @@ connection to one that is free. One that dies is replaced; when the parent dies,
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -21,6 +22,7 @@ from filbert.serve.metrics import DOWN, Tally
 from filbert.serve.process import GRACE_S, Plan
 
 TICK_S = 0.05
+AGAIN_S = 0.2  # between two looks at processes that are to end
 YOUNG_S = 30.0  # a process that dies younger than this, so many times in a row, will not live
 MOST_DEATHS = 5
 
@@ -44,7 +46,7 @@ class Supervisor:
         self.children: list[Any] = [None] * workers
         self.begun = [0.0] * workers
         self.deaths = 0
-        self.is_stopping = False
+        self.is_stopping = self.is_hurried = False
 
     def run(self, on_ready: Callable[[], None]) -> None:
         """Until SIGTERM or SIGINT; then every process answers what it accepted, and ends."""
@@ -64,11 +66,7 @@ class Supervisor:
             self._stop()
 
     def _asked_to_stop(self, *_: Any) -> None:
-        if self.is_stopping:  # the second, by which the processes stop draining
-            for child in self.children:
-                if child is not None and child.poll() is None:
-                    child.terminate()
-        self.is_stopping = True
+        self.is_hurried, self.is_stopping = self.is_stopping, True  # the second ends the draining
 
     def _start(self, worker: int) -> None:
         fds = (self.listening.fileno(), int(self.tally.fileno or 0))
@@ -106,9 +104,13 @@ class Supervisor:
             child.terminate()
         until = time.monotonic() + self.plan.drain_s + self.plan.limits.deadline_s + GRACE_S
         for child in alive:
-            try:
-                child.wait(max(0.1, until - time.monotonic()))
-            except subprocess.TimeoutExpired:
+            while child.poll() is None and time.monotonic() < until:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(AGAIN_S)
+                if self.is_hurried and child.poll() is None:  # again and again: two that come together count as one
+                    for other in alive:
+                        other.terminate()
+            if child.poll() is None:
                 child.kill()
                 child.wait()
         for child in self.children:
