@@ -260,6 +260,30 @@ def test_keys_whose_file_is_named_by_nothing_let_nobody_in(monkeypatch: pytest.M
     assert len(keys.hashes(tmp_path / "keys")) == 1
 
 
+def test_a_key_beside_what_is_meant_for_a_proxy_is_read() -> None:
+    known = (hashlib.sha256(b"mine").hexdigest(),)
+    others = (b"Basic dXNlcjpvdGhlcg==", b"Bearer other", b"Digest x", b"")
+    for other in others:
+        assert keys.is_known({b"authorization": other, b"x-api-key": b"mine"}, known)
+        assert not keys.is_known({b"authorization": other, b"x-api-key": b"other"}, known)
+    assert keys.is_known({b"authorization": b"bearer  mine ", b"x-api-key": b"other"}, known)
+
+
+def test_a_variable_that_no_option_has_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    from filbert.cli.serve import _note_unread, command
+
+    said = {"FILBERT_MAX_TEXT": "4", "FILBERT_MAX_TEXTS": "4", "FILBERT_JSON": "1", "FILBERT_KEYS": "", "HOME": "/"}
+    kubernetes = {"FILBERT_SERVICE_HOST": "10.0.0.7", "FILBERT_PORT_80_TCP_ADDR": "10.0.0.7", "FILBERT_PORT": "80"}
+    _note_unread(said | kubernetes | {"FILBERT_KEYS_FILE": "a", "FILBERT_LOOK": "0", "FILBERT_ATTENTION": "plain"})
+    told = capsys.readouterr().err.strip().splitlines()
+    assert told == [
+        "note: FILBERT_MAX_TEXT is no option of serve; it is passed over. Did you mean 'FILBERT_MAX_TEXTS'?"
+    ]
+    for own in command.params:
+        assert own.name is not None
+        assert own.envvar or own.opts[0] == "--" + own.name.replace("_", "-")  # what the page on serving says
+
+
 def test_an_empty_host_is_not_every_address(filbert: Callable[..., Any]) -> None:
     ran = filbert("serve", "nowhere", "--host", "", "--port", "0")
     assert (ran.code, "--host is empty" in ran.err) == (2, True)

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from filbert.cli.shared import json_option, model_options, model_wishes, result, say
+from filbert.cli.shared import model_options, model_wishes, result, say
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Mapping
 
     from filbert.serve.process import Plan
+
+
+PREFIX = "FILBERT"  # of variables
+ELSEWHERE = ("FILBERT_ATTENTION",)  # read by others (nn.attention)
+_OF_KUBERNETES = re.compile(r"FILBERT_(SERVICE_|PORT_[0-9])")
 
 
 class Port(click.IntRange):
@@ -29,7 +36,7 @@ class Port(click.IntRange):
 
 # Every option can come from the environment as FILBERT_ and its name; --keys alone does not, since FILBERT_KEYS are
 # the hashes themselves (serve.keys).
-@click.command("serve", context_settings={"auto_envvar_prefix": "FILBERT"})
+@click.command("serve", context_settings={"auto_envvar_prefix": PREFIX})
 @click.argument("model", nargs=-1, required=True, envvar="FILBERT_MODEL")
 @click.option("--name", help="What clients call the model, where there is one; else the folder's name.")
 @click.option("--port", type=Port(0, 65_535), default=8000, show_default=True, help="0 takes a free one.")
@@ -72,7 +79,7 @@ class Port(click.IntRange):
     "--log", type=click.Choice(["none", "errors", "requests"]), default="errors", show_default=True,
     help="What goes to standard error as JSON, never with a user's text.",
 )  # fmt: skip
-@json_option
+@click.option("--json", "as_json", is_flag=True, envvar="FILBERT_JSON", help="Print one JSON object instead of text.")
 def command(**options: Any) -> None:
     """Answer over HTTP as `predict` does, to many at once; MODEL is a folder, a run, `builtin`, or NAME=FOLDER.
 
@@ -93,6 +100,7 @@ def command(**options: Any) -> None:
     from filbert.serve.process import run
     from filbert.serve.workers import Supervisor
 
+    _note_unread(os.environ)
     needed("uvicorn", "serve")
     needed("fastapi", "serve")
     plan = _plan(options)
@@ -113,6 +121,19 @@ def command(**options: Any) -> None:
         run(plan, listening, Tally([name for name, _ in plan.models]), ready)
     else:
         Supervisor(plan, listening, options["workers"]).run(ready)
+
+
+def _note_unread(environment: Mapping[str, str]) -> None:
+    """Names the variables that look like options and are none; but for what Kubernetes sets beside a service."""
+    from filbert.core.errors import did_you_mean
+
+    known = {
+        f"{PREFIX}_{option.lstrip('-').replace('-', '_').upper()}" for own in command.params for option in own.opts
+    }
+    known |= {f"{PREFIX}_KEYS_FILE", *ELSEWHERE}
+    for name in sorted(environment):
+        if name.startswith(f"{PREFIX}_") and name not in known and not _OF_KUBERNETES.match(name):
+            say(f"note: {name} is no option of serve; it is passed over.{did_you_mean(name, known)}")
 
 
 def _plan(options: dict[str, Any]) -> Plan:

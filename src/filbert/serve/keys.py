@@ -55,16 +55,14 @@ def hashes(path: Path | str | None) -> tuple[str, ...]:
 
 def is_known(headers: Mapping[bytes, bytes], known: Sequence[str]) -> bool:
     """Whether the key in Authorization (Bearer, or Basic with it as the password) or X-API-Key is one of these."""
-    key = _key(headers)
-    if not key:
-        return False
-    given = hashlib.sha256(key).hexdigest()
-    fits = [hmac.compare_digest(given, own) for own in known]
+    # Each that it brings: Authorization may be for a proxy before this server.
+    given = [hashlib.sha256(key).hexdigest() for key in (_authorized(headers), headers.get(b"x-api-key")) if key]
+    fits = [hmac.compare_digest(each, own) for each in given for own in known]
     return any(fits)
 
 
-def _key(headers: Mapping[bytes, bytes]) -> bytes | None:
-    """The key that a request brings; None: it brings none, or not one that can be read."""
+def _authorized(headers: Mapping[bytes, bytes]) -> bytes | None:
+    """The key in Authorization; None: there is none, or not one that can be read."""
     scheme, _, value = headers.get(b"authorization", b"").partition(b" ")
     if scheme.lower() == b"bearer":
         return value.strip() or None
@@ -73,4 +71,4 @@ def _key(headers: Mapping[bytes, bytes]) -> bytes | None:
             return base64.b64decode(value, validate=True).partition(b":")[2] or None
         except binascii.Error:
             return None
-    return headers.get(b"x-api-key") or None
+    return None
