@@ -10,8 +10,11 @@ import hashlib
 import json
 import shutil
 import signal
+import socket
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,9 +31,11 @@ from filbert.serve import guard, keys
 from filbert.serve.ending import Server as Ending
 from filbert.serve.limits import Limits, Refused, _unpacked
 from filbert.serve.models import Served
+from filbert.serve.process import Plan
+from filbert.serve.workers import FailedError, Supervisor
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import num_read, plan
-from served import Server, serving, until
+from served import NO_TORCH, Server, received, request_bytes, serving, until
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("fastapi")
@@ -191,6 +196,43 @@ def test_a_signal_that_comes_before_the_server_listens_to_it_is_not_lost(
     server = Server(folders["news"], "--runtime", "onnx", wait=False, program=EARLY)
     until(lambda: "now" in capfd.readouterr().out)
     assert server.ended() == 0
+
+
+@pytest.mark.slow
+def test_a_terminal_that_closes_loses_no_answer(folders: dict[str, Path]) -> None:
+    server = Server(folders["news"])
+    body = request_bytes("/predict", json.dumps({"texts": ["火车" * 30] * 900}).encode())
+    with server.connected(body) as link:
+        until(lambda: server.metric("filbert_goes_total") > 0)
+        server.process.send_signal(signal.SIGHUP)
+        assert received(link).startswith(b"HTTP/1.1 200")
+    assert server.ended(None) == 0
+    stays = Server(folders["news"], program=f"import signal; signal.signal(1, signal.SIG_IGN); {NO_TORCH}")
+    stays.process.send_signal(signal.SIGHUP)
+    assert stays.asked("/live").status == 200
+    assert stays.ended() == 0
+
+
+def test_workers_that_die_in_one_moment_are_all_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Six that were young counted as one that will not live, and ended the server."""
+
+    class Dead:
+        stdin = SimpleNamespace(close=lambda: None)
+
+        def poll(self) -> int:
+            return -signal.SIGKILL
+
+    with socket.socket() as listening:
+        parent = Supervisor(Plan(models=(("a", "a"),), log="none"), listening, 8)
+    begun: list[int] = []
+    monkeypatch.setattr(parent, "_start", begun.append)
+    parent.children, parent.begun = [Dead() for _ in range(8)], [time.monotonic()] * 8
+    parent._replace()
+    assert begun == [*range(8)]
+    for _ in range(4):
+        parent._replace()
+    with pytest.raises(FailedError):  # each of them would not live
+        parent._replace()
 
 
 @pytest.mark.slow

@@ -127,7 +127,7 @@ def run(plan: Plan, listening: socket.socket, tally: Tally, on_ready: Any = None
             server.should_exit = True
 
     tally.set_state(LOADING)
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in ends():
         # From here on, not only once uvicorn listens to it, lest one that comes between be lost. uvicorn raises it
         # again when it is done: the end is an end, not a death.
         signal.signal(number, server.handle_exit)
@@ -142,6 +142,14 @@ def run(plan: Plan, listening: socket.socket, tally: Tally, on_ready: Any = None
         # A library that is at work in a thread when Python ends aborts the process.
         sys.stderr.flush()
         os._exit(0)
+
+
+def ends() -> list[signal.Signals]:
+    """The signals that tell a server to end; a terminal that closes does, unless it was started to stay (nohup)."""
+    found = [signal.SIGTERM, signal.SIGINT]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # Windows has none
+        found.append(signal.SIGHUP)
+    return found
 
 
 def loaded(plan: Plan, name: str, path: str, tally: Tally) -> Served:

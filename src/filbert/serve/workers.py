@@ -19,7 +19,7 @@ from typing import Any
 from filbert.core.errors import FilbertError, InputError
 from filbert.serve.logs import Log
 from filbert.serve.metrics import DOWN, Tally
-from filbert.serve.process import GRACE_S, Plan
+from filbert.serve.process import GRACE_S, Plan, ends
 
 TICK_S = 0.05
 AGAIN_S = 0.2  # between two looks at processes that are to end
@@ -45,12 +45,12 @@ class Supervisor:
         self.tally = Tally([name for name, _ in plan.models], workers)
         self.children: list[Any] = [None] * workers
         self.begun = [0.0] * workers
-        self.deaths = 0
+        self.deaths = [0] * workers  # of young ones in a row, in each place: one moment can end all of them
         self.is_stopping = self.is_hurried = False
 
     def run(self, on_ready: Callable[[], None]) -> None:
         """Until SIGTERM or SIGINT; then every process answers what it accepted, and ends."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ends():
             signal.signal(number, self._asked_to_stop)
         is_told = False
         try:
@@ -90,9 +90,9 @@ class Supervisor:
             self.tally.set_state(DOWN, worker)
             child.stdin.close()
             is_young = time.monotonic() - self.begun[worker] < YOUNG_S
-            self.deaths = self.deaths + 1 if is_young else 1
+            self.deaths[worker] = self.deaths[worker] + 1 if is_young else 1
             self.log.event("worker died", number=worker, code=code)
-            if code in (1, 2) or self.deaths > MOST_DEATHS:
+            if code in (1, 2) or self.deaths[worker] > MOST_DEATHS:
                 raise FailedError(code if code > 0 else 1)
             self._start(worker)
 
