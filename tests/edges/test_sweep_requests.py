@@ -232,6 +232,8 @@ def test_a_field_of_another_form_or_pipeline_is_refused(server: Server) -> None:
     ):  # fmt: skip
         found = server.asked(path, body)
         assert found.status == 422, (body, found.raw)
+    for texts in (["[MASK]", "火"], ["火", "[MASK]"]):  # blanks are filled, wherever they stand
+        assert "has no [MASK]" in server.asked("/models/words", {"inputs": texts}).json["error"]
     assert server.asked("/info?model=news").json["model_id"] == "news"
     assert server.asked("/info?name=news").status == 422
     assert server.asked("/ready?from=somewhere").status == 200

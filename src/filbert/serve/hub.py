@@ -155,12 +155,9 @@ def usual(served: Served, body: Mapping[str, Any]) -> str:
     if served.task not in (None, "embed"):
         return "token-classification" if served.task == "tag" else "text-classification"
     inputs = body.get("inputs")
-    first = inputs[0] if isinstance(inputs, list) and inputs else inputs
-    return (
-        "fill-mask"
-        if isinstance(first, str) and "[MASK]" in first and served.model.engine.fills
-        else "feature-extraction"
-    )
+    texts = inputs if isinstance(inputs, list) else [inputs]
+    has_blanks = any(isinstance(text, str) and "[MASK]" in text for text in texts)
+    return "fill-mask" if has_blanks and served.model.engine.fills else "feature-extraction"
 
 
 def _parameters(body: Mapping[str, Any], known: set[str]) -> dict[str, Any]:
