@@ -290,7 +290,7 @@ def test_a_name_by_which_one_can_ask_is_taken() -> None:
 
 @pytest.mark.parametrize(
     "site",
-    ["example.org", "https://example.org/", "https://a.org/path", "https://a.org:443", "http://a.org:80", "", "null",
+    ["example.org", "https://example.org/", "https://a.org/path", "https://a.org:443", "http://a.org:80", "",
      "https://名.org", "https://*.a.org", "https://a.org, https://b.org", "https://me@a.org"],
 )  # fmt: skip
 def test_a_site_that_no_browser_names_so_is_refused(site: str) -> None:
@@ -299,7 +299,14 @@ def test_a_site_that_no_browser_names_so_is_refused(site: str) -> None:
 
 
 def test_a_site_that_browsers_name_so_is_taken() -> None:
-    for site in ("https://example.org", "http://localhost:3000", "http://[::1]:80443", "*", "chrome-extension://abc"):
+    for site in (
+        "https://example.org",
+        "http://localhost:3000",
+        "http://[::1]:80443",
+        "*",
+        "null",
+        "chrome-extension://abc",
+    ):
         assert guard.origin(site) == site
     assert guard.origin("HTTPS://Example.org") == "https://example.org"
 

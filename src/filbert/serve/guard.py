@@ -30,6 +30,7 @@ SAFE = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")
 ID = b"x-request-id"
 PART = 65_536  # bytes of an answer that go out at a time, each of which a client must take within `patience_s`
 ANY = "*"
+FILE = "null"  # what browsers send from a page that is a file
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")  # names by which only this machine calls itself
 _ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://(?:\[[0-9a-f:.]+\]|[^\[\]:@/?#\\\s*]+)(:[0-9]+)?")
 _PORTS = {"http": ":80", "https": ":443"}  # that browsers leave out
@@ -159,7 +160,7 @@ def origin(given: str) -> str:
     """A site for `--cors` as browsers name it; refused where none would ever do."""
     own = given.strip().lower()
     found = _ORIGIN.fullmatch(own)
-    if own != ANY and (found is None or not own.isascii() or found[2] == _PORTS.get(found[1], "")):
+    if own not in (ANY, FILE) and (found is None or not own.isascii() or found[2] == _PORTS.get(found[1], "")):
         raise InputError(
             f"--cors {given!r}: no browser names a site so; give it with its scheme, without a path or a usual port, "
             "in ASCII: https://example.org, http://localhost:3000 or *."
