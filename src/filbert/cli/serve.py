@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from filbert.cli.shared import json_option, model_options, model_wishes, result, say
+from filbert.cli.shared import model_options, model_wishes, result, say
 
 if TYPE_CHECKING:
     import socket
+    from collections.abc import Mapping
 
     from filbert.serve.process import Plan
+
+
+PREFIX = "FILBERT"  # of variables
+ELSEWHERE = ("FILBERT_ATTENTION",)  # read by others (nn.attention)
+_OF_KUBERNETES = re.compile(r"FILBERT_(SERVICE_|PORT_[0-9])")
 
 
 class Port(click.IntRange):
@@ -29,7 +36,7 @@ class Port(click.IntRange):
 
 # Every option can come from the environment as FILBERT_ and its name; --keys alone does not, since FILBERT_KEYS are
 # the hashes themselves (serve.keys).
-@click.command("serve", context_settings={"auto_envvar_prefix": "FILBERT"})
+@click.command("serve", context_settings={"auto_envvar_prefix": PREFIX})
 @click.argument("model", nargs=-1, required=True, envvar="FILBERT_MODEL")
 @click.option("--name", help="What clients call the model, where there is one; else the folder's name.")
 @click.option("--port", type=Port(0, 65_535), default=8000, show_default=True, help="0 takes a free one.")
@@ -72,7 +79,7 @@ class Port(click.IntRange):
     "--log", type=click.Choice(["none", "errors", "requests"]), default="errors", show_default=True,
     help="What goes to standard error as JSON, never with a user's text.",
 )  # fmt: skip
-@json_option
+@click.option("--json", "as_json", is_flag=True, envvar="FILBERT_JSON", help="Print one JSON object instead of text.")
 def command(**options: Any) -> None:
     """Answer over HTTP as `predict` does, to many at once; MODEL is a folder, a run, `builtin`, or NAME=FOLDER.
 
@@ -83,6 +90,7 @@ def command(**options: Any) -> None:
     """
     import os
     import sys
+    from dataclasses import replace
 
     # Before NumPy is there: the threads of a queue work alone, and those of OpenBLAS would take the cores from them,
     # most of the time waiting (experiments/2026-11-16-serving.md). Workers inherit it.
@@ -92,10 +100,12 @@ def command(**options: Any) -> None:
     from filbert.serve.process import run
     from filbert.serve.workers import Supervisor
 
+    _note_unread(os.environ)
     needed("uvicorn", "serve")
     needed("fastapi", "serve")
     plan = _plan(options)
     listening = _listening(options["host"], options["port"])
+    plan = replace(plan, hosts=_hosts(options["hosts"], options["host"], listening.getsockname()[0]))
     where = "http://{}:{}/".format(*_address(listening))
 
     def ready(shelf: Any = None) -> None:
@@ -113,8 +123,22 @@ def command(**options: Any) -> None:
         Supervisor(plan, listening, options["workers"]).run(ready)
 
 
+def _note_unread(environment: Mapping[str, str]) -> None:
+    """Names the variables that look like options and are none; but for what Kubernetes sets beside a service."""
+    from filbert.core.errors import did_you_mean
+
+    known = {
+        f"{PREFIX}_{option.lstrip('-').replace('-', '_').upper()}" for own in command.params for option in own.opts
+    }
+    known |= {f"{PREFIX}_KEYS_FILE", *ELSEWHERE}
+    for name in sorted(environment):
+        if name.startswith(f"{PREFIX}_") and name not in known and not _OF_KUBERNETES.match(name):
+            say(f"note: {name} is no option of serve; it is passed over.{did_you_mean(name, known)}")
+
+
 def _plan(options: dict[str, Any]) -> Plan:
     from filbert.core.errors import InputError
+    from filbert.serve import guard
     from filbert.serve.keys import hashes
     from filbert.serve.limits import Limits
     from filbert.serve.process import Plan
@@ -130,27 +154,29 @@ def _plan(options: dict[str, Any]) -> Plan:
     models = tuple(_named(given, options["name"]) for given in options["model"])
     return Plan(
         models=models, task=options["task"], **model_wishes(options), limits=limits, keys=hashes(options["keys"]),
-        origins=tuple(options["cors"]), hosts=_hosts(options["hosts"], options["host"]), drain_s=options["drain"],
-        log=options["log"],
+        origins=tuple(map(guard.origin, options["cors"])), hosts=_hosts(options["hosts"], options["host"]),
+        drain_s=options["drain"], log=options["log"],
     )  # fmt: skip
 
 
-def _hosts(given: tuple[str, ...], host: str) -> tuple[str, ...]:
+def _hosts(given: tuple[str, ...], host: str, address: str = "") -> tuple[str, ...]:
     """The names by which it may be asked, as given; without any those of this machine, if it listens to it alone.
 
     Else a page that someone on this machine opens could ask by a name of its own that leads here (DNS rebinding).
+    host: where it was told to listen; address: where it does, which is known once it does.
     """
     import ipaddress
 
-    from filbert.serve.guard import ANY, LOOPBACK
+    from filbert.serve.guard import ANY, LOOPBACK, host_name
 
     if given:
-        return tuple(own.strip().lower().rstrip(".") for own in given)
+        return tuple(map(host_name, given))
     try:
-        is_own = ipaddress.ip_address(host).is_loopback
+        is_own = ipaddress.ip_address(address or host).is_loopback
     except ValueError:
-        is_own = host.lower() == "localhost"
-    return tuple(dict.fromkeys((*LOOPBACK, f"[{host}]" if ":" in host else host))) if is_own else (ANY,)
+        is_own = False
+    own = [f"[{name}]" if ":" in name else name.lower().rstrip(".") for name in (host, address or host)]
+    return tuple(dict.fromkeys((*LOOPBACK, *own))) if is_own else (ANY,)
 
 
 def _named(given: str, name: str | None) -> tuple[str, str]:
@@ -172,6 +198,8 @@ def _listening(host: str, port: int) -> socket.socket:
 
     from filbert.core.errors import InputError
 
+    if not host:
+        raise InputError("--host is empty, which would be every address; give one, or 0.0.0.0 for every one.")
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return socket.create_server((host, port), family=family, backlog=2_048, reuse_port=False)

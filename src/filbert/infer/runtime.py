@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy.typing as npt
 
 from filbert.artefact import graphs
 from filbert.artefact.portable import ENCODER, FORMER_ENCODER, SMALL_ENCODER, Portable
+from filbert.artefact.weights import File
 from filbert.core import stopping
 from filbert.core.errors import InputError, needed, one_of
 from filbert.core.records import Encoding, Floats, Packed, runs
@@ -26,6 +28,7 @@ from filbert.infer.work import Done, Told, checked, each, finite
 EXTRA = "runtime"
 BUDGET = 1_024  # tokens in one pack: what they become lies in the caches (experiments/2026-11-17-eight-bits.md)
 PRECISIONS = ("float32", "int8")
+COPIES = "add_external_initializers_from_files_in_memory"  # of SessionOptions; older ones have none
 AGAIN = "export the folder again"
 
 
@@ -49,8 +52,13 @@ class Runtime:
         self.threads = threads or _cores()
         self.told: Told | None = None  # hears while `answers` works how far that is
         self.graph = found.folder / name
-        self.session = _session(str(graphs.checked(found.folder, name, found.stored)))
+        self.session = _session(graphs.checked(found.folder, name, found.stored))
         self.wanted = {given.name for given in self.session.get_inputs()}
+
+    def keep(self) -> None:
+        """Holds its numbers in memory of its own. Else onnxruntime maps the folder's files for as long as it runs: one
+        that is written over would change what it says, and one that is cut short would end the process."""
+        self.session = _session(self.graph, is_kept=True)
 
     def __call__(self, packed: Packed, rows: Rows = None) -> Floats:
         """[T, D] the last layer's vectors, or those of some rows; "first": of each sequence's first token."""
@@ -148,14 +156,18 @@ def _stretches(packed: Packed) -> dict[str, npt.NDArray[np.int64]]:
     }  # fmt: skip
 
 
-def _session(path: str) -> Any:
+def _session(path: Path, is_kept: bool = False) -> Any:
     """The graph, loaded: every run takes one thread, since packs are worked on side by side."""
     runtime = needed("onnxruntime", EXTRA)
     options = runtime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
+    if is_kept and hasattr(options, COPIES):
+        files = sorted(path.parent.glob("*.safetensors"))
+        raw = [File(file).bytes for file in files]
+        getattr(options, COPIES)([file.name for file in files], raw, [len(own) for own in raw])
     try:
-        return runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its own exceptions have no common parent but this
         raise InputError(f"{path}: onnxruntime cannot read it ({str(error)[:200]}); export the folder again.") from None
 

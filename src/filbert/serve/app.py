@@ -16,7 +16,7 @@ from filbert.core.errors import InputError, needed
 from filbert.core.stopping import StoppedError
 from filbert.core.version import VERSION
 from filbert.page import book
-from filbert.serve import hub, look, openai, reranker, schemas, tei
+from filbert.serve import hub, keys, look, openai, reranker, schemas, tei
 from filbert.serve.batcher import FullError, Promised
 from filbert.serve.guard import Access, Guard, Watch
 from filbert.serve.limits import (
@@ -24,6 +24,7 @@ from filbert.serve.limits import (
     Refused,
     as_json,
     as_json_in_pieces,
+    check_fields,
     fields_of,
     overloaded,
     parsed,
@@ -57,12 +58,15 @@ class Routes:
         """The request's body, which every protocol has as an object."""
         held = request.scope["state"]["held"]
         raw = await raw_body(request.receive, dict(request.scope["headers"]), self.limits, held.take)
-        return fields_of(await apart(len(raw), lambda: parsed(raw)), FORM)
+        given: dict[str, Any] = await apart(len(raw), lambda: _fields(raw, request.scope["route"].path))
+        return given
 
     def model(self, request: Any, given: dict[str, Any]) -> Served:
         """The model that the path names, or the body, or the only one."""
-        told = word(given, "model")
-        return self.shelf.chosen(request.path_params.get("name", told))
+        told, named = word(given, "model"), request.path_params.get("name")
+        if told is not None and named not in (None, told):
+            raise Refused(422, "the path and the body's model name two models; name one.")
+        return self.shelf.chosen(told if named is None else named)
 
     async def kept(self, request: Any, ask: Ask) -> Any:
         """What a queue promises; given up when the deadline passes or the client leaves, so that its place is free."""
@@ -162,7 +166,8 @@ class Routes:
         served = self.model(request, given)
         asked = look.asked(given)
         look.check_open(served)
-        found = await self.kept(request, lambda: self.shelf.lane.ask(lambda: look.view(served, asked)))
+        num_bytes = look.num_bytes(served, asked)
+        found = await self.kept(request, lambda: self.shelf.lane.ask(lambda: look.view(served, asked), num_bytes))
         return lambda: {**found, "model": served.name}
 
     async def models(self, request: Any) -> Build:
@@ -304,6 +309,7 @@ def _written(handler: Handler, request_type: Any, response_type: Any, log: Log) 
     async def answer(request: Any) -> Any:
         held, request_id = request.scope["state"]["held"], request.scope["state"]["request_id"]
         try:
+            _check_query(request)
             build = await handler(request)
             is_large = held.num_bytes > SMALL
             write = as_json_in_pieces if is_large else as_json
@@ -327,6 +333,21 @@ def _written(handler: Handler, request_type: Any, response_type: Any, log: Log) 
     answer.__name__, answer.__doc__ = handler.__name__, handler.__doc__
     answer.__annotations__ = {"request": request_type}
     return answer
+
+
+def _fields(raw: bytes, path: str) -> dict[str, Any]:
+    """A body as an object of which every field is read at that path."""
+    given = fields_of(parsed(raw), FORM)
+    check_fields(given, schemas.BODIES[path][0])
+    return given
+
+
+def _check_query(request: Any) -> None:
+    """Refuses what is asked behind the path, where nobody reads it; but not of probes, which may write anything."""
+    path = request.scope["route"].path
+    for name in request.query_params:
+        if path not in keys.OPEN and (path, name) != ("/info", "model"):
+            raise Refused(422, f"nothing behind a question mark is read here ({name[:40]!a}); send it in the body.")
 
 
 async def _left(receive: Any) -> None:

@@ -12,6 +12,7 @@ too long all the same is refused before it is begun. A request whose client left
 from __future__ import annotations
 
 import math
+import re
 import threading
 import time
 from collections import Counter, deque
@@ -20,7 +21,7 @@ from concurrent.futures import Future
 from typing import Any, NamedTuple
 
 from filbert.core import stopping
-from filbert.core.errors import FilbertError
+from filbert.core.errors import FilbertError, InputError
 from filbert.serve.limits import Refused, num_tokens
 from filbert.serve.metrics import ModelCounts
 from filbert.serve.speed import Speed, family
@@ -33,6 +34,7 @@ PATIENT = 0.1  # of the deadline that a request has waited before it can be too 
 END_S = 1.0  # that a thread has to stop where it stands, once it must
 FAILED = -1 << 40  # in place of the number of texts that have no answer: none will be given
 
+_NUMBERED = re.compile(r"(example|question|pair|text) (\d+)\b")
 Answers = Callable[[Any, Sequence[Any]], list[Any]]  # the kind of question and some texts in, one answer each out
 
 
@@ -232,7 +234,7 @@ class Batcher:
                 with self._turn:
                     is_first, parts[0].request.left = parts[0].request.left >= 0, FAILED
                 if is_first:
-                    settle(parts[0].request.promised, error=error)
+                    settle(parts[0].request.promised, error=_of_request(error, parts[0].start))
                 return False
             # One of several requests was at fault: each is asked by itself, so that only that one hears of it.
             for part in parts:
@@ -352,6 +354,14 @@ class Batcher:
     def _forget_gone(self) -> None:
         for line in (self._short, self._long):
             line.waiting = deque(each for each in line.waiting if not self._is_gone(each))
+
+
+def _of_request(error: BaseException, start: int) -> BaseException:
+    """What is wrong with a text, which the model counts among those of one go, by its number in the request."""
+    found = _NUMBERED.match(str(error)) if isinstance(error, InputError) else None
+    if found is None or not start:
+        return error
+    return InputError(f"{found[1]} {int(found[2]) + start}{str(error)[found.end() :]}")
 
 
 def settle(promised: Promised, found: Any = None, error: BaseException | None = None) -> None:

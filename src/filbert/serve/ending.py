@@ -32,19 +32,24 @@ class Server(uvicorn.Server):
         is_first, self._is_told = not self._is_told, True
         if is_first:
             self._tally.set_state(DRAINING)
-            threading.Thread(target=self._at_the_latest, name="filbert-end", daemon=True).start()
+            self._end_after(self._drain_s + self._latest_s)
             if self._drain_s > 0:
                 self._captured_signals.append(sig)
                 threading.Thread(target=self._drain, name="filbert-drain", daemon=True).start()
                 return
+        elif not self.should_exit:  # it drains no more, and has as long as ever from here on
+            self._end_after(self._latest_s)
         super().handle_exit(sig, frame)
 
     def _drain(self) -> None:
         time.sleep(self._drain_s)
         self.should_exit = True
 
-    def _at_the_latest(self) -> None:
-        time.sleep(self._drain_s + self._latest_s)
+    def _end_after(self, seconds: float) -> None:
+        threading.Thread(target=self._at_the_latest, args=(seconds,), name="filbert-end", daemon=True).start()
+
+    def _at_the_latest(self, seconds: float) -> None:
+        time.sleep(seconds)
         self._log.event("stopped late")  # some thread is in a call that does not return, and its work is lost
         sys.stderr.flush()
         os._exit(1)

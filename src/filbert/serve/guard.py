@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from filbert.core.errors import needed
+from filbert.core.errors import InputError, needed
 from filbert.serve import keys
 from filbert.serve.flight import Flight, Held
 from filbert.serve.limits import Limits, Message, Receive, Refused, overloaded, refusal
@@ -30,7 +30,10 @@ SAFE = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")
 ID = b"x-request-id"
 PART = 65_536  # bytes of an answer that go out at a time, each of which a client must take within `patience_s`
 ANY = "*"
+FILE = "null"  # what browsers send from a page that is a file
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")  # names by which only this machine calls itself
+_ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://(?:\[[0-9a-f:.]+\]|[^\[\]:@/?#\\\s*]+)(:[0-9]+)?")
+_PORTS = {"http": ":80", "https": ":443"}  # that browsers leave out
 _KNOWN_ID = re.compile(rb"[A-Za-z0-9._:+/=-]{1,128}")
 _FORM = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:@/?#\\\s]*)(:[0-9]*)?", re.IGNORECASE)  # of a host and its port
 
@@ -139,6 +142,30 @@ def is_allowed(host: str, hosts: tuple[str, ...]) -> bool:
     found = _FORM.fullmatch(host)
     name = found[1].lower().rstrip(".") if found else ""
     return any(name == own or (own.startswith("*.") and name.endswith(own[1:])) for own in hosts)
+
+
+def host_name(given: str) -> str:
+    """A name for `--hosts` as requests are compared with; refused where no request could ever have it."""
+    own = given.strip().lower().rstrip(".")
+    found = _FORM.fullmatch(own)
+    if own != ANY and (found is None or not found[1] or found[2] or "*" in own.removeprefix("*.") or not own.isascii()):
+        raise InputError(
+            f"--hosts {given!r}: no request asks by that name; give it without https://, port or path, in ASCII: "
+            "models.example.org, *.example.org, [::1] or *."
+        )
+    return own
+
+
+def origin(given: str) -> str:
+    """A site for `--cors` as browsers name it; refused where none would ever do."""
+    own = given.strip().lower()
+    found = _ORIGIN.fullmatch(own)
+    if own not in (ANY, FILE) and (found is None or not own.isascii() or found[2] == _PORTS.get(found[1], "")):
+        raise InputError(
+            f"--cors {given!r}: no browser names a site so; give it with its scheme, without a path or a usual port, "
+            "in ASCII: https://example.org, http://localhost:3000 or *."
+        )
+    return own
 
 
 def _plain(scope: Any) -> Any:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from filbert.core.errors import InputError
 
-VARIABLE = "FILBERT_KEYS"
+VARIABLE, FILE_VARIABLE = "FILBERT_KEYS", "FILBERT_KEYS_FILE"
 OPEN = ("/health", "/live", "/ready")  # for whoever watches over the process
 CHALLENGE = 'Bearer realm="filbert", Basic realm="filbert"'
 _HASH = re.compile(r"[0-9a-fA-F]{64}")
@@ -29,6 +29,8 @@ _HOW = 'make one with: printf %s "$KEY" | sha256sum'
 def hashes(path: Path | str | None) -> tuple[str, ...]:
     """The SHA-256 hashes of a file, one a line with an optional name behind it, and of FILBERT_KEYS, by commas."""
     lines: list[tuple[str, str]] = []
+    if path is None and os.environ.get(FILE_VARIABLE) == "":
+        raise InputError(f"{FILE_VARIABLE} is empty, so everybody could ask; name a file of keys, or unset it.")
     if path is not None:
         try:
             text = Path(path).read_text(encoding="utf-8-sig")
@@ -53,16 +55,14 @@ def hashes(path: Path | str | None) -> tuple[str, ...]:
 
 def is_known(headers: Mapping[bytes, bytes], known: Sequence[str]) -> bool:
     """Whether the key in Authorization (Bearer, or Basic with it as the password) or X-API-Key is one of these."""
-    key = _key(headers)
-    if not key:
-        return False
-    given = hashlib.sha256(key).hexdigest()
-    fits = [hmac.compare_digest(given, own) for own in known]
+    # Each that it brings: Authorization may be for a proxy before this server.
+    given = [hashlib.sha256(key).hexdigest() for key in (_authorized(headers), headers.get(b"x-api-key")) if key]
+    fits = [hmac.compare_digest(each, own) for each in given for own in known]
     return any(fits)
 
 
-def _key(headers: Mapping[bytes, bytes]) -> bytes | None:
-    """The key that a request brings; None: it brings none, or not one that can be read."""
+def _authorized(headers: Mapping[bytes, bytes]) -> bytes | None:
+    """The key in Authorization; None: there is none, or not one that can be read."""
     scheme, _, value = headers.get(b"authorization", b"").partition(b" ")
     if scheme.lower() == b"bearer":
         return value.strip() or None
@@ -71,4 +71,4 @@ def _key(headers: Mapping[bytes, bytes]) -> bytes | None:
             return base64.b64decode(value, validate=True).partition(b":")[2] or None
         except binascii.Error:
             return None
-    return headers.get(b"x-api-key") or None
+    return None

@@ -41,9 +41,10 @@ class Lane:
         self._is_closed = self._is_over = False
         self._thread: threading.Thread | None = None
 
-    def ask(self, job: Job) -> Promised:
-        """What the job gives, when it is done; FullError where too many wait."""
+    def ask(self, job: Job, num_bytes: int = 0) -> Promised:
+        """What the job gives, when it is done, of so many bytes, about; FullError where too many wait."""
         asked = _Asked(job, Promised(), time.monotonic() + self._deadline_s)
+        asked.promised.num_bytes = num_bytes
         with self._turn:
             if self._is_closed:
                 raise FullError("the server is about to stop.")

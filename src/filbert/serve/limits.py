@@ -9,13 +9,15 @@ import json
 import math
 import re
 import zlib
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
-from filbert.core.errors import FilbertError, InputError
+from filbert.core.errors import FilbertError, InputError, did_you_mean
+from filbert.serve import schemas
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -23,6 +25,8 @@ Receive = Callable[[], Awaitable[Message]]
 # What text-embeddings-inference calls each kind of refusal, which its clients read
 KINDS = {401: "unauthorized", 404: "not_found", 405: "not_found", 408: "timeout", 429: "overloaded", 499: "left",
          500: "backend", 503: "unhealthy", 504: "timeout"}  # fmt: skip
+MOST_SAID = 2_000  # characters of a refusal
+MOST_MEMBERS = 64  # of a compressed body; each copies what stands behind it
 ENCODINGS = ("gzip", "x-gzip", "deflate")  # of bodies
 DEPTH = 3  # of an answer's lists that are written piece by piece, so that other threads get their turn
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")  # an escape that may be half of a character
@@ -72,9 +76,12 @@ def overloaded(message: str, retry_s: float = 1.0) -> Refused:
 
 def refusal(path: str, error: Refused, request_id: str) -> bytes:
     """The body that says it: as OpenAI's clients read it under /v1, else as those of text-embeddings-inference."""
-    told: dict[str, Any] = {"error": str(error), "error_type": error.kind}
+    message = str(error)
+    if len(message) > MOST_SAID:  # it repeats what was sent
+        message = message[: MOST_SAID // 2] + " … " + message[-MOST_SAID // 2 :]
+    told: dict[str, Any] = {"error": message, "error_type": error.kind}
     if path.startswith("/v1/"):
-        told = {"error": {"message": str(error), "type": error.kind, "param": None, "code": error.status}}
+        told = {"error": {"message": message, "type": error.kind, "param": None, "code": error.status}}
     return as_json({**told, "request_id": request_id})
 
 
@@ -139,7 +146,9 @@ async def raw_body(
         if len(raw) > limits.body_bytes:
             raise too_large
         more = message.get("more_body", False)
-    return bytes(raw) if encoding in ("", "identity") else _unpacked(bytes(raw), limits, take)
+    if encoding in ("", "identity"):
+        return bytes(raw)
+    return _unpacked(bytes(raw), limits, take)
 
 
 def _too_large(limits: Limits) -> Refused:
@@ -148,9 +157,12 @@ def _too_large(limits: Limits) -> Refused:
 
 def _unpacked(raw: bytes, limits: Limits, take: Callable[[int], None]) -> bytes:
     """A body that was sent compressed, and no more of it than an uncompressed one may have."""
-    found = bytearray()
+    found, members = bytearray(), 0
     try:
         while raw:  # a file may have several members
+            members += 1
+            if members > MOST_MEMBERS:
+                raise Refused(413, f"the body has more than {MOST_MEMBERS} compressed parts; compress it as one.")
             reader = zlib.decompressobj(wbits=32 + zlib.MAX_WBITS)  # gzip or zlib, as its head says
             found += reader.decompress(raw, limits.body_bytes + 1 - len(found))
             if len(found) > limits.body_bytes:
@@ -168,7 +180,7 @@ def parsed(raw: bytes) -> Any:
     """What a body says in JSON; no NaN, and no half of a character (a lone surrogate), which no UTF-8 can write."""
     try:
         text = raw.decode(json.detect_encoding(raw))
-        given = json.loads(text, parse_constant=_no_number)
+        given = json.loads(text, parse_constant=_no_number, object_pairs_hook=_object)
     except (ValueError, RecursionError):
         raise Refused(400, 'the body is not JSON; send such as {"texts": ["…", "…"]}.') from None
     if _HALF.search(text):
@@ -193,15 +205,34 @@ def _check_characters(given: Any) -> None:
             )  # fmt: skip
 
 
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of a body; a name that stands there twice has two values, of which one would be dropped."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(name for name, number in Counter(name for name, _ in pairs).items() if number > 1)
+        raise Refused(422, f"the body has {twice[:40]!a} twice in one object; send it once.")
+    return found
+
+
 def _no_number(name: str) -> Any:
     raise ValueError(name)  # NaN and Infinity, which Python reads and JSON does not have
 
 
-def fields_of(given: Any, form: str) -> dict[str, Any]:
-    """The body as an object; anything else is told what is wanted."""
+def fields_of(given: Any, form: str, what: str = "the body") -> dict[str, Any]:
+    """The body, or what else must be one, as an object; anything else is told what is wanted."""
     if not isinstance(given, dict):
-        raise Refused(422, f"the body must be an object: {form}.")
+        raise Refused(422, f"{what} must be an object: {form}.")
     return given
+
+
+def check_fields(given: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
+    """Refuses a field that nobody reads: what a client asked for by it would be missing without a word."""
+    found = schemas.strange(given, dict(schema))
+    if found is not None:
+        name, known = found[0][:40], sorted(found[1])
+        raise Refused(
+            422, f"the field {name!a} is not read here; there are: {', '.join(known)}.{did_you_mean(name, known)}"
+        )
 
 
 def flag(given: Mapping[str, Any], name: str, default: bool) -> bool:
@@ -282,7 +313,7 @@ def check_tokens(texts: list[Any], count: Callable[[list[str]], int], limits: Li
     """Refuses more tokens than a request may have; they are counted only where there could be as many."""
     if sum(map(_characters, texts)) + 3 * len(texts) <= limits.tokens:  # a token has a character or more
         return
-    total = count([part for text in texts for part in _parts(text)])
+    total = count([part for text in texts for part in strings_in(text)])
     if total > limits.tokens:
         raise Refused(
             422, f"the texts have {total:,} tokens, but a request may have {limits.tokens:,}; send them in several."
@@ -290,11 +321,11 @@ def check_tokens(texts: list[Any], count: Callable[[list[str]], int], limits: Li
 
 
 def _characters(text: Any) -> int:
-    return sum(map(len, _parts(text)))
+    return sum(map(len, strings_in(text)))
 
 
-def _parts(text: Any) -> list[str]:
+def strings_in(text: Any) -> list[str]:
     """The strings in what is asked."""
     if isinstance(text, str):
         return [text]
-    return [part for each in text for part in _parts(each)] if isinstance(text, list | tuple) else []
+    return [part for each in text for part in strings_in(each)] if isinstance(text, list | tuple) else []

@@ -15,18 +15,20 @@ from filbert.core.errors import InputError, did_you_mean
 from filbert.core.records import Example, Floats, Prediction
 from filbert.decode.pooling import unit_length
 from filbert.infer.model import Model
-from filbert.infer.predict import record
+from filbert.infer.predict import TASK, record
 from filbert.serve import limits
 from filbert.serve.batcher import Batcher, Promised
 from filbert.serve.lane import Lane
 from filbert.serve.limits import Limits, Refused
 from filbert.serve.metrics import ModelCounts
+from filbert.text import windows
 
 # Tokens read together on a CPU (experiments/2026-11-16-serving.md, 2026-11-17-eight-bits.md): more are read no faster,
 # and who comes next waits.
 GO = {"torch": 2_048, "float32": 512, "int8": 2_048}
 PREDICT, EMBED, FILL = "predict", "embed", "fill"  # what is asked of a queue
 MASK = "[MASK]"
+LEAST_CHARS = 64  # of a text that is repeated that count as a token, however few it has
 MASK_TOKENS = 32  # a blank costs as much as so many tokens: every word of the vocabulary is ranked for it
 NUMBER_BYTES, SCORE_BYTES, CANDIDATE_BYTES, RECORD_BYTES = 22, 32, 80, 200  # of an answer, about, each
 PROBE = "今天天气很好 the weather is fine "  # what a model is asked to see how fast it is
@@ -49,6 +51,8 @@ class Served:
         self.task = task_of(model, task)
         # With the folder's task read once, not for every answer
         self.model = model if self.task is None else model.reading(task)
+        # As it was loaded: a folder that changes on disk keeps answering as before.
+        self.is_told = task is not None or (model.folder / TASK).exists()
         self.has_torch = hasattr(model.engine, "backbone")
         self.has_vectors = _has_vectors(model)
         self.budget = self.limits.batch_tokens or _budget(model)
@@ -80,7 +84,7 @@ class Served:
         text = PROBE * (PROBE_TOKENS // limits.num_tokens([PROBE])[0])
         begun = time.perf_counter()
         self.model.embed([text], normalize=False)
-        self.batcher.speed.measured(EMBED, limits.num_tokens([text])[0], time.perf_counter() - begun)
+        self.batcher.speed.measured(EMBED, self.num_tokens([text]), time.perf_counter() - begun)
 
     def predicted(self, texts: list[Any]) -> Promised:
         """What it says of each text, pair or whatever its task reads."""
@@ -88,16 +92,51 @@ class Served:
             raise Refused(422, f"{self.name} was fine-tuned for nothing, so it has no answers; it has vectors: /embed.")
         asked = [tuple(text) if isinstance(text, list) else text for text in texts]
         self.model.examples(asked, self.task)  # what is no question is refused before it waits
-        sizes = limits.num_tokens(asked)
         own = RECORD_BYTES + sum(SCORE_BYTES + len(label) for label in self.model.labels)
-        num_bytes = len(asked) * own + 6 * sum(sizes)
-        return self._ask(asked, PREDICT, sizes, num_bytes)
+        num_bytes = len(asked) * own + 6 * sum(limits.num_tokens(asked))
+        return self._ask(asked, PREDICT, self._costs(asked), num_bytes)
+
+    def _costs(self, asked: Sequence[Any]) -> list[int]:
+        """How many tokens are read for each: counted, since a guess that is far off would make the server think that it
+        is fast; and where texts are read side by side with all that is repeated. Refuses more than a request may have.
+        """
+        beside = {index: pairs for index, each in enumerate(asked) if (pairs := self._side_by_side(each))}
+        texts = list(dict.fromkeys(text for each in asked for text in limits.strings_in(each)))
+        known = {text: len(own.ids) for text, own in zip(texts, self.model.tokenizer.pieces(texts), strict=True)}
+        sizes = [sum(known[text] + 2 for text in limits.strings_in(each)) for each in asked]
+        if not beside:
+            return sizes
+        how, window = self.model._read_as()[1], self.model.config.max_length
+        length, overlap = min(getattr(how, "max_length", window), window), getattr(how, "overlap", 0)
+        read = 0
+        for index, pairs in beside.items():
+            sizes[index] = sum(
+                windows.num_read(sum(known[text] for text in repeated), known[long], length, overlap)
+                for long, *repeated in pairs
+            )
+            # Of what is no word, and so has hardly a token, as many copies are made.
+            read += max(sizes[index], sum(len(text) for _, *repeated in pairs for text in repeated) // LEAST_CHARS)
+        if read > self.limits.tokens:
+            raise Refused(
+                422, f"{read:,} tokens would be read, with what is repeated in every window or for every option, but a "
+                f"request may have {self.limits.tokens:,}; send shorter texts, or fewer.",
+            )  # fmt: skip
+        return sizes
+
+    def _side_by_side(self, asked: Any) -> list[tuple[str, ...]]:
+        """The texts of a question that are read together: each long one, and those that are repeated beside it."""
+        if isinstance(asked, str) or self.task == "embed":  # whose texts are read one by one
+            return []
+        first, *others = asked
+        if self.task == "choose":
+            return [(first, others[0], option) for option in others[1]]
+        return [(others[0], first)] if len(others) == 1 else []
 
     def vectors(self, texts: list[str]) -> Promised:
         """Each text's vector, as it is: `cut` makes it shorter and of length 1."""
         if not self.has_vectors:
             raise Refused(422, f"{self.name} has no vectors; it was made for {self.task}.")
-        return self._ask(texts, EMBED, limits.num_tokens(texts), len(texts) * self.model.config.width * NUMBER_BYTES)
+        return self._ask(texts, EMBED, self._costs(texts), len(texts) * self.model.config.width * NUMBER_BYTES)
 
     def fills(self, texts: list[str], top: int) -> Promised:
         """What it would put into the blanks of each text."""
@@ -112,7 +151,7 @@ class Served:
             number * top * (len(text.encode("utf-8", "replace")) + CANDIDATE_BYTES)
             for number, text in zip(masks, texts, strict=True)
         ]
-        sizes = [size + MASK_TOKENS * n for size, n in zip(limits.num_tokens(texts), masks, strict=True)]
+        sizes = [size + MASK_TOKENS * n for size, n in zip(self._costs(texts), masks, strict=True)]
         return self._ask(texts, (FILL, top), sizes, sum(told))
 
     def _ask(self, texts: list[Any], kind: Any, sizes: list[int], num_bytes: int) -> Promised:

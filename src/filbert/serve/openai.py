@@ -30,7 +30,8 @@ def asked(given: Any, limits: Limits) -> Asked:
     body = fields_of(given, '{"input": "…", "model": "…"}')
     if "input" not in body:
         raise Refused(422, 'the body must have an input: {"input": "…", "model": "…"}.')
-    wanted = word(body, "encoding_format") or "float"
+    wanted = word(body, "encoding_format")
+    wanted = FORMATS[0] if wanted is None else wanted
     if wanted not in FORMATS:
         raise Refused(422, f"encoding_format must be one of: {', '.join(FORMATS)}.")
     word(body, "user")

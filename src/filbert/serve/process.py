@@ -127,10 +127,10 @@ def run(plan: Plan, listening: socket.socket, tally: Tally, on_ready: Any = None
             server.should_exit = True
 
     tally.set_state(LOADING)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(
-            number, lambda *_: None
-        )  # uvicorn raises it again when it is done: the end is an end, not a death
+    for number in ends():
+        # From here on, not only once uvicorn listens to it, lest one that comes between be lost. uvicorn raises it
+        # again when it is done: the end is an end, not a death.
+        signal.signal(number, server.handle_exit)
     loading = threading.Thread(target=load, name="filbert-load", daemon=True)
     loading.start()
     threading.Thread(target=_trim, name="filbert-trim", daemon=True).start()
@@ -144,11 +144,21 @@ def run(plan: Plan, listening: socket.socket, tally: Tally, on_ready: Any = None
         os._exit(0)
 
 
+def ends() -> list[signal.Signals]:
+    """The signals that tell a server to end; a terminal that closes does, unless it was started to stay (nohup)."""
+    found = [signal.SIGTERM, signal.SIGINT]
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # Windows has none
+        found.append(signal.SIGHUP)
+    return found
+
+
 def loaded(plan: Plan, name: str, path: str, tally: Tally) -> Served:
     """One model of the plan."""
     from filbert.infer.model import load
 
     model = load(path, device=plan.device, dtype=plan.dtype, runtime=plan.runtime)
+    if not hasattr(model.engine, "backbone"):
+        model.engine.keep()
     return Served(name, model, plan.task, plan.limits, tally.of_model(name))
 
 

@@ -9,6 +9,7 @@ TEXT: Schema = {"type": "string", "minLength": 1}
 STRING: Schema = {"type": "string"}
 NUMBER: Schema = {"type": "number"}
 WHOLE: Schema = {"type": "integer"}
+WORD: Schema = {"type": ["string", "null"]}
 FLAG: Schema = {"type": ["boolean", "null"]}
 VECTOR: Schema = {"type": "array", "items": NUMBER}
 
@@ -25,20 +26,26 @@ def thing(required: tuple[str, ...] = (), /, **properties: Schema) -> Schema:
 
 def either(*schemas: Schema) -> Schema:
     """One of several."""
-    return {"anyOf": list(schemas)}
+    return {"anyOf": [own for schema in schemas for own in schema.get("anyOf", [schema])]}
 
 
 MANY = {**listed(TEXT, 1), "description": "As many as the server allows; 413 says how many."}
 NAME: Schema = {"type": ["string", "null"], "description": "Which model, where the server has several."}
 TEXT_OR_MORE = either(TEXT, listed({}, 1))
 LABELS = listed(thing(("label", "score"), label=STRING, score=NUMBER))
+NOTHING: Schema = {"type": "null", "description": "Not taken; null counts as left out."}
 CUTTING: dict[str, Schema] = {
     "truncate": {**FLAG, "description": "Accepted; long texts are read whole in any case."},
-    "truncation_direction": {"enum": ["Right", "Left", "right", "left", None]},
-}
+    "truncation_direction": {
+        "enum": ["Right", "Left", "right", "left", None], "description": "Accepted; nothing is cut."
+    },
+    "prompt_name": NOTHING,
+}  # fmt: skip
 INPUTS = either(TEXT, MANY)
 PREDICT_INPUTS = either(TEXT, listed(TEXT, 1, 2), listed(listed(TEXT, 1, 2), 1))
-SIMILARITY = thing(("inputs",), inputs=thing(("source_sentence", "sentences"), source_sentence=TEXT, sentences=MANY))
+COMPARED = thing(("source_sentence", "sentences"), source_sentence=TEXT, sentences=MANY)
+PARAMETERS: Schema = {"type": ["object", "null"], "properties": CUTTING}
+SIMILARITY = thing(("inputs",), inputs=COMPARED, parameters=PARAMETERS, model=NAME)
 EMBED = thing(
     ("inputs",), inputs=INPUTS, normalize=FLAG, model=NAME,
     dimensions={"type": ["integer", "null"], "minimum": 1, "description": "One of the model's widths; see /models."},
@@ -49,7 +56,29 @@ OWN_PREDICT = either(
     thing(("texts",), texts=listed(TEXT_OR_MORE, 1), model=NAME), thing(("text",), text=TEXT_OR_MORE, model=NAME)
 )
 TEI_PREDICT = thing(("inputs",), inputs=PREDICT_INPUTS, raw_scores=FLAG, model=NAME, **CUTTING)
-HUB = thing(("inputs",), inputs=either(TEXT, MANY, {"type": "object"}), parameters={"type": ["object", "null"]})
+HUB_PARAMETERS: dict[str, Schema] = {
+    "top_k": {"type": ["integer", "null"], "minimum": 1},
+    "function_to_apply": {
+        "enum": ["softmax", "sigmoid", "none", None], "description": "That which the model was trained with, or null."
+    },
+    "aggregation_strategy": {
+        "enum": ["simple", "first", "average", "max", None],
+        "description": "Accepted; entities are told whole, as the model's own decoder finds them.",
+    },
+    "stride": {"type": ["integer", "null"], "minimum": 1, "description": "Accepted; long texts are read whole."},
+    "ignore_labels": {"type": ["array", "null"], "items": STRING}, "targets": NOTHING, **CUTTING,
+}  # fmt: skip
+OPTIONS: Schema = {
+    "type": ["object", "null"],
+    "properties": {
+        "wait_for_model": {**FLAG, "description": "Accepted; a model that is being loaded answers 503 in any case."},
+        "use_cache": {**FLAG, "description": "Accepted; nothing is cached."},
+    },
+}
+HUB = thing(
+    ("inputs",), inputs=either(TEXT, MANY, COMPARED), parameters={**PARAMETERS, "properties": HUB_PARAMETERS},
+    options=OPTIONS, **{name: own for name, own in EMBED["properties"].items() if name != "inputs"},
+)  # fmt: skip
 ERROR = thing(("error", "error_type"), error=STRING, error_type=STRING, request_id=STRING)
 OPENAI_ERROR = thing(
     ("error",),
@@ -93,12 +122,13 @@ BODIES: dict[str, tuple[Schema, dict[str, Any], Schema]] = {
         listed(thing(("index", "score"), index=WHOLE, score=NUMBER, text=STRING)),
     ),
     "/similarity": (
-        {**SIMILARITY, "properties": {**SIMILARITY["properties"], "model": NAME}},
+        SIMILARITY,
         {"sentences": {"inputs": {"source_sentence": "火车进站了", "sentences": ["火车来了", "船在水上"]}}}, VECTOR,
     ),
     "/v1/embeddings": (
         thing(("input",), input=INPUTS, model=NAME, encoding_format={"enum": ["float", "base64", None]},
-              dimensions={"type": ["integer", "null"], "minimum": 1}, user={"type": ["string", "null"]}),
+              dimensions={"type": ["integer", "null"], "minimum": 1},
+              user={"type": ["string", "null"], "description": "Accepted; nothing depends on it."}),
         {"text": {"input": "火车进站了", "model": "news", "encoding_format": "float"}}, OPENAI_EMBEDDINGS,
     ),
     "/v1/rerank": (
@@ -109,7 +139,7 @@ BODIES: dict[str, tuple[Schema, dict[str, Any], Schema]] = {
     ),
     "/look": (
         thing(("texts",), texts=listed(STRING, 1, 2), model=NAME, layers={"type": ["array", "null"], "items": WHOLE},
-              explain={"type": ["object", "null"]}),
+              explain={"type": ["object", "null"], "properties": {"method": WORD, "target": WORD}}),
         {"text": {"texts": ["火车进站了"], "layers": [0], "explain": None}}, {"type": "object"},
     ),
     "/models/{name}": (HUB, {"text": {"inputs": "火车进站了", "parameters": {}}}, {}),
@@ -137,6 +167,30 @@ WHY = {
     422: "The body is JSON, but not what this route or model reads.", 429: "Too much waits; see Retry-After.",
     503: "The model is being loaded, or a process of the server has died.", 504: "No answer within the time allowed.",
 }  # fmt: skip
+
+
+def strange(given: Any, schema: Schema) -> tuple[str, list[str]] | None:
+    """A field that no part of this schema names, and those that it could be; None: all are known.
+
+    Of several forms those count whose required fields are there.
+    """
+    forms = [form for form in schema.get("anyOf", [schema]) if isinstance(form, dict)]
+    if isinstance(given, list):
+        parts = [form["items"] for form in forms if "items" in form]
+        return next(
+            filter(None, (strange(own, part) for part in parts for own in given if isinstance(own, dict))), None
+        )
+    forms = [form for form in forms if "properties" in form]
+    if not isinstance(given, dict) or not forms:
+        return None
+    fit = [form for form in forms if set(form.get("required", ())) <= set(given)] or forms
+    known = {name: own for form in fit for name, own in form["properties"].items()}
+    for name, value in given.items():
+        if name not in known:
+            return name, list(known)
+        if found := strange(value, known[name]):
+            return found
+    return None
 
 
 def routed(path: str, method: str) -> dict[str, Any]:

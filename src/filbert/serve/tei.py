@@ -7,14 +7,13 @@ too long; nothing is cut here, since long texts are read whole, so it is accepte
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from filbert.core.records import Floats, Prediction
 from filbert.core.version import VERSION
-from filbert.infer.predict import TASK
 from filbert.serve.limits import Limits, Refused, check_something, fields_of, flag, some_texts, strings, whole, word
 from filbert.serve.models import Said, Served
 
@@ -33,7 +32,7 @@ class Embed(NamedTuple):
 def embed_asked(given: Any, served: Served) -> Embed:
     """{"inputs": "…" or ["…"], "normalize": true, "dimensions": 128}."""
     body = fields_of(given, '{"inputs": ["…", "…"]}')
-    _check_cutting(body)
+    check_cutting(body)
     if word(body, "encoding_format") not in (None, "float"):
         raise Refused(422, "encoding_format must be float here; /v1/embeddings also has base64.")
     width = whole(body, "dimensions", None, served.model.widths[0])
@@ -66,7 +65,7 @@ class Predict(NamedTuple):
 def predict_asked(given: Any, limits: Limits) -> Predict:
     """{"inputs": "…"}, a pair ["…", "…"], or several: [["…"], ["…", "…"]]."""
     body = fields_of(given, PREDICT_FORM)
-    _check_cutting(body)
+    check_cutting(body)
     inputs, raw = body.get("inputs"), flag(body, "raw_scores", False)
     if inputs == []:
         raise Refused(422, "inputs is empty; send a text.")
@@ -123,7 +122,7 @@ class Rerank(NamedTuple):
 def rerank_asked(given: Any, limits: Limits) -> Rerank:
     """{"query": "…", "texts": ["…", "…"], "raw_scores": false, "return_text": false}."""
     body = fields_of(given, '{"query": "…", "texts": ["…", "…"]}')
-    _check_cutting(body)
+    check_cutting(body)
     query = word(body, "query")
     if not query:
         raise Refused(422, "query must be a text that is not empty.")
@@ -135,8 +134,7 @@ def rerank_asked(given: Any, limits: Limits) -> Rerank:
 
 def check_head(served: Served) -> None:
     """Refuses to rank by vectors where a published folder has a head that may be meant for pairs: it does not say."""
-    untold = served.asked_task is None and not (served.model.folder / TASK).exists()
-    if served.task == "classify" and untold:
+    if served.task == "classify" and not served.is_told:
         raise Refused(
             422,
             f"{served.name} has a head, and its folder does not say whether it reads pairs: serve it with --task pair "
@@ -199,7 +197,8 @@ def info(served: Served) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _check_cutting(body: dict[str, Any]) -> None:
+def check_cutting(body: Mapping[str, Any]) -> None:
+    """Refuses fields about cutting texts that mean nothing; what they may be changes nothing, since nothing is cut."""
     flag(body, "truncate", False)
     if word(body, "truncation_direction") not in (None, "Right", "Left", "right", "left"):
         raise Refused(422, "truncation_direction must be Right or Left.")

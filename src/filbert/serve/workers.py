@@ -6,6 +6,7 @@ connection to one that is free. One that dies is replaced; when the parent dies,
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import socket
@@ -18,9 +19,10 @@ from typing import Any
 from filbert.core.errors import FilbertError, InputError
 from filbert.serve.logs import Log
 from filbert.serve.metrics import DOWN, Tally
-from filbert.serve.process import GRACE_S, Plan
+from filbert.serve.process import GRACE_S, Plan, ends
 
 TICK_S = 0.05
+AGAIN_S = 0.2  # between two looks at processes that are to end
 YOUNG_S = 30.0  # a process that dies younger than this, so many times in a row, will not live
 MOST_DEATHS = 5
 
@@ -43,12 +45,12 @@ class Supervisor:
         self.tally = Tally([name for name, _ in plan.models], workers)
         self.children: list[Any] = [None] * workers
         self.begun = [0.0] * workers
-        self.deaths = 0
-        self.is_stopping = False
+        self.deaths = [0] * workers  # of young ones in a row, in each place: one moment can end all of them
+        self.is_stopping = self.is_hurried = False
 
     def run(self, on_ready: Callable[[], None]) -> None:
         """Until SIGTERM or SIGINT; then every process answers what it accepted, and ends."""
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in ends():
             signal.signal(number, self._asked_to_stop)
         is_told = False
         try:
@@ -64,7 +66,7 @@ class Supervisor:
             self._stop()
 
     def _asked_to_stop(self, *_: Any) -> None:
-        self.is_stopping = True
+        self.is_hurried, self.is_stopping = self.is_stopping, True  # the second ends the draining
 
     def _start(self, worker: int) -> None:
         fds = (self.listening.fileno(), int(self.tally.fileno or 0))
@@ -88,9 +90,9 @@ class Supervisor:
             self.tally.set_state(DOWN, worker)
             child.stdin.close()
             is_young = time.monotonic() - self.begun[worker] < YOUNG_S
-            self.deaths = self.deaths + 1 if is_young else 1
+            self.deaths[worker] = self.deaths[worker] + 1 if is_young else 1
             self.log.event("worker died", number=worker, code=code)
-            if code in (1, 2) or self.deaths > MOST_DEATHS:
+            if code in (1, 2) or self.deaths[worker] > MOST_DEATHS:
                 raise FailedError(code if code > 0 else 1)
             self._start(worker)
 
@@ -102,9 +104,13 @@ class Supervisor:
             child.terminate()
         until = time.monotonic() + self.plan.drain_s + self.plan.limits.deadline_s + GRACE_S
         for child in alive:
-            try:
-                child.wait(max(0.1, until - time.monotonic()))
-            except subprocess.TimeoutExpired:
+            while child.poll() is None and time.monotonic() < until:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(AGAIN_S)
+                if self.is_hurried and child.poll() is None:  # again and again: two that come together count as one
+                    for other in alive:
+                        other.terminate()
+            if child.poll() is None:
                 child.kill()
                 child.wait()
         for child in self.children:

@@ -108,6 +108,29 @@ def plan(first: int, second: int | None, max_length: int, overlap: int) -> list[
     return list(zip(_owned_once(lefts, count), _owned_once(rights, count), strict=True))
 
 
+def num_read(first: int, second: int, max_length: int, overlap: int) -> int:
+    """How many tokens all windows of a pair hold, at most: what is repeated in each counts each time.
+
+    A closed form of `plan`, for a pair whose windows would be too many to make.
+    """
+    room = max_length - 3
+    if first + second <= room:
+        return first + second + 3
+    least = min(LEAST_ROOM, room // 2)
+    for whole, other in ((first, second), (second, first)):
+        if room - whole >= least:
+            count, tokens = _laid(other, room - whole, overlap)
+            return tokens + count * (whole + 3)
+    return (room + 3) * max(_laid(first, room - room // 2, overlap)[0], _laid(second, room // 2, overlap)[0])
+
+
+def _laid(num_tokens: int, room: int, overlap: int) -> tuple[int, int]:
+    """How many windows a text has, and the tokens of all of them."""
+    shared = min(overlap, room // 2)
+    count = max(1, -(-(num_tokens - shared) // (room - shared)))
+    return count, num_tokens + (count - 1) * shared
+
+
 def _whole(num_tokens: int) -> Window:
     return Window(0, num_tokens, 0, num_tokens)
 
