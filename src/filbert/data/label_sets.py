@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ SEPARATORS = ("|", "｜", ";", "；", "、", ",", "，")
 
 MOST_LABELS = 20  # whole numbers of more values than these are taken for numbers, not for names
 ENOUGH_ROWS = 10  # from which on labels that mostly stand once are odd
+
+_PYTHONS = re.compile(r"""\s*\[\s*['"].*['"]\s*\]\s*""", re.DOTALL)
 
 Labels = tuple[str, ...]
 
@@ -57,6 +60,11 @@ def _listed(cell: str) -> list[Any] | None:
     except ValueError:
         return None
     return found if isinstance(found, list) else None
+
+
+def is_pythons(cell: str) -> bool:
+    """Whether a cell holds a list of texts as str() writes it, ['a', 'b'], and not as JSON."""
+    return _PYTHONS.fullmatch(cell) is not None and _listed(cell) is None
 
 
 def singles(counts: Mapping[str, int]) -> str:

@@ -20,6 +20,7 @@ from filbert.text.streams import Reading, clean, whole_lines
 from filbert.text.tables import Row
 
 Found = tuple[int, tuple[str, ...], Any]  # (line, texts, gold)
+Place = tuple[int, int]  # a mention is text[start:end]
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +112,7 @@ def spans_of_tags(
     spans: list[Span] = []
     open_label, start = "", 0
     for index, tag in enumerate([*tags, "O"]):
-        prefix, _, label = tag.partition("-" if "-" in tag else "_")
+        prefix, label = (tag[:1], tag[2:]) if tag[1:2] in ("-", "_") else (tag, "")
         if tag != "O" and (not label or prefix not in BEGINS + INSIDE + ENDS + SINGLE):
             message = f"the tag {tag!r} is not O or a label with B-, I-, M-, E- or S- before it."
             reading.fault(source, lines[index], message)
@@ -141,14 +142,22 @@ def tagged_rows(source: str, rows: Iterator[Row], roles: dict[str, str], reading
         if marked is None:
             yield line, (text,), None
             continue
-        spans = [_span(source, line, text, item, reading) for item in _items(source, line, marked, reading)]
+        given = row[roles["text"]]  # what the offsets count
+        spans = [_span(source, line, given, item, reading) for item in _items(source, line, marked, reading)]
         if None not in spans:
             kept = sorted(
-                {span for span in spans if span is not None}, key=lambda span: (span.start, span.end, span.label)
+                {Span(*_moved(given, (span.start, span.end)), span.label) for span in spans if span is not None},
+                key=lambda span: (span.start, span.end, span.label),
             )
             for _ in range(len(spans) - len(kept)):
                 reading.count("entities stand twice; each was taken once", source, line, TWICE)
             yield line, (text,), tuple(kept)
+
+
+def _moved(given: str, place: Place) -> Place:
+    """Where a stretch of a text lies in the same without its NULs, which `clean` leaves out."""
+    start, end = (at - given.count("\0", 0, at) for at in place)
+    return start, end
 
 
 TWICE = "an entity stands twice in its list; it was taken once."
@@ -194,12 +203,14 @@ def _span(source: str, line: int, text: str, item: Mapping[str, Any], reading: R
     start, end = _first(item, "start", "start_offset", "start_idx"), _first(item, "end", "end_offset", "end_idx")
     label, mention = _first(item, "label", "type", "entity"), _first(item, "text", "mention", "word", "entity_text")
     message = ""
-    if not isinstance(start, int) or not isinstance(end, int) or not isinstance(label, str) or not label:
+    if type(start) is not int or type(end) is not int or not isinstance(label, str) or not label:
         message = f"the entity {dict(item)!r} is not {{start, end, label}} with two whole numbers and a text."
     elif start >= end and 0 <= start <= len(text):
         message = f"the entity {label} at {start}:{end} is empty; its end must be above its start."
     elif not 0 <= start < end <= len(text):
         message = f"the entity {label} at {start}:{end} leaves the text, which has {len(text)} characters."
+    elif not text[start:end].strip("\0"):
+        message = f"the entity {label} at {start}:{end} holds nothing but NULs."
     elif isinstance(mention, str) and text[start:end] != mention:
         message = f"the entity {label} at {start}:{end} is {text[start:end]!r}, but is said to be {mention!r}."
     if message:
@@ -226,7 +237,6 @@ def _first(item: Mapping[str, Any], *names: str) -> Any:
 # -- relation ----------------------------------------------------------------------------------------------------
 
 
-Place = tuple[int, int]  # a mention is text[start:end]
 _TAG = re.compile("(</?e[12]>)")
 
 
@@ -237,7 +247,7 @@ def relation_rows(source: str, rows: Iterator[Row], roles: dict[str, str], readi
         if text is None:
             continue
         try:
-            heads, tails = (places(text, row.get(roles[role]), role) for role in ("head", "tail"))
+            heads, tails = (_placed(text, row[roles["text"]], row.get(roles[role]), role) for role in ("head", "tail"))
         except InputError as error:
             reading.fault(source, line, str(error))
             continue
@@ -249,6 +259,16 @@ def relation_rows(source: str, rows: Iterator[Row], roles: dict[str, str], readi
             reading.fault(source, line, f"the relation is {label!r:.40}, but must be one text or number.")
             continue
         yield line, (text,), Relation(*apart(heads, tails), None if label in (None, "") else str(label))
+
+
+def _placed(text: str, written: str, given: Any, role: str) -> list[Place]:
+    """Where a mention stands in a text; numbers count the characters of what is written, where NULs are some."""
+    if "\0" not in written or isinstance(given, str):
+        return places(text, given, role)
+    found = [_moved(written, place) for place in places(written, given, role)]
+    if any(start == end for start, end in found):
+        raise InputError(f"the {role} holds nothing but NULs.")
+    return found
 
 
 def places(text: str, given: Any, role: str) -> list[Place]:

@@ -31,9 +31,10 @@ import numpy.typing as npt
 
 from filbert.core.errors import InputError
 from filbert.data import conll
-from filbert.data.formats import whole_json
+from filbert.data.formats import are_objects, whole_json
 from filbert.text import tables
 from filbert.text.characters import CODE_POINTS
+from filbert.text.corpus import walked
 from filbert.text.streams import Reading, whole_lines
 
 Hashes = npt.NDArray[np.uint64]
@@ -326,11 +327,16 @@ def _files(sources: Source | Iterable[Source]) -> list[str]:
     if isinstance(sources, (str, os.PathLike)):
         sources = [sources]
     found: list[str] = []
-    for source in map(Path, sources):
+    folders = list(map(Path, sources))
+    for source in folders:
         if not source.is_dir():
             found.append(str(source))
             continue
-        inside = [path for path in sorted(source.rglob("*")) if path.is_file() and _is_data(path.relative_to(source))]
+        files, links = walked(source)
+        for link in map(Path, links):  # what is not read is not kept out
+            if not any(each.is_dir() and link.resolve().is_relative_to(each.resolve()) for each in folders):
+                raise InputError(f"{link}: is a link to a folder, which is not followed; name that folder too.")
+        inside = [path for path in sorted(map(Path, files)) if _is_data(path.relative_to(source))]
         if not inside:
             raise InputError(f"{source}: holds no data file, so there is nothing to keep out.")
         found += map(str, inside)
@@ -352,7 +358,8 @@ def _strings(path: str, reading: Reading) -> Iterator[str]:
     lines = whole_lines(path, reading)
     head = [line for _, line in zip(range(HEAD_LINES), (text for _, text in lines), strict=False)]
     rest = (text for _, text in lines)
-    if kind == "json":
+    inked = [line for line in head if line.strip()]
+    if kind == "json" or (kind == "text" and inked and inked[0].lstrip()[0] in "[{" and are_objects(inked)):
         yield from _json_strings(path, head, rest, reading)
         return
     delimiter = tables.header_delimiter(head[0]) if kind == "csv" and head and "\t" not in head[0] else "\t"
@@ -379,18 +386,23 @@ def _json_strings(path: str, head: list[str], rest: Iterable[str], reading: Read
     """JSON lines if the first line is a value by itself, else one value in the whole file."""
     first = next((line for line in head if line.strip()), "")
     try:
-        json.loads(first)
+        _values(first)
     except (ValueError, RecursionError):
         yield from _inside(whole_json(path, reading))
         return
     for number, line in enumerate(_chained(head, rest), 1):
         if line.strip():
             try:
-                value = json.loads(line)
+                value = _values(line)
             except (ValueError, RecursionError) as error:
                 reading.fault(path, number, f"is not JSON ({error}); mend it, so that its text can be kept out.")
                 continue
             yield from _inside(value)
+
+
+def _values(line: str) -> Any:
+    """What a line of JSON holds, objects as lists of their values: of a field that stands twice, both."""
+    return json.loads(line, object_pairs_hook=lambda fields: [value for _, value in fields])
 
 
 def _inside(value: Any) -> Iterator[str]:
@@ -428,7 +440,7 @@ def _sentences(lines: Iterable[str], column: int, is_numbered: bool) -> Iterator
             tokens = []
         elif not (line.startswith("#") and (column or len(row) < 2)):  # a comment
             token = row[column] if len(row) > column else ""
-            tokens.append(token[:1] if is_numbered else token)
+            tokens.append(conll.bare(token) if is_numbered else token)
     yield " ".join(tokens)
 
 

@@ -110,7 +110,7 @@ def _spans(
 
 def number_names(source: str, column: str) -> tuple[str, ...]:
     """What the numbers in a column of tags or labels are called; none where nothing says so."""
-    if not column:
+    if not column or not os.path.exists(source):  # rows that come from no file
         return ()
     features = _parquet_features(source) if tables.kind(source) == "parquet" else _beside(source)
     return _names(features.get(column))

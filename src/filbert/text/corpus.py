@@ -90,17 +90,29 @@ def files(sources: Source | Iterable[Source], report: CorpusReport | None = None
 
 
 def _in_folder(folder: str, report: CorpusReport) -> list[str]:
-    found: list[str] = []
-    for place, folders, names in os.walk(folder):  # does not follow links to folders, so it cannot loop
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        shown = [name for name in names if not name.startswith(".")]
-        known = [name for name in shown if stem_and_suffix(name)[1] in tables.KINDS]
-        report.num_other_files += len(shown) - len(known)
-        found += [os.path.join(place, name) for name in known]
+    shown, links = walked(folder)
+    found = [path for path in shown if stem_and_suffix(path)[1] in tables.KINDS]
+    report.num_other_files += len(shown) - len(found)
+    report.others["links to folders were not followed; name these folders themselves"] += len(links)
     if not found:
         known_suffixes = " ".join(tables.KINDS)
         raise InputError(f"{folder}: holds no file that ends in one of {known_suffixes} (also with .gz .xz .zst).")
     return sorted(found, key=lambda path: Path(path).parts)
+
+
+def walked(folder: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
+    """(the files of a folder to its bottom, the links to folders in it, which are not followed); no hidden names."""
+
+    def refuse_folder(error: OSError) -> None:
+        raise InputError(f"{error.filename}: cannot be read ({error.strerror}).") from None
+
+    found: list[str] = []
+    links: list[str] = []
+    for place, folders, names in os.walk(folder, onerror=refuse_folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        links += [path for name in folders if os.path.islink(path := os.path.join(place, name))]
+        found += [os.path.join(place, name) for name in names if not name.startswith(".")]
+    return found, links
 
 
 # -- documents of one file ---------------------------------------------------------------------------------------
