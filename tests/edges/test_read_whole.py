@@ -14,7 +14,7 @@ import pytest
 
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Span
-from filbert.data import brat, datasets, objects, overlap, sources
+from filbert.data import brat, datasets, label_sets, objects, overlap, sources
 from filbert.data.doctor import examine
 from filbert.data.markup import Answer, Relation
 from filbert.text import corpus
@@ -94,6 +94,29 @@ def test_true_is_no_offset(tmp_path: Path) -> None:
     path = lines(tmp_path / "a.jsonl", {"text": "abc", "entities": [{"start": True, "end": 3, "label": "X"}]})
     with pytest.raises(InputError, match="with two whole numbers"):
         read(path, "tag")
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "units"), [(4, 6, "UTF-16 units, of which 😀 has two"), (10, 16, "bytes")], ids=["utf16", "bytes"]
+)
+def test_places_that_count_otherwise_are_told_as_such(start: int, end: int, units: str, tmp_path: Path) -> None:
+    row = {"text": "😀他在北京", "entities": [{"start": start, "end": end, "label": "LOC", "text": "北京"}]}
+    with pytest.raises(InputError, match=f"Its places seem to count {units}; they must count characters"):
+        read(lines(tmp_path / "a.jsonl", row), "tag")
+
+
+def test_places_that_nothing_shows_to_be_right_are_told(tmp_path: Path) -> None:
+    told = (
+        "1 texts have marks whose words are not given behind characters that are two in UTF-16 (😀); places were taken "
+        "to count them once."
+    )
+    bare, said = [3, 5, "LOC"], {"start": 3, "end": 5, "label": "LOC", "text": "北京"}
+    for mark, remarks in ((bare, [told]), (said, [])):
+        row = {"text": "😀他在北京", "entities": [mark]}
+        assert read(lines(tmp_path / "a.jsonl", row, {"text": "他", "entities": [[0, 1, "X"]]}), "tag")[1] == remarks
+    for tail, remarks in (([3, 5], [told]), ({"pos": [3, 5], "name": "北京"}, []), ("北京", [])):
+        row = {"text": "😀他在北京", "head": "他", "tail": tail, "relation": "x"}
+        assert read(lines(tmp_path / "b.jsonl", row), "relation")[1] == remarks
 
 
 # -- JSON ----------------------------------------------------------------------------------------------------------
@@ -211,6 +234,28 @@ def test_parquet_with_a_column_twice_is_refused(tmp_path: Path) -> None:
             reads()
 
 
+def test_a_header_that_comes_again_is_no_row(tmp_path: Path) -> None:
+    """As `cat a.csv b.csv` makes it: the text "text" was learnt with the label "label"."""
+    for name, text in (
+        ("a.csv", "text, label\na,x\ntext,label\nb,y\n"),
+        ("a.tsv", "text\tlabel\na\tx\ntext\tlabel\nb\ty\n"),
+    ):
+        found = read(write(tmp_path / name, text))
+        assert labels(found) == [("a", "x"), ("b", "y")]
+        assert found[1] == ["1 rows repeat the header, as where files were put together, and were passed over."]
+    assert labels(read(write(tmp_path / "b.csv", "text\na\ntext\n"))) == [("a", None), ("text", None)]
+
+
+def test_options_in_columns_of_letters_have_a_header(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", "context,option_a,option_b,answer\np,x,y,A\nq,x,y,B\n")
+    assert [example.gold for example in read(path, "choose")[0]] == [0, 1]
+
+
+def test_fasttext_with_commas_between_labels(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.txt", "__label__a,__label__b one\n__label__b , two\n")
+    assert labels(read(path)) == [("one", ("a", "b")), ("two", ("b",))]
+
+
 # -- labels --------------------------------------------------------------------------------------------------------
 
 
@@ -232,6 +277,37 @@ def test_blanks_are_no_label_to_learn(tmp_path: Path) -> None:
 def test_no_number_within_a_list_is_no_label(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="line 1: the label is nan, which is no number"):
         read(write(tmp_path / "a.jsonl", '{"text": "a", "label": [NaN]}\n'))
+
+
+@pytest.mark.parametrize("label", ["p\ud83d", "p\0"], ids=["surrogate", "NUL"])
+@pytest.mark.parametrize(
+    ("task", "row"),
+    [
+        ("classify", {"text": "ab", "label": "{}"}),
+        ("classify", {"text": "ab", "label": ["x", "{}"]}),
+        ("tag", {"text": "ab", "entities": [[0, 1, "{}"]]}),
+        ("tag", {"tokens": ["a", "b"], "ner_tags": ["O", "B-{}"]}),
+        ("relation", {"text": "ab", "head": [0, 1], "tail": [1, 2], "relation": "{}"}),
+    ],
+)
+def test_labels_that_no_file_can_hold_are_refused(label: str, task: str, row: dict[str, Any], tmp_path: Path) -> None:
+    """They were learnt, and when the model was written at the end there was a traceback instead."""
+    given = json.loads(json.dumps(row).replace("{}", json.dumps(label)[1:-1]))
+    for reads in (lambda: read(lines(tmp_path / "a.jsonl", given), task), lambda: rows([given], task)):
+        with pytest.raises(InputError, match=r"(line 1|row 0): the label .* holds a NUL, or half a surrogate pair"):
+            reads()
+
+
+def test_answers_are_cleaned_as_their_passages_are(tmp_path: Path) -> None:
+    row = {"question": "q", "context": "ab c\0d", "answers": {"text": ["c\0d"], "answer_start": [3]}}
+    assert read(lines(tmp_path / "a.jsonl", row), "answer")[0][0].gold == (Answer("cd", 3),)
+
+
+def test_cells_that_are_cut_at_one_sign_only_are_told() -> None:
+    assert label_sets.parted(["a|b", "c;d"]) == [("a", "b"), ("c;d",)]
+    assert label_sets.uncut(["a|b", "c;d"]) == "labels are cut at '|' only: 1 hold another such sign, as 'c;d' does."
+    for golds in (["a|b", "c"], ["a;b"], [("a;b",), ("c",)], ['["a;b"]', "c"], []):
+        assert label_sets.uncut(golds) == ""
 
 
 def test_tags_with_an_underscore_and_a_dash(tmp_path: Path) -> None:
@@ -342,3 +418,12 @@ def test_json_is_kept_out_of_a_corpus_whatever_the_file_is_called(tmp_path: Path
     path = lines(tmp_path / "cmrc_dev.txt", {"text": "北京"}, {"text": "上海"})
     assert "\\u" in path.read_text(encoding="utf-8")
     assert list(overlap.strings(path)) == ["北京", "上海"]
+
+
+def test_json_lines_are_no_plain_text(tmp_path: Path) -> None:
+    """As WikiExtractor writes them, without a suffix: marks and names of fields were learnt as text."""
+    path = lines(tmp_path / "wiki_00", {"id": "1", "text": "one"}, {"id": "2", "text": "two"})
+    with pytest.raises(InputError, match=r"wiki_00: holds JSON lines, whose marks .*; give it the suffix \.jsonl\."):
+        list(corpus.documents(path))
+    for text in ("{}\n", "{ one }\ntwo\n", '{"a": 1}\nand more\n'):
+        assert list(corpus.documents(write(tmp_path / "a.txt", text)))

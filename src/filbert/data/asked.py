@@ -155,7 +155,10 @@ def _given(answers: Any, starts: Any, place: _Place) -> Iterator[tuple[str, Any]
     if isinstance(answers, Mapping) and "text" in answers:
         yield from _given(answers["text"], answers.get("answer_start", starts), place)
     elif isinstance(answers, str):
-        yield answers, starts[0] if isinstance(starts, (list, tuple)) and len(starts) == 1 else starts
+        yield (
+            clean(answers, place.source, place.line, place.reading),
+            starts[0] if isinstance(starts, (list, tuple)) and len(starts) == 1 else starts,
+        )
     elif isinstance(answers, (list, tuple)):
         several = starts if isinstance(starts, (list, tuple)) else [starts] * len(answers)
         if len(several) != len(answers):

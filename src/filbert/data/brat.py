@@ -162,7 +162,7 @@ def fasttext_rows(source: str, reading: Reading) -> Iterator[Row]:
         rest, labels = written.strip(), list[str]()
         while rest.startswith(FASTTEXT):
             label, *more = rest.split(maxsplit=1)
-            labels.append(label.removeprefix(FASTTEXT).rstrip(","))
+            labels += label.removeprefix(FASTTEXT).rstrip(",").split(f",{FASTTEXT}")
             rest = (more[0] if more else "").removeprefix(",").lstrip()
         words = rest.split(" ")
         behind = [word for word in words if word.startswith(FASTTEXT)]

@@ -26,7 +26,7 @@ from filbert.core.records import Example
 from filbert.data import asked, exports, label_sets, markup, tokens, written
 from filbert.data.formats import Shape, shape, table_rows
 from filbert.data.roles import column_roles, late_role, named_roles
-from filbert.text.streams import Reading, clean
+from filbert.text.streams import Reading, clean, is_clean
 from filbert.text.tables import Row
 
 TASKS = ("classify", "pair", "tag", "relation", "answer", "choose", "embed", "translate")
@@ -79,8 +79,23 @@ def formed(
     source: str, task: str, form: Shape, wanted: dict[str, str], reading: Reading, called: str = ""
 ) -> Iterator[Example]:
     """The examples of a file whose form is known, whatever its suffix says; called: as the user names it."""
-    for number, (line, texts, gold) in enumerate(_read(source, task, form, wanted, reading)):
+    found = writable(source, task, _read(source, task, form, wanted, reading), reading)
+    for number, (line, texts, gold) in enumerate(found):
         yield Example(texts, gold, number, called or source, line)
+
+
+def writable(source: str, task: str, found: Iterator[Found], reading: Reading) -> Iterator[Found]:
+    """The same; a label that no file could hold is a fault. Texts are clean by now."""
+    known = set[str]()
+    for line, texts, gold in found:
+        new = {*markup.labels_of(gold)} - known if task != "translate" else set()
+        known |= new
+        wrong = next((label for label in new if not is_clean(label)), None)
+        if wrong is None:
+            yield line, texts, gold
+            continue
+        known.discard(wrong)
+        reading.fault(source, line, f"the label {wrong!r:.60} holds a NUL, or half a surrogate pair; write it without.")
 
 
 @contextlib.contextmanager

@@ -26,9 +26,25 @@ Labels = tuple[str, ...]
 
 def parted(golds: Sequence[Any]) -> list[Labels | None]:
     """The labels of every text of a dataset; None where they are not known."""
-    cells = [gold for gold in golds if isinstance(gold, str) and _listed(gold) is None]
-    separator = next((each for each in SEPARATORS if any(each in cell for cell in cells)), None)
+    separator = _separator(golds)[0]
     return [_parts(gold, separator) for gold in golds]
+
+
+def uncut(golds: Sequence[Any]) -> str:
+    """What to know of labels in cells that are cut at one sign and hold another that cuts; nothing where none does."""
+    separator, cells = _separator(golds)
+    others = [each for each in SEPARATORS if each != separator]
+    left = {part.strip() for cell in cells if separator for part in cell.split(separator)}
+    left = {part for part in left if any(each in part for each in others)}
+    if not left:
+        return ""
+    return f"labels are cut at {separator!r} only: {len(left):,} hold another such sign, as {min(left)!r} does."
+
+
+def _separator(golds: Sequence[Any]) -> tuple[str | None, list[str]]:
+    """What stands between the labels of a cell, and all such cells."""
+    cells = [gold for gold in golds if isinstance(gold, str) and _listed(gold) is None]
+    return next((each for each in SEPARATORS if any(each in cell for cell in cells)), None), cells
 
 
 def apart(gold: Any, known: Collection[str]) -> Labels | None:

@@ -20,7 +20,7 @@ from typing import Any, Protocol, runtime_checkable
 from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.data import exports
-from filbert.data.datasets import taken_rows, task_rows, tell_taken
+from filbert.data.datasets import taken_rows, task_rows, tell_taken, writable
 from filbert.data.formats import Shape, of_rows
 from filbert.data.roles import ROLES, column_roles, named_roles
 from filbert.text import tables
@@ -270,7 +270,8 @@ def examples(
         return taken_rows(what, plain_rows, (task, form, roles, dict(wanted)), how)
 
     tell_taken(task, form, roles, reading)
-    for number, (_, texts, gold) in enumerate(task_rows(what, task, given, roles, by_row)):
+    made = writable(what, task, task_rows(what, task, given, roles, by_row), by_row)
+    for number, (_, texts, gold) in enumerate(made):
         yield Example(texts, gold, number)
 
 

@@ -425,6 +425,11 @@ def whole_lines(source: str, reading: Reading, limit_chars: int = 64 * 2**20) ->
             held = []
 
 
+def is_clean(text: str) -> bool:
+    """Whether there is no NUL and no lone surrogate in it."""
+    return _UNCLEAN.search(text) is None
+
+
 def clean(text: str, source: str, line: int, reading: Reading) -> str:
     """A string out of JSON or Parquet without NULs and lone surrogates, by the same rules as text out of a file."""
     if not _UNCLEAN.search(text):

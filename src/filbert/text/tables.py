@@ -165,6 +165,9 @@ def headed(source: str, table: Iterator[Cells], reading: Reading, delimiter: str
     for line, row in table:
         if not any(map(str.strip, row)):
             reading.report.num_blank += 1
+        elif len(names) > 1 and [cell.strip() for cell in row] == names:
+            what = "rows repeat the header, as where files were put together, and were passed over"
+            reading.count(what, source, line, "repeats the header; passed over.")
         elif len(row) == len(names):
             yield line, dict(zip(names, row, strict=True))
         else:
