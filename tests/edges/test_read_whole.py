@@ -303,6 +303,25 @@ def test_answers_are_cleaned_as_their_passages_are(tmp_path: Path) -> None:
     assert read(lines(tmp_path / "a.jsonl", row), "answer")[0][0].gold == (Answer("cd", 3),)
 
 
+def test_a_decimal_comma_is_no_name(tmp_path: Path) -> None:
+    """40 pairs with 0,0 to 4,9 became a classifier of 10 labels, without a word."""
+    path = write(tmp_path / "a.csv", "sentence1;sentence2;score\na;b;4,5\nc;d;0,5\n")
+    for task in ("pair", "embed"):
+        with pytest.raises(InputError, match="line 2: the label '4,5' has a decimal comma; write it with a point"):
+            read(path, task)
+
+
+def test_numbers_of_options_that_are_never_0_are_told(tmp_path: Path) -> None:
+    def told(answers: list[int]) -> list[str]:
+        rows = ({"context": "p", "question": "q", "options": ["a", "b", "c", "d"], "answer": own} for own in answers)
+        return read(lines(tmp_path / "a.jsonl", *rows), "choose")[1]
+
+    assert told([1, 2, 3, 1] * 3) == [
+        "no answer is 0, and numbers count from 0: if these count from 1, take 1 away from each."
+    ]
+    assert told([1, 2, 3, 0] * 3) == told([1, 2, 3]) == []
+
+
 def test_cells_that_are_cut_at_one_sign_only_are_told() -> None:
     assert label_sets.parted(["a|b", "c;d"]) == [("a", "b"), ("c;d",)]
     assert label_sets.uncut(["a|b", "c;d"]) == "labels are cut at '|' only: 1 hold another such sign, as 'c;d' does."

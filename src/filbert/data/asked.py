@@ -217,6 +217,8 @@ def choice_rows(
     for line, row in again if "label" in roles else ():
         place = _Place(source, line, "", _quiet(reading))
         _look(answers, _options(row, roles, place), row.get(roles["label"]), place)
+    if doubt := answers.doubt():
+        reading.tell(doubt)
     for line, row in rows:
         passage = text_of(source, line, row, roles["context"], reading)
         question = text_of(source, line, row, roles["question"], reading) if "question" in roles else ""

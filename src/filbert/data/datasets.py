@@ -112,6 +112,7 @@ def _named(path: str) -> Iterator[str]:
 
 
 Found = tuple[int, tuple[str, ...], Any]  # (line, texts, gold)
+_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*")
 _WHOLE = re.compile(r"(-?)0*(\d+)(?:\.0)?")
 
 
@@ -289,6 +290,9 @@ def _labelled(source: str, rows: Iterator[Row], roles: dict[str, str], reading: 
         if "label" in roles:
             is_good, gold = labels.label(line, row.get(roles["label"]))
             if not is_good:
+                continue
+            if task in ("pair", "embed") and isinstance(gold, str) and _COMMA.fullmatch(gold):
+                reading.fault(source, line, f"the label {gold!r} has a decimal comma; write it with a point, as 4.5.")
                 continue
         if gold is not None and not all(map(str.strip, texts)):
             reading.count("labelled rows with an empty text were skipped", source, line, "the text is empty; skipped.")
