@@ -142,8 +142,8 @@ def _read(source: str, task: str, form: Shape, wanted: dict[str, str], reading: 
 
 def tell_taken(task: str, form: Shape, roles: Mapping[str, str], reading: Reading) -> None:
     """Says which columns are passed over and, where it could be otherwise, what the data were taken for."""
-    if form.kind != "brat" and form.tool not in (exports.STUDIO, exports.STUDIO_MIN):
-        _tell_passed(task, roles, form.columns, reading)
+    if form.kind != "brat":
+        _tell_passed(task, roles, [name for name in form.columns if name not in form.doubles], reading)
     if form.is_guessed:
         reading.tell(f"{read_as(task, form, roles)}.")
 

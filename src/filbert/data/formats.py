@@ -46,6 +46,7 @@ class Shape:
     is_guessed: bool = False  # whether users should be told, for it could be otherwise
     tool: str = ""  # the annotation tool whose export it is, one of data.exports
     nested: frozenset[str] = frozenset()  # columns that hold objects or lists, which data.text reaches into
+    doubles: frozenset[str] = frozenset()  # columns of an export that hold what text or label hold, by another name
 
 
 def shape(source: str, reading: Reading, column_names: tuple[str, ...] = ()) -> Shape:
@@ -138,8 +139,14 @@ def of_rows(form: Shape, rows: list[dict[str, Any]]) -> Shape:
     columns = dict.fromkeys(name for row in seen for name in row)
     nested = {name for row in rows for name, value in row.items() if isinstance(value, (dict, list))}
     shown = exports.shown_columns(tool, columns)
-    told = f"{form.told}, the export of {tool}" if tool else form.told
-    return replace(form, columns=shown, nested=frozenset(nested), tool=tool, told=told, is_guessed=bool(tool))
+    if not tool:
+        return replace(form, columns=shown, nested=frozenset(nested))
+    known = {name: [row.get(name) for row in seen] for name in ("text", "label") if name in columns}
+    doubles = {name for name in shown if name not in known and [row.get(name) for row in seen] in known.values()}
+    told = f"{form.told}, the export of {tool}"
+    return replace(
+        form, columns=shown, nested=frozenset(nested), tool=tool, told=told, is_guessed=True, doubles=frozenset(doubles)
+    )
 
 
 QUIET = Reading(fault=lambda *_: None)

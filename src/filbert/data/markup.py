@@ -242,6 +242,8 @@ def _end_hint(text: str, start: Any, end: Any, mention: Any) -> str:
     """What seems to be counted otherwise than in characters from start to end."""
     if type(start) is not int or type(end) is not int or not isinstance(mention, str) or min(start, end) < 0:
         return ""
+    if text[start:end] == mention:
+        return ""
     if text[start : end + 1] == mention:
         return " Its end seems to be that of the last character; it must be one more."
     for encoding, size, called in (("utf-16-le", 2, "UTF-16 units, of which 😀 has two"), ("utf-8", 1, "bytes")):
