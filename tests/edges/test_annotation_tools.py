@@ -217,7 +217,7 @@ def test_B20_label_studio_full_export_of_spans_and_relations(tmp_path: Path) -> 
 
 
 def test_what_label_studio_has_beside_is_told(tmp_path: Path) -> None:
-    """Choices beside entities and further fields of the data fell out without a word; the name of the text is no field."""
+    """Choices beside entities and further fields fell out without a word; the name of the text is no such field."""
     results = [
         {"type": "choices", "from_name": "mood", "value": {"choices": ["good"]}},
         {"type": "labels", "from_name": "l", "value": {"labels": ["LOC"], "start": 2, "end": 4, "text": "北京"}},

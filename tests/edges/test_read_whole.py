@@ -334,6 +334,19 @@ def test_tags_with_an_underscore_and_a_dash(tmp_path: Path) -> None:
     assert read(path, "tag")[0][0].gold == (Span(0, 2, "ORG"), Span(7, 14, "PER-1"))
 
 
+@pytest.mark.parametrize("tag", ["b-per", "PER-B", "b_PER"])
+def test_tags_with_edges_are_never_bare_labels(tag: str, tmp_path: Path) -> None:
+    """Where one in five was written otherwise the file was read as one of bare labels: B-LOC and I-LOC were two."""
+    inside = tag.replace("b", "i", 1) if tag[0] == "b" else "PER-I"
+    words = [("Ann", tag), ("Lee", inside), ("is", "O"), ("in", "O"), ("New", "B-LOC"), ("York", "I-LOC")]
+    text = "".join(f"{word}\t{own}\n" for word, own in words) + "\n"
+    with pytest.raises(InputError, match=f"line 1: the tag '{tag}' is not O or a label with B-"):
+        read(write(tmp_path / "a.txt", text * 3), "tag")
+    row = {"tokens": [word for word, _ in words], "ner_tags": [own for _, own in words]}
+    with pytest.raises(InputError, match=f"line 1: the tag '{tag}' is not O or a label with B-"):
+        read(lines(tmp_path / "a.jsonl", row), "tag")
+
+
 # -- Python --------------------------------------------------------------------------------------------------------
 
 

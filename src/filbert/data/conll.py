@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from filbert.data.units import nearly
@@ -25,6 +25,7 @@ TAG = re.compile(r"(?:O|[BIMESLUW][-_].+)")
 CHUNKS = frozenset(
     ("NP", "VP", "PP", "ADJP", "ADVP", "SBAR", "PRT", "CONJP", "INTJ", "LST", "UCP", "NC", "VC", "PC")
 )  # fmt: skip
+_EDGE = re.compile(r"([bi])[-_](.+)|(.+)[-_]([bi])")
 _NUMBERED = re.compile(r"(.|\D+)([0-9]{1,2})")  # 科0, and the digit 3 as 30
 
 
@@ -173,6 +174,15 @@ def _layers(rows: Sequence[Sequence[str]], tagged: Sequence[int], word: int) -> 
             break
         tag = at
     return tag, tuple(range(tag + 1, last + 1))
+
+
+def are_marked(labels: Iterable[str]) -> bool:
+    """Whether labels say of some kind where it begins and where it goes on, in any letters: b-per, I-PER, PER-B."""
+    edges: dict[str, set[str]] = {"b": set(), "i": set()}
+    for label in labels:
+        if found := _EDGE.fullmatch(label.lower()):
+            edges[found[1] or found[4]].add(found[2] or found[3])
+    return bool(edges["b"] & edges["i"])
 
 
 def bare(word: str) -> str:

@@ -95,13 +95,16 @@ def _tagged(lines: list[str], kind: str) -> Shape | None:
     bare = sum(" " not in line.partition("\t")[0].strip() or line.startswith("#") for line in inked)
     if kind == "tsv" and not units.nearly(bare, len(inked)):
         return None
+    tags = Shape("conll", told="CoNLL: a token and its tag per line, a blank line between sentences")
     if conll.is_tagged(lines, len(lines) >= HEAD_LINES):
-        return Shape("conll", told="CoNLL: a token and its tag per line, a blank line between sentences")
+        return tags
     num_breaks = sum(not line.strip() for line in lines)
     if kind == "tsv" and num_breaks < max(MIN_BREAKS, len(lines) / 100):
         return None  # a table of short texts in which a line is blank by mistake
     known = conll.columns(lines)
     found = units.kind([line for line in lines if not known.is_comment(line)])
+    if found in ("units", "inside") and conll.are_marked(known.labels):
+        return tags  # reading will name those that are written otherwise
     return None if found in (None, "slashed" if kind == "tsv" else None) else Shape(found, told=units.TOLD[found])
 
 
