@@ -459,3 +459,15 @@ def test_json_lines_are_no_plain_text(tmp_path: Path) -> None:
         list(corpus.documents(path))
     for text in ("{}\n", "{ one }\ntwo\n", '{"a": 1}\nand more\n'):
         assert list(corpus.documents(write(tmp_path / "a.txt", text)))
+
+
+def test_lists_of_tokens_are_kept_out_of_a_corpus_as_texts(tmp_path: Path) -> None:
+    """Each token was looked for by itself, so that no text of such a file was kept out, and nothing said so."""
+    text = "第一个故事讲了一只狐狸和一只乌鸦的很长很长的对话内容。"
+    path = lines(tmp_path / "a.jsonl", {"tokens": list(text), "ner_tags": ["O"] * len(text)})
+    assert overlap.Fingerprints.read(path)([text, "另外一个故事讲的是别的事情，和它没有关系，也不一样。"]) == [
+        True,
+        False,
+    ]
+    with pytest.raises(InputError, match=r"b\.csv: no text in it is long enough to be known by"):
+        overlap.Fingerprints.read(write(tmp_path / "b.csv", "text,label\n好,x\n"))

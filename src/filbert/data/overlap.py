@@ -249,7 +249,11 @@ class Fingerprints:
     @classmethod
     def read(cls, sources: Source | Iterable[Source], reading: Reading | None = None, size: int = SIZE) -> Fingerprints:
         """Those of every string in data files of any columns; see `strings`."""
-        return cls.of(strings(sources, reading), size)
+        found = cls.of(strings(sources, reading), size)
+        if not len(found):
+            listed = ", ".join(map(str, [sources] if isinstance(sources, (str, os.PathLike)) else sources))
+            raise InputError(f"{listed}: no text in it is long enough to be known by, so nothing would be kept out.")
+        return found
 
     def __len__(self) -> int:
         return len(self.long) + len(self.short_hashes)
@@ -307,6 +311,7 @@ class Fingerprints:
 NOT_DATA = (".md", ".rst", ".html", ".py", ".sh")
 NOT_DATA_NAMES = ("licence", "license", "readme", "manifest")
 HEAD_LINES = 200
+LONGEST_TOKEN = 40  # characters
 _WORD_AND_TAG = re.compile(r"(\S+)/[A-Za-z]{1,4}(?:\](?:/?[A-Za-z]{1,4})?)?")
 _ELEMENT = re.compile(r"</?[A-Za-z]\w{0,9}>")
 
@@ -401,12 +406,12 @@ def _json_strings(path: str, head: list[str], rest: Iterable[str], reading: Read
 
 
 def _values(line: str) -> Any:
-    """What a line of JSON holds, objects as lists of their values: of a field that stands twice, both."""
-    return json.loads(line, object_pairs_hook=lambda fields: [value for _, value in fields])
+    """What a line of JSON holds, objects as tuples of their values: of a field that stands twice, both."""
+    return json.loads(line, object_pairs_hook=lambda fields: tuple(value for _, value in fields))
 
 
 def _inside(value: Any) -> Iterator[str]:
-    """Every string in a JSON value; the names of fields are not text."""
+    """Every string in a JSON value, and lists of short ones as one text; the names of fields are not text."""
     waiting = [value]
     while waiting:
         value = waiting.pop()
@@ -416,6 +421,12 @@ def _inside(value: Any) -> Iterator[str]:
             waiting += value.values()
         elif isinstance(value, (list, tuple)):
             waiting += value
+            if isinstance(value, list) and len(value) > 1 and all(map(_is_short, value)):
+                yield " ".join(value)  # the tokens of a text, of which each by itself is too short to be known by
+
+
+def _is_short(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= LONGEST_TOKEN
 
 
 def _token_column(head: list[str]) -> tuple[int, bool] | None:
