@@ -6,6 +6,7 @@ import enum
 import json
 import lzma
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Span
-from filbert.data import brat, datasets, label_sets, objects, overlap, sources
+from filbert.data import brat, datasets, label_sets, mending, objects, overlap, sources
 from filbert.data.doctor import examine
 from filbert.data.markup import Answer, Relation
 from filbert.text import corpus
@@ -421,8 +422,10 @@ def test_links_to_folders_are_told(tmp_path: Path) -> None:
     told = "1 links to folders were not followed; name these folders themselves."
     assert told in report.remarks()
     assert [(found.file, found.message) for found in examine(inside)][-1] == (str(inside), told)
+    assert mending.mended(inside, tmp_path / "mended").remarks == [told]
     with pytest.raises(InputError, match="other: is a link to a folder, which is not followed; name that folder too"):
         list(overlap.strings(inside))
+    shutil.rmtree(tmp_path / "mended")
     assert sorted(overlap.strings([inside, tmp_path])) == ["one", "one", "two"]
     write(inside / "a.ann", "T1\tX 0 3\tone\n")
     reading = Reading()
