@@ -359,6 +359,19 @@ def test_rejected_rows_of_prodigy_are_left_out_in_python_too() -> None:
     assert '1 rows were left out, for the annotator rejected them ("answer": "reject").' in found[1]
 
 
+def test_rows_that_are_all_rejected_are_told_as_such(tmp_path: Path) -> None:
+    """The file had no columns then: "no column for the text of classify among ;"."""
+    path = lines(tmp_path / "a.jsonl", {"text": "a", "label": "x", "answer": "reject"})
+    assert labels(read(path)) == []
+    assert any("the annotator rejected them" in sentence for sentence in read(path)[1])
+
+
+def test_other_rows_are_named_as_python_counts_them() -> None:
+    given = [("c", "q", ["a", "b"], "a"), ("c", "q", ["a", "b"], 1), ("c", "q", ["a", "b"], "b")]
+    with pytest.raises(InputError, match=r"^the data row 1: the answer 1 can only be .*, but at row 0 it is the text"):
+        rows(given, "choose")
+
+
 def test_exports_and_nested_fields_are_read_in_python_too() -> None:
     result = {"type": "choices", "from_name": "s", "value": {"choices": ["x"]}}
     found = rows([{"id": 1, "data": {"text": "a"}, "annotations": [{"result": [result]}]}])

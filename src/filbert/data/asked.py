@@ -230,7 +230,7 @@ def choice_rows(
 
 
 def _quiet(reading: Reading) -> Reading:
-    return Reading(reading.encoding, "replace", fault=lambda *_: None)
+    return Reading(reading.encoding, "replace", fault=lambda *_: None, unit=reading.unit)
 
 
 def _options(row: Mapping[str, Any], roles: Mapping[str, str], place: _Place) -> Any:
@@ -249,7 +249,7 @@ def _options(row: Mapping[str, Any], roles: Mapping[str, str], place: _Place) ->
 
 def _look(answers: Answers, options: Any, answer: Any, place: _Place) -> None:
     if answer not in (None, "") and isinstance(options, (list, tuple)) and all(isinstance(o, str) for o in options):
-        where = f"at line {place.line}" if place.line else f"in {place.where.rstrip(': ')}"
+        where = f"at {place.reading.place(place.line)}" if place.line else f"in {place.where.rstrip(': ')}"
         answers.look([clean(option, "", 0, place.reading) for option in options], answer, where)
 
 

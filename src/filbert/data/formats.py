@@ -139,7 +139,8 @@ def of_rows(form: Shape, rows: list[dict[str, Any]]) -> Shape:
     """The shape with the columns of all rows that were looked at, and with the tool that wrote them."""
     tool = exports.tool_of(rows)
     seen = rows if not tool else [row for _, row in exports.plain_rows(tool, "", _numbered_rows(rows), QUIET)]
-    columns = dict.fromkeys(name for row in seen for name in row)
+    left_out = rows if tool == exports.PRODIGY else ()  # these have the same columns
+    columns = dict.fromkeys(name for row in (*seen, *left_out) for name in row)
     nested = {name for row in rows for name, value in row.items() if isinstance(value, (dict, list))}
     shown = exports.shown_columns(tool, columns)
     if not tool:
