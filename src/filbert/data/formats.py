@@ -284,7 +284,7 @@ def _table_shape(source: str, delimiter: str, reading: Reading, column_names: tu
     if len(first) == 1 < len(parts) and set(parts) <= headers.KNOWN_NAMES:
         raise InputError(f"{source}: {first[0][:80]!r} parts its columns by |, which is not read; use commas or tabs.")
     called = {",": "comma", "\t": "tab", ";": "semicolon"}[delimiter] + "-separated"
-    are_numbers = bool(column_names) and all(name.isdigit() and name not in first for name in column_names)
+    are_numbers = _are_places(first, column_names)
     seems = _header(source, first, rows[1:], column_names)
     if seems == headers.SURE:
         is_sure = headers.is_known(first) and not are_numbers
@@ -312,6 +312,8 @@ def _header(source: str, first: tuple[str, ...], below: list[tuple[str, ...]], c
     if any(not name.isdigit() for name in column_names) or headers.is_known(first):
         return headers.SURE
     seems = headers.looks(first, below)
+    if column_names and _are_places(first, column_names):
+        return seems  # a first row may hold the number 1 where the user speaks of column 1
     if column_names or seems == headers.SURE:
         return headers.SURE if any(name in first for name in column_names) else seems
     known = [cell for cell in first if cell.lower() in headers.KNOWN_NAMES]
@@ -327,6 +329,12 @@ def _header(source: str, first: tuple[str, ...], below: list[tuple[str, ...]], c
             "without: --columns text=1,label=2."
         )
     return headers.NO
+
+
+def _are_places(first: tuple[str, ...], column_names: tuple[str, ...]) -> bool:
+    """Whether the columns that the user speaks of are places from 1, and no names in a first row that counts them."""
+    places = {str(place) for place in range(1, len(first) + 1)}
+    return bool(column_names) and set(column_names) <= places and set(first) != places
 
 
 def table_rows(source: str, form: Shape, reading: Reading) -> Iterator[tables.Row]:
