@@ -216,6 +216,19 @@ def test_B20_label_studio_full_export_of_spans_and_relations(tmp_path: Path) -> 
         read(wrong, "tag")
 
 
+def test_what_label_studio_has_beside_is_told(tmp_path: Path) -> None:
+    """Choices beside entities and further fields fell out without a word; the name of the text is no such field."""
+    results = [
+        {"type": "choices", "from_name": "mood", "value": {"choices": ["good"]}},
+        {"type": "labels", "from_name": "l", "value": {"labels": ["LOC"], "start": 2, "end": 4, "text": "北京"}},
+    ]
+    task = {"id": 1, "data": {"content": "他在北京"}, "annotations": [{"result": results}]}
+    assert "column mood is passed over." in read(write(tmp_path / "a.json", json.dumps([task])), "tag")[1]
+    task = {"data": {"content": "他在北京", "url": "u"}, "annotations": [{"result": results[:1]}]}
+    told = read(write(tmp_path / "a.json", json.dumps([task])), "classify")[1]
+    assert [sentence for sentence in told if "passed over" in sentence] == ["column url is passed over."]
+
+
 def test_B20_label_studio_with_two_controls_asks_which(tmp_path: Path) -> None:
     rows = [
         task("好吃", choice("pos"), choice("食物", control="topic")),

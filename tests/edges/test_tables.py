@@ -274,6 +274,27 @@ def test_B13_numbers_never_make_a_header_a_row(header: str, width: int, tmp_path
     assert f"a.csv: note: {said[-1]}" in told(path, task="classify", columns={"text": width - 1, "label": width})
 
 
+@pytest.mark.parametrize(("columns", "rows"), [
+    ({"text": 1, "label": 2}, "a,1\nb,0\nc,2\n"), ({"label": 1, "text": 2}, "1,a\n0,b\n2,c\n"),
+    ({"text": 2, "label": 1}, "1,a\n0,b\n2,c\n"),
+])  # fmt: skip
+def test_B13_a_number_in_the_first_row_is_no_name_of_a_column(
+    columns: dict[str, str | int], rows: str, tmp_path: Path
+) -> None:
+    """The label 1 was taken for the name "1" of a column, the row for a header, and labels were learnt as texts."""
+    path = write(tmp_path / "a.csv", rows)
+    found = [(example.texts[0], example.gold) for example in examples(path, "classify", columns)]
+    assert found == [("a", "1"), ("b", "0"), ("c", "2")]
+
+
+@pytest.mark.parametrize("header", ["0,1", "1,2", "7,8"])
+def test_B13_numbers_that_name_columns_are_a_header(header: str, tmp_path: Path) -> None:
+    path = write(tmp_path / "a.csv", f"{header}\na,x\nb,y\n")
+    text, label = header.split(",")
+    found = [(example.texts[0], example.gold) for example in examples(path, "classify", {"text": text, "label": label})]
+    assert found == [("a", "x"), ("b", "y")]
+
+
 def test_B13_files_without_a_header_are_read_as_they_lie(tmp_path: Path) -> None:
     titles = write(tmp_path / "a.txt", "".join(f"词汇阅读是关键 第{n}篇\t{n % 10}\n" for n in range(40)))
     assert len(read(titles)[0]) == 40

@@ -186,9 +186,15 @@ def test_B3_digits_of_words_stay(tokens: str, tmp_path: Path) -> None:
 
 
 def test_B3_characters_numbered_within_words_lose_the_number(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.txt", "科0\tO\n技1\tO\n北0\tB-GPE\n京1\tI-GPE\n大2\tO\n学3\tO\n10\tO\n")
+    """Digits are characters too: 20 01 12 33 is 2013, as Weibo's corpus has it; so are signs that were lost."""
+    path = write(
+        tmp_path / "a.txt",
+        "科0\tO\n技1\tO\n北0\tB-GPE\n京1\tI-GPE\n大2\tO\n学3\tO\n10\tO\n"
+        "20\tO\n01\tO\n12\tO\n33\tO\n年0\tO\n侨0\tB-ORG.NAM\n联1\tI-ORG.NAM\n\ufffd\ufffd0\tO\n",
+    )
     found, told = read(path)
-    assert found[0].texts == ("科技北京大学10",)
+    assert found[0].texts == ("科技北京大学12013年侨联\ufffd\ufffd",)
+    assert found[0].gold == (Span(2, 4, "GPE"), Span(12, 14, "ORG.NAM"))
     assert told == ["characters are numbered within words (科0 技1); the numbers are left out."]
 
 

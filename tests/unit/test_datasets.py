@@ -222,7 +222,7 @@ def test_bmes_with_a_middle(tmp_path: Path) -> None:
 
 def test_conll_of_numbered_characters(tmp_path: Path) -> None:
     path = write(tmp_path / "a.train", "科0\tO\n技1\tO\n北0\tB-GPE.NAM\n京1\tI-GPE.NAM\n10\tO\n")
-    assert pairs(path, "tag") == [(("科技北京10",), (Span(2, 4, "GPE.NAM"),))]
+    assert pairs(path, "tag") == [(("科技北京1",), (Span(2, 4, "GPE.NAM"),))]
 
 
 def test_conll_of_words_and_columns(tmp_path: Path) -> None:

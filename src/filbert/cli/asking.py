@@ -34,20 +34,18 @@ class Texts:
     task: str  # whose data they are
     options: Mapping[str, Any] = field(default_factory=dict)  # columns, encoding, trained_on; see data.sources.read
     files: tuple[str, ...] = field(default=(), init=False)  # the sources, with the files of folders in order
-    num_others: int = field(default=0, init=False)  # files of folders that are not of texts
+    walk: CorpusReport = field(default_factory=CorpusReport, init=False)  # what of the folders is not read
 
     def __post_init__(self) -> None:
         from filbert.core.errors import InputError
         from filbert.text.corpus import files
 
-        report = CorpusReport()
-        found = tuple(files(self.sources, report)) if self.sources else ()
+        found = tuple(files(self.sources, self.walk)) if self.sources else ()
         if found.count("-") > 1:
             raise InputError("-: standard input can be read once; name it once.")
         if not self.sources and not any(text.strip() for texts in self.here for text in texts):
             raise InputError("nothing stands in any text that was given; give one that is not empty.")
         object.__setattr__(self, "files", found)
-        object.__setattr__(self, "num_others", report.num_other_files)
 
     def read(self, reading: Reading) -> Iterator[Example]:
         """The examples, in order; what is skipped or mended is counted in reading.report."""
@@ -55,7 +53,8 @@ class Texts:
 
         if not self.sources:
             yield from (Example(texts, id=number) for number, texts in enumerate(self.here))
-        reading.report.num_other_files += self.num_others
+        reading.report.num_other_files += self.walk.num_other_files
+        reading.report.others.update(self.walk.others)
         for file in self.files:
             yield from file_examples(self.task, file, self.options, reading)
 

@@ -35,6 +35,8 @@ def command(data: tuple[str, ...], columns: str | None, as_json: bool, **options
         from filbert.data.mending import LIST, mended
 
         done = mended(data, options["fix"], **how)
+        for remark in done.remarks:
+            say(f"note: {remark}")
         data = tuple(done.files)
         fixes = {"list": f"{options['fix']}/{LIST}", "files": done.files, "counts": _by_file(done.counts)}
     findings = examine(data, measure=measure, most=None if as_json else MAX_OF_A_KIND, **how)

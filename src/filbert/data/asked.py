@@ -16,6 +16,8 @@ from filbert.data.markup import Answer, Found, all_places, text_of
 from filbert.text.streams import Reading, clean
 from filbert.text.tables import Row
 
+IMPOSSIBLE = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": False, "none": False}
+
 # -- answer ------------------------------------------------------------------------------------------------------
 
 
@@ -23,10 +25,14 @@ def squad_examples(source: str, reading: Reading) -> Iterator[Found]:
     """The questions of a SQuAD-style file with their contexts; texts are (question, context)."""
     for article in _objects(source, whole_json(source, reading), "data", reading):
         for paragraph in _objects(source, article, "paragraphs", reading):
-            context = clean(str(paragraph.get("context", "")), source, 0, reading)
+            context = _said(paragraph, "context", _Place(source, 0, "", reading))
+            if context is None:
+                continue
             for asked in _objects(source, paragraph, "qas", reading):
                 place = _Place(source, 0, f"question {asked.get('id', '?')}: ", reading)
-                question = clean(str(asked.get("question", "")), source, 0, reading)
+                question = _said(asked, "question", place)
+                if question is None:
+                    continue
                 if question.strip() and context.strip():
                     yield 0, (question, context), _squad_answers(context, asked, place)
                 else:
@@ -35,12 +41,24 @@ def squad_examples(source: str, reading: Reading) -> Iterator[Found]:
 
 def _objects(source: str, holder: Mapping[str, Any], name: str, reading: Reading) -> Iterator[Mapping[str, Any]]:
     """The objects in the list of that name; anything else there is a fault."""
-    items = holder.get(name, ())
-    for number, item in enumerate(items if isinstance(items, (list, tuple)) else [items], 1):
+    items = holder.get(name)
+    if not isinstance(items, (list, tuple)):
+        shown = ", ".join(map(str, holder))[:60]
+        reading.fault(source, 0, f"an object with {shown} has no list of {name}; give it one, or remove it.")
+    for number, item in enumerate(items if isinstance(items, (list, tuple)) else (), 1):
         if isinstance(item, Mapping):
             yield item
         else:
             reading.fault(source, 0, f"item {number} of a list of {name} is not an object {{…}}.")
+
+
+def _said(holder: Mapping[str, Any], name: str, place: _Place) -> str | None:
+    """The text in the field, cleaned; empty where there is none; None after a fault."""
+    value = holder.get(name, "")
+    if value is None or isinstance(value, str):
+        return clean(value or "", place.source, place.line, place.reading)
+    place.fault(f"the {name} is {value!r:.40}, but must be text.")
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,13 +79,16 @@ class _Place:
 
 def _squad_answers(context: str, asked: Mapping[str, Any], place: _Place) -> tuple[Answer, ...] | None:
     """The accepted answers; none for a question without one; None where the file does not say."""
-    if "answers" not in asked:
-        return None
-    if str(asked.get("is_impossible", "false")).lower() == "true":  # CJRC writes it as a text
-        if asked["answers"]:
+    said = str(asked.get("is_impossible", "false")).lower()  # CJRC writes it as a text
+    if said not in IMPOSSIBLE:
+        place.fault(f"is_impossible is {asked['is_impossible']!r:.40}, but must be true or false.")
+    if IMPOSSIBLE.get(said):
+        if asked.get("answers"):
             what = "questions are said to have no answer and have some, which were passed over"
             place.count(what, "is_impossible is true, so its answers were passed over.")
         return ()
+    if "answers" not in asked:
+        return None
     given = [item for each in _listed(asked["answers"]) for item in _given(each, None, place)]
     return _placed_all(context, given, place)
 
@@ -134,7 +155,10 @@ def _given(answers: Any, starts: Any, place: _Place) -> Iterator[tuple[str, Any]
     if isinstance(answers, Mapping) and "text" in answers:
         yield from _given(answers["text"], answers.get("answer_start", starts), place)
     elif isinstance(answers, str):
-        yield answers, starts[0] if isinstance(starts, (list, tuple)) and len(starts) == 1 else starts
+        yield (
+            clean(answers, place.source, place.line, place.reading),
+            starts[0] if isinstance(starts, (list, tuple)) and len(starts) == 1 else starts,
+        )
     elif isinstance(answers, (list, tuple)):
         several = starts if isinstance(starts, (list, tuple)) else [starts] * len(answers)
         if len(several) != len(answers):
@@ -160,7 +184,9 @@ def choice_examples(source: str, reading: Reading) -> Iterator[Found]:
     for _, asked, place in _asked(source, value, _quiet(reading)):
         _look(answers, asked.get("choice"), asked.get("answer"), place)
     for passage, asked, place in _asked(source, value, reading):
-        question = clean(str(asked.get("question", "")), source, 0, reading)
+        question = _said(asked, "question", place)
+        if question is None:
+            continue
         yield from _question(place, (passage, question), (asked.get("choice"), asked.get("answer")), answers)
 
 
@@ -170,7 +196,11 @@ def _asked(source: str, entries: Any, reading: Reading) -> Iterator[tuple[str, M
         if not isinstance(entry, list) or len(entry) < 2:
             reading.fault(source, 0, f"entry {number} is not [[lines], [questions], id].")
             continue
-        passage = clean("\n".join(map(str, _listed(entry[0]))), source, 0, reading)
+        lines = _listed(entry[0])
+        if not all(isinstance(line, str) for line in lines):
+            reading.fault(source, 0, f"entry {number} must begin with the lines of its passage, each a text.")
+            continue
+        passage = clean("\n".join(lines), source, 0, reading)
         for asked in _objects(source, {"questions": entry[1]}, "questions", reading):
             said = str(asked.get("question", ""))[:30]
             yield passage, asked, _Place(source, 0, f"entry {number}, question {said!r}: ", reading)
@@ -187,6 +217,8 @@ def choice_rows(
     for line, row in again if "label" in roles else ():
         place = _Place(source, line, "", _quiet(reading))
         _look(answers, _options(row, roles, place), row.get(roles["label"]), place)
+    if doubt := answers.doubt():
+        reading.tell(doubt)
     for line, row in rows:
         passage = text_of(source, line, row, roles["context"], reading)
         question = text_of(source, line, row, roles["question"], reading) if "question" in roles else ""
@@ -198,7 +230,7 @@ def choice_rows(
 
 
 def _quiet(reading: Reading) -> Reading:
-    return Reading(reading.encoding, "replace", fault=lambda *_: None)
+    return Reading(reading.encoding, "replace", fault=lambda *_: None, unit=reading.unit)
 
 
 def _options(row: Mapping[str, Any], roles: Mapping[str, str], place: _Place) -> Any:
@@ -217,7 +249,7 @@ def _options(row: Mapping[str, Any], roles: Mapping[str, str], place: _Place) ->
 
 def _look(answers: Answers, options: Any, answer: Any, place: _Place) -> None:
     if answer not in (None, "") and isinstance(options, (list, tuple)) and all(isinstance(o, str) for o in options):
-        where = f"at line {place.line}" if place.line else f"in {place.where.rstrip(': ')}"
+        where = f"at {place.reading.place(place.line)}" if place.line else f"in {place.where.rstrip(': ')}"
         answers.look([clean(option, "", 0, place.reading) for option in options], answer, where)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from filbert.core.errors import InputError
 from filbert.data.exports import FASTTEXT
+from filbert.text.corpus import walked
 from filbert.text.streams import Reading, texts, whole_lines
 from filbert.text.tables import Row
 
@@ -57,7 +58,11 @@ def _pairs(source: str, reading: Reading) -> Iterator[tuple[str, str]]:
             raise InputError(f"{source}: has no text beside it; brat needs {os.path.basename(stem)}.txt there.")
         yield f"{stem}.txt", f"{stem}.ann"
         return
-    for path in sorted(each for each in Path(source).rglob("*") if each.suffix in (".ann", ".txt") and each.is_file()):
+    inside, links = walked(source)
+    for link in links:
+        told = "links to folders were not followed; name these folders themselves"
+        reading.count(told, link, 0, "is a link to a folder, which is not followed; left out.")
+    for path in sorted(each for each in map(Path, inside) if each.suffix in (".ann", ".txt")):
         other = path.with_suffix(".ann" if path.suffix == ".txt" else ".txt")
         if path.suffix == ".ann" and other.is_file():
             yield str(other), str(path)
@@ -157,7 +162,7 @@ def fasttext_rows(source: str, reading: Reading) -> Iterator[Row]:
         rest, labels = written.strip(), list[str]()
         while rest.startswith(FASTTEXT):
             label, *more = rest.split(maxsplit=1)
-            labels.append(label.removeprefix(FASTTEXT).rstrip(","))
+            labels += label.removeprefix(FASTTEXT).rstrip(",").split(f",{FASTTEXT}")
             rest = (more[0] if more else "").removeprefix(",").lstrip()
         words = rest.split(" ")
         behind = [word for word in words if word.startswith(FASTTEXT)]

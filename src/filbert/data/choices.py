@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 TEXT, NUMBER, LETTER = WAYS = ("the text of an option", "the number of an option, counted from 0", "a letter")
+ENOUGH = 10  # answers of which one should be the first option
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -23,11 +24,13 @@ class Answers:
     fitting: dict[str, int] = field(default_factory=lambda: dict.fromkeys(WAYS, 0))
     first: dict[str, str] = field(default_factory=dict)  # way -> where it fits for the first time
     clashes: dict[tuple[str, str], str] = field(default_factory=dict)  # two ways -> where they mean two options
+    numbers: set[int] = field(default_factory=set)  # the options that are right, where answers are numbers
 
     def look(self, options: Sequence[str], answer: Any, where: str) -> None:
         """One more answer, read in every way that it can be."""
         found = readings(options, answer)
         self.num += bool(found)
+        self.numbers |= {found[NUMBER]} if NUMBER in found else set()
         for way in found:
             self.fitting[way] += 1
             self.first.setdefault(way, where)
@@ -39,6 +42,12 @@ class Answers:
     def way(self) -> str:
         """How the answers are written: as nearly all can be read."""
         return max(WAYS, key=self.fitting.__getitem__)
+
+    def doubt(self) -> str:
+        """What to know of answers that are numbers and never 0, as where they are counted from 1; else nothing."""
+        if self.way != NUMBER or self.num < ENOUGH or 0 in self.numbers:
+            return ""
+        return "no answer is 0, and numbers count from 0: if these count from 1, take 1 away from each."
 
     def clash(self) -> str:
         """What is wrong with all: they can be read in two ways that differ; nothing where one way is meant."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from filbert.data.units import nearly
@@ -25,7 +25,8 @@ TAG = re.compile(r"(?:O|[BIMESLUW][-_].+)")
 CHUNKS = frozenset(
     ("NP", "VP", "PP", "ADJP", "ADVP", "SBAR", "PRT", "CONJP", "INTJ", "LST", "UCP", "NC", "VC", "PC")
 )  # fmt: skip
-_NUMBERED = re.compile(r"(\D)(\d{1,2})")  # 科0
+_EDGE = re.compile(r"([bi])[-_](.+)|(.+)[-_]([bi])")
+_NUMBERED = re.compile(r"(.|\D+)([0-9]{1,2})")  # 科0, and the digit 3 as 30
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,10 +125,10 @@ def columns(lines: Sequence[str]) -> Columns:
         at for at in range(word + 1, count) if nearly(sum(bool(TAG.fullmatch(row[at])) for row in usual), len(usual))
     ]
     tag, layers = _layers(usual, tagged, word)
-    own = [row[word] for row in usual]
+    is_numbered = _is_numbered([row[word] if len(row) == count else "" for row in rows], len(usual))
+    own = [bare(row[word]) if is_numbered else row[word] for row in usual]
     return Columns(
-        count, word, tag, layers, is_indexed,
-        is_numbered=_is_numbered([row[word] if len(row) == count else "" for row in rows], len(usual)),
+        count, word, tag, layers, is_indexed, is_numbered,
         has_words=sum(len(each) > 1 for each in own) >= WORDS * len(own),
         has_prefixes=tag in tagged,
         labels=frozenset(row[tag] for row in usual),
@@ -146,14 +147,16 @@ def _counts(found: Sequence[str], total: int) -> bool:
 
 def _is_numbered(tokens: Sequence[str], total: int) -> bool:
     """Whether nearly all tokens are a character and its place in its word, from 0 on: 科0 技1 北0 京1."""
-    num_matching, num_odd, before = 0, 0, -1
+    num_matching, num_digits, num_odd, before = 0, 0, 0, -1
     for token in tokens:
         match = _NUMBERED.fullmatch(token)
         number = int(match[2]) if match else -1
         num_matching += number >= 0
+        num_digits += match is not None and match[1].isdigit()
         num_odd += number > 0 and number != before + 1
         before = number
-    return total > 1 and nearly(num_matching, total) and num_odd <= num_matching // 50
+    are_signs = 2 * num_digits < num_matching  # else they are numbers of two and three digits
+    return total > 1 and nearly(num_matching, total) and are_signs and num_odd <= num_matching // 50
 
 
 def _layers(rows: Sequence[Sequence[str]], tagged: Sequence[int], word: int) -> tuple[int, tuple[int, ...]]:
@@ -171,6 +174,21 @@ def _layers(rows: Sequence[Sequence[str]], tagged: Sequence[int], word: int) -> 
             break
         tag = at
     return tag, tuple(range(tag + 1, last + 1))
+
+
+def are_marked(labels: Iterable[str]) -> bool:
+    """Whether labels say of some kind where it begins and where it goes on, in any letters: b-per, I-PER, PER-B."""
+    edges: dict[str, set[str]] = {"b": set(), "i": set()}
+    for label in labels:
+        if found := _EDGE.fullmatch(label.lower()):
+            edges[found[1] or found[4]].add(found[2] or found[3])
+    return bool(edges["b"] & edges["i"])
+
+
+def bare(word: str) -> str:
+    """A character without its number: 技 of 技1, 3 of 30."""
+    found = _NUMBERED.fullmatch(word)
+    return found[1] if found else word
 
 
 def is_tagged(lines: Sequence[str], is_head: bool) -> bool:
@@ -211,8 +229,7 @@ def sentences(source: str, reading: Reading) -> Iterator[Sentence]:
             reading.fault(source, number, _odd(line, row, known.count))
         else:
             word = row[known.word] if row[known.word].strip() else " "
-            bare = _NUMBERED.fullmatch(word) if known.is_numbered else None
-            words.append(bare[1] if bare else word)
+            words.append(bare(word) if known.is_numbered else word)
             tags.append(row[known.tag])
             lines.append(number)
 

@@ -26,7 +26,7 @@ from filbert.core.records import Example
 from filbert.data import asked, exports, label_sets, markup, tokens, written
 from filbert.data.formats import Shape, shape, table_rows
 from filbert.data.roles import column_roles, late_role, named_roles
-from filbert.text.streams import Reading, clean
+from filbert.text.streams import Reading, clean, is_clean
 from filbert.text.tables import Row
 
 TASKS = ("classify", "pair", "tag", "relation", "answer", "choose", "embed", "translate")
@@ -79,8 +79,23 @@ def formed(
     source: str, task: str, form: Shape, wanted: dict[str, str], reading: Reading, called: str = ""
 ) -> Iterator[Example]:
     """The examples of a file whose form is known, whatever its suffix says; called: as the user names it."""
-    for number, (line, texts, gold) in enumerate(_read(source, task, form, wanted, reading)):
+    found = writable(source, task, _read(source, task, form, wanted, reading), reading)
+    for number, (line, texts, gold) in enumerate(found):
         yield Example(texts, gold, number, called or source, line)
+
+
+def writable(source: str, task: str, found: Iterator[Found], reading: Reading) -> Iterator[Found]:
+    """The same; a label that no file could hold is a fault. Texts are clean by now."""
+    known = set[str]()
+    for line, texts, gold in found:
+        new = {*markup.labels_of(gold)} - known if task != "translate" else set()
+        known |= new
+        wrong = next((label for label in new if not is_clean(label)), None)
+        if wrong is None:
+            yield line, texts, gold
+            continue
+        known.discard(wrong)
+        reading.fault(source, line, f"the label {wrong!r:.60} holds a NUL, or half a surrogate pair; write it without.")
 
 
 @contextlib.contextmanager
@@ -97,6 +112,7 @@ def _named(path: str) -> Iterator[str]:
 
 
 Found = tuple[int, tuple[str, ...], Any]  # (line, texts, gold)
+_COMMA = re.compile(r"\s*[-+]?\d+,\d+\s*")
 _WHOLE = re.compile(r"(-?)0*(\d+)(?:\.0)?")
 
 
@@ -120,20 +136,25 @@ def _read(source: str, task: str, form: Shape, wanted: dict[str, str], reading: 
             raise InputError(f"{source}: is {form.told}, which is data for {meant}, not for {task}.")
         return READERS[form.kind](source, reading)
     roles = column_roles(source, task, form, wanted)
-    if form.kind != "brat" and form.tool not in (exports.STUDIO, exports.STUDIO_MIN):
-        tell_unused(task, roles, form.columns, reading)
-    if form.is_guessed:
-        reading.tell(f"{read_as(task, form, roles)}.")
+    tell_taken(task, form, roles, reading)
     return task_rows(source, task, lambda how: _rows(source, (task, form, roles, wanted), how), roles, reading)
 
 
-def tell_unused(task: str, roles: Mapping[str, str], columns: Iterable[str], reading: Reading) -> None:
+def tell_taken(task: str, form: Shape, roles: Mapping[str, str], reading: Reading) -> None:
+    """Says which columns are passed over and, where it could be otherwise, what the data were taken for."""
+    if form.kind != "brat":
+        _tell_passed(task, roles, [name for name in form.columns if name not in form.doubles], reading)
+    if form.is_guessed:
+        reading.tell(f"{read_as(task, form, roles)}.")
+
+
+def _tell_passed(task: str, roles: Mapping[str, str], columns: Iterable[str], reading: Reading) -> None:
     """Says which columns a task does not read."""
     unused = [name for name in columns if name not in roles.values() and not _is_option(task, roles, name)]
     unused = [name for name in unused if name != "relations" or task not in ("tag", "relation")]  # they are counted
     if unused:
-        what = "columns" if len(unused) > 1 else "column"
-        reading.tell(f"{what} {', '.join(unused)} {'are' if len(unused) > 1 else 'is'} passed over.")
+        listed = ", ".join(name or "without a name" for name in unused)
+        reading.tell(f"columns {listed} are passed over." if len(unused) > 1 else f"column {listed} is passed over.")
 
 
 def task_rows(
@@ -179,8 +200,12 @@ Taken = tuple[str, Shape, dict[str, str], dict[str, str]]  # task, shape, column
 
 def _rows(source: str, taken: Taken, reading: Reading) -> Iterator[Row]:
     """The rows of the file with every column that is read; one that shows up late or is passed over is named."""
+    return taken_rows(source, table_rows(source, taken[1], reading), taken, reading)
+
+
+def taken_rows(source: str, rows: Iterator[Row], taken: Taken, reading: Reading) -> Iterator[Row]:
+    """The plain rows of a file, or of what Python holds, with every column that is read."""
     task, form, roles, _ = taken
-    rows = table_rows(source, form, reading)
     paths = [name for name in roles.values() if name not in form.columns and "." in name]
     if paths:
         rows = exports.with_nested(rows, paths)
@@ -266,6 +291,9 @@ def _labelled(source: str, rows: Iterator[Row], roles: dict[str, str], reading: 
             is_good, gold = labels.label(line, row.get(roles["label"]))
             if not is_good:
                 continue
+            if task in ("pair", "embed") and isinstance(gold, str) and _COMMA.fullmatch(gold):
+                reading.fault(source, line, f"the label {gold!r} has a decimal comma; write it with a point, as 4.5.")
+                continue
         if gold is not None and not all(map(str.strip, texts)):
             reading.count("labelled rows with an empty text were skipped", source, line, "the text is empty; skipped.")
             continue
@@ -305,7 +333,7 @@ def _dashes(rows: Iterator[Row], column: str) -> tuple[Iterator[Row], bool]:
     for row in rows:
         waiting.append(row)
         label = row[1].get(column)
-        if label not in (None, "", NO_LABEL):
+        if label is not None and not (isinstance(label, str) and label in ("", NO_LABEL)):
             is_entailment = isinstance(label, str) and label.strip().lower() in ENTAILMENTS
             return itertools.chain(waiting, rows), is_entailment
         has_dash = has_dash or label == NO_LABEL
@@ -324,7 +352,7 @@ class _Labels:
 
     def label(self, line: int, value: Any) -> tuple[bool, str | tuple[str, ...] | None]:
         """(whether the row can be used, its label as text, or its labels where the file has lists)."""
-        if self.says_none and value == NO_LABEL:
+        if self.says_none and isinstance(value, str) and value == NO_LABEL:
             self.reading.count(
                 "rows with the label '-' were left out",
                 self.source,
@@ -332,7 +360,7 @@ class _Labels:
                 "the label '-' says that there is none; left out.",
             )
             return False, None
-        is_there = value is not None and value != ""
+        is_there = value is not None and not (isinstance(value, str) and value == "")
         if self.is_labelled is None:
             self.is_labelled = is_there
         if is_there != self.is_labelled:
@@ -350,8 +378,13 @@ class _Labels:
             message = f"the label is {str(value)[:40]}, but must be text or a number, or a list of such."
             self.reading.fault(self.source, line, message)
             return False, None
-        if isinstance(value, float) and not math.isfinite(value):
-            self.reading.fault(self.source, line, f"the label is {value}, which is no number; correct it or remove it.")
+        wrong = next((each for each in several if isinstance(each, float) and not math.isfinite(each)), None)
+        if wrong is not None:
+            self.reading.fault(self.source, line, f"the label is {wrong}, which is no number; correct it or remove it.")
+            return False, None
+        if isinstance(value, str) and label_sets.is_pythons(value):
+            message = f'the label {value[:40]!r} is a list as Python writes it; write it as JSON: ["a", "b"], or a|b.'
+            self.reading.fault(self.source, line, message)
             return False, None
         kind, first = self.type_line = self.type_line or (type(value), line)
         if _called(kind) != _called(type(value)):
@@ -378,7 +411,10 @@ class LabelTable:
     near_duplicates: tuple[tuple[str, ...], ...] = ()
 
     def check(self) -> LabelTable:
-        """Itself, or an error that names labels which differ only by case, width or white space."""
+        """Itself, or an error that names labels which are blank, or differ only by case, width or white space."""
+        blank = next((name for name in self.labels if not name.strip()), None)
+        if blank is not None:
+            raise InputError(f"the label of {self.counts[blank]:,} rows is {blank!r}; name it, or remove the rows.")
         for group in self.near_duplicates:
             listed = " and ".join(f"{name!r} ({self.counts[name]:,} times)" for name in group)
             raise InputError(f"the labels {listed} differ only by case or white space; write them alike.")

@@ -18,7 +18,7 @@ from filbert.data.labelled import examine_labelled
 from filbert.data.roles import ROLES, TAG_NAMES, TOKEN_NAMES, column_roles, named_roles
 from filbert.text import corpus
 from filbert.text.sentences import sentences
-from filbert.text.streams import Reading
+from filbert.text.streams import CorpusReport, Reading
 
 __all__ = ["MAX_OF_A_KIND", "Finding", "examine", "rendered", "told_task"]
 
@@ -44,14 +44,16 @@ def examine(
         raise one_of("the task", task, ("corpus", *datasets.TASKS))
     seen = checks.Seen()
     findings: list[Finding] = []
-    for path in corpus.files(paths):
+    walk, given = CorpusReport(), [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    folders = ", ".join(os.fspath(path) for path in given if os.path.isdir(path))
+    for path in corpus.files(given, walk):
         notebook = Notebook(path, most)
         try:
             _examine_file(path, task, columns, encoding, (notebook, seen, measure))
         except InputError as error:
             notebook.add_error(error)
         findings += notebook.findings()
-    return findings
+    return [*findings, *(Finding("note", folders, 0, remark) for remark in walk.remarks())]
 
 
 def _examine_file(

@@ -46,6 +46,7 @@ class Shape:
     is_guessed: bool = False  # whether users should be told, for it could be otherwise
     tool: str = ""  # the annotation tool whose export it is, one of data.exports
     nested: frozenset[str] = frozenset()  # columns that hold objects or lists, which data.text reaches into
+    doubles: frozenset[str] = frozenset()  # columns of an export that hold what text or label hold, by another name
 
 
 def shape(source: str, reading: Reading, column_names: tuple[str, ...] = ()) -> Shape:
@@ -62,7 +63,7 @@ def shape(source: str, reading: Reading, column_names: tuple[str, ...] = ()) -> 
     inked = [line for _, line in head if line.strip()]
     if not inked:
         raise InputError(f"{source}: is empty or blank; there is nothing to learn from.")
-    if inked[0].lstrip()[0] in "[{" and (kind == "json" or (kind == "text" and _are_objects(inked))):
+    if inked[0].lstrip()[0] in "[{" and (kind == "json" or (kind == "text" and are_objects(inked))):
         return _json_shape(source, inked, reading, column_names)
     if kind == "json":
         raise InputError(f"{source}: does not begin with {{ or [, so it is not JSON; give it the suffix of what it is.")
@@ -94,13 +95,16 @@ def _tagged(lines: list[str], kind: str) -> Shape | None:
     bare = sum(" " not in line.partition("\t")[0].strip() or line.startswith("#") for line in inked)
     if kind == "tsv" and not units.nearly(bare, len(inked)):
         return None
+    tags = Shape("conll", told="CoNLL: a token and its tag per line, a blank line between sentences")
     if conll.is_tagged(lines, len(lines) >= HEAD_LINES):
-        return Shape("conll", told="CoNLL: a token and its tag per line, a blank line between sentences")
+        return tags
     num_breaks = sum(not line.strip() for line in lines)
     if kind == "tsv" and num_breaks < max(MIN_BREAKS, len(lines) / 100):
         return None  # a table of short texts in which a line is blank by mistake
     known = conll.columns(lines)
     found = units.kind([line for line in lines if not known.is_comment(line)])
+    if found in ("units", "inside") and conll.are_marked(known.labels):
+        return tags  # reading will name those that are written otherwise
     return None if found in (None, "slashed" if kind == "tsv" else None) else Shape(found, told=units.TOLD[found])
 
 
@@ -128,18 +132,25 @@ def _parquet_shape(source: str, reading: Reading) -> Shape:
     rows = [row for _, row in itertools.islice(tables.parquet_rows(source, Reading(fault=reading.fault)), HEAD_LINES)]
     if not rows:
         raise InputError(f"{source}: has no rows; there is nothing to learn from.")
-    return _of_rows(Shape("parquet", told="Parquet"), rows)
+    return of_rows(Shape("parquet", told="Parquet"), rows)
 
 
-def _of_rows(form: Shape, rows: list[dict[str, Any]]) -> Shape:
+def of_rows(form: Shape, rows: list[dict[str, Any]]) -> Shape:
     """The shape with the columns of all rows that were looked at, and with the tool that wrote them."""
     tool = exports.tool_of(rows)
     seen = rows if not tool else [row for _, row in exports.plain_rows(tool, "", _numbered_rows(rows), QUIET)]
-    columns = dict.fromkeys(name for row in seen for name in row)
+    left_out = rows if tool == exports.PRODIGY else ()  # these have the same columns
+    columns = dict.fromkeys(name for row in (*seen, *left_out) for name in row)
     nested = {name for row in rows for name, value in row.items() if isinstance(value, (dict, list))}
     shown = exports.shown_columns(tool, columns)
-    told = f"{form.told}, the export of {tool}" if tool else form.told
-    return replace(form, columns=shown, nested=frozenset(nested), tool=tool, told=told, is_guessed=bool(tool))
+    if not tool:
+        return replace(form, columns=shown, nested=frozenset(nested))
+    known = {name: [row.get(name) for row in seen] for name in ("text", "label") if name in columns}
+    doubles = {name for name in shown if name not in known and [row.get(name) for row in seen] in known.values()}
+    told = f"{form.told}, the export of {tool}"
+    return replace(
+        form, columns=shown, nested=frozenset(nested), tool=tool, told=told, is_guessed=True, doubles=frozenset(doubles)
+    )
 
 
 QUIET = Reading(fault=lambda *_: None)
@@ -149,7 +160,7 @@ def _numbered_rows(rows: list[dict[str, Any]]) -> Iterator[tables.Row]:
     return iter([(number, row) for number, row in enumerate(rows, 1)])
 
 
-def _are_objects(inked: list[str]) -> bool:
+def are_objects(inked: list[str]) -> bool:
     """Whether a file is JSON whatever it is called: an object on each line, or one value over all lines."""
     if inked[0].strip() in ("{", "[", "[{") or (len(inked) == 1 and inked[0].lstrip().startswith("[{")):
         return True
@@ -165,25 +176,41 @@ def _value(line: str) -> Any:
 
 def _json_shape(source: str, inked: list[str], reading: Reading, column_names: tuple[str, ...]) -> Shape:
     first = _value(inked[0])
-    if isinstance(first, dict) and not (len(inked) == 1 and isinstance(first.get("data"), list)):
+    if isinstance(first, dict) and not (len(inked) == 1 and _holds_rows(first)):
         rows = [row for row in map(_value, inked) if isinstance(row, dict)]
-        return _with_late(source, _of_rows(Shape("json", told="JSON lines"), rows), reading, column_names)
+        return _with_late(source, of_rows(Shape("json", told="JSON lines"), rows), reading, column_names)
     if first is None and inked[0].startswith("{") and len(inked[0]) > 1 and len(inked) > 1 and inked[1].startswith("{"):
-        return Shape("json", told="JSON lines")  # the first line is broken: reading will name it
+        return _broken_lines(source, inked, reading)
     value = whole_json(source, _aside(reading))
     if isinstance(value, dict) and isinstance(value.get("data"), list):
+        beside = [name for name, held in value.items() if name != "data" and held and isinstance(held, (list, dict))]
+        if beside:
+            reading.tell(f"of the JSON object only data is read; {', '.join(beside)} beside it passed over.")
         return _data_shape(value["data"])
     if isinstance(value, list) and any(_is_choice_entry(entry) for entry in value):
         return Shape("choices", told="C3/DREAM-style JSON: passages with questions and choices")
     if isinstance(value, list) and any(isinstance(row, dict) for row in value):
-        return _of_rows(Shape("array", told="a JSON array of objects"), [row for row in value if isinstance(row, dict)])
-    if isinstance(value, dict) and len(inked) == 1:
-        return _of_rows(Shape("json", told="JSON lines"), [value])
+        return of_rows(Shape("array", told="a JSON array of objects"), [row for row in value if isinstance(row, dict)])
     if isinstance(value, dict):
         names = ", ".join(map(repr, list(value)[:5]))
         message = f"is one JSON object with {names}; write its rows as JSON lines, one object per line"
         raise InputError(f"{source}: {message}, or as an array of objects.")
     raise InputError(f"{source}: is JSON of no known form; use JSON lines with one object per line.")
+
+
+def _holds_rows(value: dict[str, Any]) -> bool:
+    """Whether an object is no row, but has rows within: {"data": […]}, {"train": [{…}, …]}."""
+    lists = [own for own in value.values() if isinstance(own, list) and all(isinstance(row, dict) for row in own)]
+    return isinstance(value.get("data"), list) or (len(lists) == len(value) and any(lists))
+
+
+def _broken_lines(source: str, inked: list[str], reading: Reading) -> Shape:
+    """JSON lines of which the first is broken: reading will name it; where all are, it is named now."""
+    rows = [row for row in map(_value, inked) if isinstance(row, dict)]
+    if not rows:
+        for _ in tables.json_rows(source, Reading(reading.encoding, "replace")):
+            break
+    return of_rows(Shape("json", told="JSON lines"), rows)
 
 
 def _with_late(source: str, form: Shape, reading: Reading, column_names: tuple[str, ...]) -> Shape:
@@ -204,7 +231,7 @@ def _data_shape(data: list[Any]) -> Shape:
     """SQuAD's articles, or rows that an object holds under the name data."""
     rows = [row for row in data if isinstance(row, dict)]
     if rows and len(rows) == len(data) and not any("paragraphs" in row for row in rows):
-        return _of_rows(Shape("held", told="a JSON object with an array of objects in data"), rows)
+        return of_rows(Shape("held", told="a JSON object with an array of objects in data"), rows)
     return Shape("squad", told="SQuAD-style JSON: contexts with questions and answers")
 
 
@@ -224,7 +251,9 @@ def whole_json(source: str, reading: Reading) -> Any:
         if num_chars > JSON_CHARS:
             raise InputError(f"{source}: is one JSON value of more than {JSON_CHARS:,} characters; use JSON lines.")
     try:
-        return json.loads("".join(parts))
+        return tables.decoded("".join(parts))
+    except tables.Twice as error:
+        raise InputError(f"{source}: {error}") from None
     except (ValueError, RecursionError) as error:
         line = getattr(error, "lineno", 0)
         raise InputError(f"{source} line {line}: is not valid JSON ({error}); was it cut short?") from None
@@ -251,8 +280,11 @@ def _table_shape(source: str, delimiter: str, reading: Reading, column_names: tu
     if not rows:
         raise InputError(f"{source}: no row of it can be read; is a quotation mark left open on the first line?")
     first = tuple(cell.strip() for cell in rows[0])
+    parts = first[0].lower().split("|")
+    if len(first) == 1 < len(parts) and set(parts) <= headers.KNOWN_NAMES:
+        raise InputError(f"{source}: {first[0][:80]!r} parts its columns by |, which is not read; use commas or tabs.")
     called = {",": "comma", "\t": "tab", ";": "semicolon"}[delimiter] + "-separated"
-    are_numbers = bool(column_names) and all(name.isdigit() and name not in first for name in column_names)
+    are_numbers = _are_places(first, column_names)
     seems = _header(source, first, rows[1:], column_names)
     if seems == headers.SURE:
         is_sure = headers.is_known(first) and not are_numbers
@@ -280,6 +312,8 @@ def _header(source: str, first: tuple[str, ...], below: list[tuple[str, ...]], c
     if any(not name.isdigit() for name in column_names) or headers.is_known(first):
         return headers.SURE
     seems = headers.looks(first, below)
+    if column_names and _are_places(first, column_names):
+        return seems  # a first row may hold the number 1 where the user speaks of column 1
     if column_names or seems == headers.SURE:
         return headers.SURE if any(name in first for name in column_names) else seems
     known = [cell for cell in first if cell.lower() in headers.KNOWN_NAMES]
@@ -295,6 +329,12 @@ def _header(source: str, first: tuple[str, ...], below: list[tuple[str, ...]], c
             "without: --columns text=1,label=2."
         )
     return headers.NO
+
+
+def _are_places(first: tuple[str, ...], column_names: tuple[str, ...]) -> bool:
+    """Whether the columns that the user speaks of are places from 1, and no names in a first row that counts them."""
+    places = {str(place) for place in range(1, len(first) + 1)}
+    return bool(column_names) and set(column_names) <= places and set(first) != places
 
 
 def table_rows(source: str, form: Shape, reading: Reading) -> Iterator[tables.Row]:
@@ -317,7 +357,9 @@ def _raw_rows(source: str, form: Shape, reading: Reading) -> Iterator[tables.Row
     if form.kind == "text":
         return ((number, {"1": line}) for number, line in whole_lines(source, reading))
     table = tables.cells(source, reading, form.delimiter)
-    return tables.headed(source, table, reading) if form.has_header else _numbered(source, table, form, reading)
+    if form.has_header:
+        return tables.headed(source, table, reading, form.delimiter)
+    return _numbered(source, table, form, reading)
 
 
 def _array_rows(source: str, reading: Reading) -> Iterator[tables.Row]:

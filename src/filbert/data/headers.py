@@ -48,7 +48,13 @@ OTHER_NAMES: tuple[str, ...] = (
     *("similarity", "negative", "answer_start", "序号", "编号", "日期", "时间"),
     *("src", "tgt", "translation", "summary", "highlights", "article", "dialogue", "post", "reply", "response"),
     *("原文", "译文", "摘要", "问题", "回答"),
-    *("passage", "options", "choices", "answer", *(f"{name}{n}" for name in ("ending", "option") for n in range(10))),
+    *("passage", "options", "choices", "answer"),
+    *(
+        f"{name}{mark}{n}"
+        for name in ("ending", "option", "choice")
+        for mark in ("", "_", " ")
+        for n in "0123456789abcdefgh"
+    ),
 )
 KNOWN_NAMES = frozenset({*LABEL_NAMES, *TEXT_NAMES, *OTHER_NAMES, *itertools.chain.from_iterable(PAIR_NAMES)})
 TEXTS = frozenset({*TEXT_NAMES, *itertools.chain.from_iterable(PAIR_NAMES)})

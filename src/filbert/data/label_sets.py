@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
@@ -18,14 +19,32 @@ SEPARATORS = ("|", "｜", ";", "；", "、", ",", "，")
 MOST_LABELS = 20  # whole numbers of more values than these are taken for numbers, not for names
 ENOUGH_ROWS = 10  # from which on labels that mostly stand once are odd
 
+_PYTHONS = re.compile(r"""\s*\[\s*['"].*['"]\s*\]\s*""", re.DOTALL)
+
 Labels = tuple[str, ...]
 
 
 def parted(golds: Sequence[Any]) -> list[Labels | None]:
     """The labels of every text of a dataset; None where they are not known."""
-    cells = [gold for gold in golds if isinstance(gold, str) and _listed(gold) is None]
-    separator = next((each for each in SEPARATORS if any(each in cell for cell in cells)), None)
+    separator = _separator(golds)[0]
     return [_parts(gold, separator) for gold in golds]
+
+
+def uncut(golds: Sequence[Any]) -> str:
+    """What to know of labels in cells that are cut at one sign and hold another that cuts; nothing where none does."""
+    separator, cells = _separator(golds)
+    others = [each for each in SEPARATORS if each != separator]
+    left = {part.strip() for cell in cells if separator for part in cell.split(separator)}
+    left = {part for part in left if any(each in part for each in others)}
+    if not left:
+        return ""
+    return f"labels are cut at {separator!r} only: {len(left):,} hold another such sign, as {min(left)!r} does."
+
+
+def _separator(golds: Sequence[Any]) -> tuple[str | None, list[str]]:
+    """What stands between the labels of a cell, and all such cells."""
+    cells = [gold for gold in golds if isinstance(gold, str) and _listed(gold) is None]
+    return next((each for each in SEPARATORS if any(each in cell for cell in cells)), None), cells
 
 
 def apart(gold: Any, known: Collection[str]) -> Labels | None:
@@ -57,6 +76,11 @@ def _listed(cell: str) -> list[Any] | None:
     except ValueError:
         return None
     return found if isinstance(found, list) else None
+
+
+def is_pythons(cell: str) -> bool:
+    """Whether a cell holds a list of texts as str() writes it, ['a', 'b'], and not as JSON."""
+    return _PYTHONS.fullmatch(cell) is not None and _listed(cell) is None
 
 
 def singles(counts: Mapping[str, int]) -> str:

@@ -20,6 +20,7 @@ from filbert.text.streams import Reading, clean, whole_lines
 from filbert.text.tables import Row
 
 Found = tuple[int, tuple[str, ...], Any]  # (line, texts, gold)
+Place = tuple[int, int]  # a mention is text[start:end]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ def labels_of(gold: Any) -> Iterator[str]:
 
 # -- tag ---------------------------------------------------------------------------------------------------------
 
+MENTION = ("text", "mention", "word", "entity_text")  # fields that say what is marked
+_WIDE = re.compile("[\U00010000-\U0010ffff]")
 BEGINS, INSIDE, ENDS, SINGLE = "B", "IM", "EL", "SUW"  # BIO, BMES, BIOES and BILOU say the same in other letters
 
 
@@ -111,7 +114,7 @@ def spans_of_tags(
     spans: list[Span] = []
     open_label, start = "", 0
     for index, tag in enumerate([*tags, "O"]):
-        prefix, _, label = tag.partition("-" if "-" in tag else "_")
+        prefix, label = (tag[:1], tag[2:]) if tag[1:2] in ("-", "_") else (tag, "")
         if tag != "O" and (not label or prefix not in BEGINS + INSIDE + ENDS + SINGLE):
             message = f"the tag {tag!r} is not O or a label with B-, I-, M-, E- or S- before it."
             reading.fault(source, lines[index], message)
@@ -141,14 +144,39 @@ def tagged_rows(source: str, rows: Iterator[Row], roles: dict[str, str], reading
         if marked is None:
             yield line, (text,), None
             continue
-        spans = [_span(source, line, text, item, reading) for item in _items(source, line, marked, reading)]
+        given = row[roles["text"]]  # what the offsets count
+        items = list(_items(source, line, marked, reading))
+        spans = [_span(source, line, given, item, reading) for item in items]
         if None not in spans:
             kept = sorted(
-                {span for span in spans if span is not None}, key=lambda span: (span.start, span.end, span.label)
+                {Span(*_moved(given, (span.start, span.end)), span.label) for span in spans if span is not None},
+                key=lambda span: (span.start, span.end, span.label),
             )
             for _ in range(len(spans) - len(kept)):
                 reading.count("entities stand twice; each was taken once", source, line, TWICE)
+            if not all(map(_says_words, items)):
+                _tell_wide(text, max((span.end for span in kept), default=0), (source, line, reading))
             yield line, (text,), tuple(kept)
+
+
+def _moved(given: str, place: Place) -> Place:
+    """Where a stretch of a text lies in the same without its NULs, which `clean` leaves out."""
+    start, end = (at - given.count("\0", 0, at) for at in place)
+    return start, end
+
+
+def _says_words(mark: Any, *more: str) -> bool:
+    """Whether a mark says what it marks beside where it stands, so that the place is checked."""
+    return isinstance(mark, str) or (isinstance(mark, Mapping) and isinstance(_first(mark, *MENTION, *more), str))
+
+
+def _tell_wide(text: str, end: int, where: tuple[str, int, Reading]) -> None:
+    """Counts a text of which a tool that counts UTF-16 units would mean another stretch, and nothing shows it."""
+    if _WIDE.search(text, 0, end):
+        source, line, reading = where
+        what = "texts have marks whose words are not given behind characters that are two in UTF-16 (😀)"
+        message = "marks stand behind a character that is two in UTF-16 (😀); their places were taken to count it once."
+        reading.count(f"{what}; places were taken to count them once", source, line, message)
 
 
 TWICE = "an entity stands twice in its list; it was taken once."
@@ -192,14 +220,16 @@ def _items(source: str, line: int, marked: Any, reading: Reading) -> Iterator[Ma
 def _span(source: str, line: int, text: str, item: Mapping[str, Any], reading: Reading) -> Span | None:
     """The checked span, or None after a fault."""
     start, end = _first(item, "start", "start_offset", "start_idx"), _first(item, "end", "end_offset", "end_idx")
-    label, mention = _first(item, "label", "type", "entity"), _first(item, "text", "mention", "word", "entity_text")
+    label, mention = _first(item, "label", "type", "entity"), _first(item, *MENTION)
     message = ""
-    if not isinstance(start, int) or not isinstance(end, int) or not isinstance(label, str) or not label:
+    if type(start) is not int or type(end) is not int or not isinstance(label, str) or not label:
         message = f"the entity {dict(item)!r} is not {{start, end, label}} with two whole numbers and a text."
     elif start >= end and 0 <= start <= len(text):
         message = f"the entity {label} at {start}:{end} is empty; its end must be above its start."
     elif not 0 <= start < end <= len(text):
         message = f"the entity {label} at {start}:{end} leaves the text, which has {len(text)} characters."
+    elif not text[start:end].strip("\0"):
+        message = f"the entity {label} at {start}:{end} holds nothing but NULs."
     elif isinstance(mention, str) and text[start:end] != mention:
         message = f"the entity {label} at {start}:{end} is {text[start:end]!r}, but is said to be {mention!r}."
     if message:
@@ -209,13 +239,17 @@ def _span(source: str, line: int, text: str, item: Mapping[str, Any], reading: R
 
 
 def _end_hint(text: str, start: Any, end: Any, mention: Any) -> str:
-    if (
-        isinstance(start, int)
-        and isinstance(end, int)
-        and isinstance(mention, str)
-        and text[start : end + 1] == mention
-    ):
+    """What seems to be counted otherwise than in characters from start to end."""
+    if type(start) is not int or type(end) is not int or not isinstance(mention, str) or min(start, end) < 0:
+        return ""
+    if text[start:end] == mention:
+        return ""
+    if text[start : end + 1] == mention:
         return " Its end seems to be that of the last character; it must be one more."
+    for encoding, size, called in (("utf-16-le", 2, "UTF-16 units, of which 😀 has two"), ("utf-8", 1, "bytes")):
+        held = text.encode(encoding, "surrogatepass")[start * size : end * size]
+        if held == mention.encode(encoding, "surrogatepass"):
+            return f" Its places seem to count {called}; they must count characters."
     return ""
 
 
@@ -226,7 +260,6 @@ def _first(item: Mapping[str, Any], *names: str) -> Any:
 # -- relation ----------------------------------------------------------------------------------------------------
 
 
-Place = tuple[int, int]  # a mention is text[start:end]
 _TAG = re.compile("(</?e[12]>)")
 
 
@@ -237,10 +270,12 @@ def relation_rows(source: str, rows: Iterator[Row], roles: dict[str, str], readi
         if text is None:
             continue
         try:
-            heads, tails = (places(text, row.get(roles[role]), role) for role in ("head", "tail"))
+            heads, tails = (_placed(text, row[roles["text"]], row.get(roles[role]), role) for role in ("head", "tail"))
         except InputError as error:
             reading.fault(source, line, str(error))
             continue
+        if not all(_says_words(row.get(roles[role]), "name") for role in ("head", "tail")):
+            _tell_wide(text, max(heads[0][1], tails[0][1]), (source, line, reading))
         if max(len(heads), len(tails)) > 1:
             what = "rows have a mention that stands several times in the text; the first place was taken"
             reading.count(what, source, line, "a mention stands several times in the text; the first place was taken.")
@@ -251,10 +286,20 @@ def relation_rows(source: str, rows: Iterator[Row], roles: dict[str, str], readi
         yield line, (text,), Relation(*apart(heads, tails), None if label in (None, "") else str(label))
 
 
+def _placed(text: str, written: str, given: Any, role: str) -> list[Place]:
+    """Where a mention stands in a text; numbers count the characters of what is written, where NULs are some."""
+    if "\0" not in written or isinstance(given, str):
+        return places(text, given, role)
+    found = [_moved(written, place) for place in places(written, given, role)]
+    if any(start == end for start, end in found):
+        raise InputError(f"the {role} holds nothing but NULs.")
+    return found
+
+
 def places(text: str, given: Any, role: str) -> list[Place]:
     """Where a mention stands: the one place that is given as numbers, or all those of the given words."""
     named = given if isinstance(given, Mapping) else {}
-    words = given if isinstance(given, str) else _first(named, "text", "mention", "word", "name")
+    words = given if isinstance(given, str) else _first(named, *MENTION, "name")
     at = given if isinstance(given, (list, tuple)) else named.get("pos", (named.get("start"), named.get("end")))
     if at == (None, None) and isinstance(words, str):
         if words not in text or not words:

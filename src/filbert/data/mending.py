@@ -51,6 +51,7 @@ class Mended:
 
     files: list[str] = field(default_factory=list)
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)  # (file, what) -> how often
+    remarks: list[str] = field(default_factory=list)  # on what stands in folders and was not copied
 
 
 def mended(
@@ -65,10 +66,11 @@ def mended(
     Nothing that exists is written over, and a file that cannot be read leaves nothing behind. The first file is taken
     to be the training set: examples that stand in a later one are removed from it.
     """
-    sources = [_source(path, task, columns, encoding) for path in corpus.files(paths)]
+    walk = streams.CorpusReport()
+    sources = [_source(path, task, columns, encoding) for path in corpus.files(paths, walk)]
     folder = Path(out)
     targets = _targets(folder, sources)
-    done = Mended([str(target) for target in targets])
+    done = Mended([str(target) for target in targets], remarks=walk.remarks())
     is_new = not folder.exists()
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -11,6 +11,7 @@ import dataclasses
 import io
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
@@ -18,9 +19,11 @@ from typing import Any, Protocol, runtime_checkable
 
 from filbert.core.errors import InputError
 from filbert.core.records import Example
-from filbert.data.datasets import task_rows, tell_unused
-from filbert.data.formats import Shape
+from filbert.data import exports
+from filbert.data.datasets import taken_rows, task_rows, tell_taken, writable
+from filbert.data.formats import Shape, of_rows
 from filbert.data.roles import ROLES, column_roles, named_roles
+from filbert.text import tables
 from filbert.text.given import Dataset, Frame, Lazy, Row, called
 from filbert.text.streams import Reading
 
@@ -98,7 +101,17 @@ def are_rows(source: Any) -> bool:
 
 def table(source: Given, what: str = "the data") -> Table:
     """The rows of whatever holds them, each a dict; cells that NumPy, pandas or polars made become plain values."""
+    try:
+        return _read(source, what)
+    except RecursionError:
+        raise InputError(
+            f"{what}: a cell of it holds lists or dicts in too many levels; give rows of plain values."
+        ) from None
+
+
+def _read(source: Given, what: str) -> Table:
     if isinstance(source, Arrow):
+        _check_once(getattr(getattr(source, "schema", None), "names", ()), what)
         return _table(source.to_pylist(), what)
     if isinstance(source, Dataset) and not isinstance(source.column_names, Mapping):
         return _of_dataset(source, what)
@@ -138,6 +151,7 @@ def _of_columns(source: Mapping[Any, Any], what: str) -> Table:
     if source and all(isinstance(own, Frame | Dataset) for own in source.values()):
         some = ", ".join(map(str, source))
         raise InputError(f"{what} is {called(source)} of several sets: {some}; give one: data[{next(iter(source))!r}].")
+    _check_once(source, what)
     columns = {str(name): plain(own) for name, own in source.items()}
     if not columns or not all(isinstance(own, list) for own in columns.values()):
         raise InputError(f"{what} is a dict, but not of columns, {{'text': […], 'label': […]}}; one row is [{{…}}].")
@@ -146,9 +160,7 @@ def _of_columns(source: Mapping[Any, Any], what: str) -> Table:
 
 def _of_frame(source: Frame, what: str) -> Table:
     names = list(source.columns)
-    twice = next((name for name in names if names.count(name) > 1), None)
-    if twice is not None:
-        raise InputError(f"{what}: the column {twice!r} stands twice; rename one.")
+    _check_once(names, what)
     get = getattr(source, "__getitem__", None)
     try:
         columns = {str(name): [plain(cell) for cell in get(name)] for name in names} if get is not None else {}
@@ -158,6 +170,14 @@ def _of_frame(source: Frame, what: str) -> Table:
         raise InputError(f"{what} is {called(source)}, through whose columns nobody can go; give a list of rows.")
     found = _beside(columns, what)
     return dataclasses.replace(found, has_names=not all(type(name) is int for name in names))
+
+
+def _check_once(names: Iterable[Any], what: str) -> None:
+    """Refuses names of columns that are one as text, as 0 and "0" are: the later would take the other's place."""
+    counts = Counter(map(str, names))
+    twice = next((name for name, count in counts.items() if count > 1), None)
+    if twice is not None:
+        raise InputError(f"{what}: the column {twice!r} stands twice; rename one.")
 
 
 def _beside(columns: Mapping[str, list[Any]], what: str) -> Table:
@@ -191,6 +211,8 @@ def _row(index: int, row: Any, what: str) -> dict[str, Any] | list[Any]:
         return {str(name): plain(value) for name, value in zip(row._fields, row, strict=True)}
     if isinstance(row, Mapping):
         return {str(name): plain(value) for name, value in row.items()}
+    if names := getattr(getattr(row, "dtype", None), "names", None):  # of a structured array
+        return {name: plain(row[name]) for name in names}
     values = plain(row) if isinstance(row, tuple | list | Row) else None
     if isinstance(values, list) and values:
         return values
@@ -204,7 +226,9 @@ def plain(value: Any) -> Any:
     """A cell as JSON would have it: lists for arrays, Python's numbers for NumPy's, None where it is missing."""
     if isinstance(value, float):
         return None if math.isnan(value) else float(value)
-    if value is None or isinstance(value, str | bytes | bool | int | type):
+    if isinstance(value, str):  # NumPy's strings, and the members of an Enum of strings, become plain ones
+        return value if type(value) is str else str.__str__(value)
+    if value is None or isinstance(value, bytes | bool | int | type):
         return value
     if isinstance(value, Mapping):
         return {str(name): plain(own) for name, own in value.items()}
@@ -237,10 +261,17 @@ def examples(
     by_row = dataclasses.replace(
         reading, unit="row", fault=_at_row(reading.fault), mended=reading.mended and _at_row(reading.mended)
     )
-    roles = _roles(found, task, wanted, what)
-    tell_unused(task, roles, found.columns, reading)
+    form = _shape(found)
+    roles = _roles(form, task, wanted, what)
     rows = list(enumerate(found.rows, 1))
-    for number, (_, texts, gold) in enumerate(task_rows(what, task, lambda _: iter(rows), roles, by_row)):
+
+    def given(how: Reading) -> Iterator[tables.Row]:
+        plain_rows = exports.plain_rows(form.tool, what, iter(rows), how) if form.tool else iter(rows)
+        return taken_rows(what, plain_rows, (task, form, roles, dict(wanted)), how)
+
+    tell_taken(task, form, roles, reading)
+    made = writable(what, task, task_rows(what, task, given, roles, by_row), by_row)
+    for number, (_, texts, gold) in enumerate(made):
         yield Example(texts, gold, number)
 
 
@@ -253,14 +284,20 @@ def _at_row(fault: Any) -> Any:
     return at
 
 
-def _roles(found: Table, task: str, wanted: Mapping[str, str], what: str) -> dict[str, str]:
-    """Role -> column, as of a file with or without a header; the advice is for Python."""
+def _shape(found: Table) -> Shape:
+    """What the rows are, as of a file with or without a header."""
+    if found.has_names:
+        return of_rows(Shape("rows", found.columns, told="rows"), found.rows)
+    sample = tuple(tuple(map(str, row.values())) for row in found.rows[:SAMPLE])
+    return Shape("rows", found.columns, has_header=False, told="rows", sample=sample)
+
+
+def _roles(form: Shape, task: str, wanted: Mapping[str, str], what: str) -> dict[str, str]:
+    """Role -> column; the advice is for Python."""
     places = PLACES[task]
-    by_place = not found.has_names and not wanted and task not in AS_FILES and len(found.columns) <= len(places)
+    by_place = not form.has_header and not wanted and task not in AS_FILES and len(form.columns) <= len(places)
     if by_place:
-        wanted = dict(zip(places, found.columns, strict=False))
-    sample = () if found.has_names else tuple(tuple(map(str, row.values())) for row in found.rows[:SAMPLE])
-    form = Shape("rows", found.columns, found.has_names, told="rows", sample=sample)
+        wanted = dict(zip(places, form.columns, strict=False))
     try:
         return column_roles(what, task, form, wanted)
     except InputError as error:

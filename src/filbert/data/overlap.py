@@ -31,9 +31,10 @@ import numpy.typing as npt
 
 from filbert.core.errors import InputError
 from filbert.data import conll
-from filbert.data.formats import whole_json
+from filbert.data.formats import are_objects, whole_json
 from filbert.text import tables
 from filbert.text.characters import CODE_POINTS
+from filbert.text.corpus import walked
 from filbert.text.streams import Reading, whole_lines
 
 Hashes = npt.NDArray[np.uint64]
@@ -248,7 +249,11 @@ class Fingerprints:
     @classmethod
     def read(cls, sources: Source | Iterable[Source], reading: Reading | None = None, size: int = SIZE) -> Fingerprints:
         """Those of every string in data files of any columns; see `strings`."""
-        return cls.of(strings(sources, reading), size)
+        found = cls.of(strings(sources, reading), size)
+        if not len(found):
+            listed = ", ".join(map(str, [sources] if isinstance(sources, (str, os.PathLike)) else sources))
+            raise InputError(f"{listed}: no text in it is long enough to be known by, so nothing would be kept out.")
+        return found
 
     def __len__(self) -> int:
         return len(self.long) + len(self.short_hashes)
@@ -306,6 +311,7 @@ class Fingerprints:
 NOT_DATA = (".md", ".rst", ".html", ".py", ".sh")
 NOT_DATA_NAMES = ("licence", "license", "readme", "manifest")
 HEAD_LINES = 200
+LONGEST_TOKEN = 40  # characters
 _WORD_AND_TAG = re.compile(r"(\S+)/[A-Za-z]{1,4}(?:\](?:/?[A-Za-z]{1,4})?)?")
 _ELEMENT = re.compile(r"</?[A-Za-z]\w{0,9}>")
 
@@ -326,11 +332,16 @@ def _files(sources: Source | Iterable[Source]) -> list[str]:
     if isinstance(sources, (str, os.PathLike)):
         sources = [sources]
     found: list[str] = []
-    for source in map(Path, sources):
+    folders = list(map(Path, sources))
+    for source in folders:
         if not source.is_dir():
             found.append(str(source))
             continue
-        inside = [path for path in sorted(source.rglob("*")) if path.is_file() and _is_data(path.relative_to(source))]
+        files, links = walked(source)
+        for link in map(Path, links):  # what is not read is not kept out
+            if not any(each.is_dir() and link.resolve().is_relative_to(each.resolve()) for each in folders):
+                raise InputError(f"{link}: is a link to a folder, which is not followed; name that folder too.")
+        inside = [path for path in sorted(map(Path, files)) if _is_data(path.relative_to(source))]
         if not inside:
             raise InputError(f"{source}: holds no data file, so there is nothing to keep out.")
         found += map(str, inside)
@@ -352,7 +363,8 @@ def _strings(path: str, reading: Reading) -> Iterator[str]:
     lines = whole_lines(path, reading)
     head = [line for _, line in zip(range(HEAD_LINES), (text for _, text in lines), strict=False)]
     rest = (text for _, text in lines)
-    if kind == "json":
+    inked = [line for line in head if line.strip()]
+    if kind == "json" or (kind == "text" and inked and inked[0].lstrip()[0] in "[{" and are_objects(inked)):
         yield from _json_strings(path, head, rest, reading)
         return
     delimiter = tables.header_delimiter(head[0]) if kind == "csv" and head and "\t" not in head[0] else "\t"
@@ -379,22 +391,27 @@ def _json_strings(path: str, head: list[str], rest: Iterable[str], reading: Read
     """JSON lines if the first line is a value by itself, else one value in the whole file."""
     first = next((line for line in head if line.strip()), "")
     try:
-        json.loads(first)
+        _values(first)
     except (ValueError, RecursionError):
         yield from _inside(whole_json(path, reading))
         return
     for number, line in enumerate(_chained(head, rest), 1):
         if line.strip():
             try:
-                value = json.loads(line)
+                value = _values(line)
             except (ValueError, RecursionError) as error:
                 reading.fault(path, number, f"is not JSON ({error}); mend it, so that its text can be kept out.")
                 continue
             yield from _inside(value)
 
 
+def _values(line: str) -> Any:
+    """What a line of JSON holds, objects as tuples of their values: of a field that stands twice, both."""
+    return json.loads(line, object_pairs_hook=lambda fields: tuple(value for _, value in fields))
+
+
 def _inside(value: Any) -> Iterator[str]:
-    """Every string in a JSON value; the names of fields are not text."""
+    """Every string in a JSON value, and lists of short ones as one text; the names of fields are not text."""
     waiting = [value]
     while waiting:
         value = waiting.pop()
@@ -404,6 +421,12 @@ def _inside(value: Any) -> Iterator[str]:
             waiting += value.values()
         elif isinstance(value, (list, tuple)):
             waiting += value
+            if isinstance(value, list) and len(value) > 1 and all(map(_is_short, value)):
+                yield " ".join(value)  # the tokens of a text, of which each by itself is too short to be known by
+
+
+def _is_short(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= LONGEST_TOKEN
 
 
 def _token_column(head: list[str]) -> tuple[int, bool] | None:
@@ -428,7 +451,7 @@ def _sentences(lines: Iterable[str], column: int, is_numbered: bool) -> Iterator
             tokens = []
         elif not (line.startswith("#") and (column or len(row) < 2)):  # a comment
             token = row[column] if len(row) > column else ""
-            tokens.append(token[:1] if is_numbered else token)
+            tokens.append(conll.bare(token) if is_numbered else token)
     yield " ".join(tokens)
 
 

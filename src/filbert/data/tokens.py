@@ -15,7 +15,7 @@ from typing import Any
 from filbert.core.errors import InputError, needed
 from filbert.core.files import json_object
 from filbert.core.records import Span
-from filbert.data import markup
+from filbert.data import conll, markup
 from filbert.data.spacing import joined
 from filbert.text import tables
 from filbert.text.streams import Reading, clean
@@ -87,7 +87,7 @@ def _style(tags: Sequence[Sequence[str]]) -> str:
     """How tags draw spans: by prefixes, by neighbours with one label where O is none, or every token by itself."""
     known = {tag for row in tags for tag in row}
     prefixed = [tag for tag in known if tag[:1] in _PREFIXES and tag[1:2] in ("-", "_") and tag[2:]]
-    if prefixed and len(prefixed) == len(known - {"O"}):
+    if (prefixed and len(prefixed) == len(known - {"O"})) or conll.are_marked(known):
         return "prefixes"
     return "inside" if "O" in known else "units"
 
@@ -110,7 +110,7 @@ def _spans(
 
 def number_names(source: str, column: str) -> tuple[str, ...]:
     """What the numbers in a column of tags or labels are called; none where nothing says so."""
-    if not column:
+    if not column or not os.path.exists(source):  # rows that come from no file
         return ()
     features = _parquet_features(source) if tables.kind(source) == "parquet" else _beside(source)
     return _names(features.get(column))

@@ -139,6 +139,7 @@ class Task:
     watched: str = "accuracy"  # the measure that says which state is best
     parts: tuple[str, ...]  # of a model that can be trained by it
     weights: tuple[float, ...] = ()  # of the labels in the loss
+    uncut: str = ""  # what to know of labels that stand together in a cell
 
     def __init__(
         self, examples: Sequence[Example], labels: Sequence[str], tokenizer: Tokenizer, config: Config
@@ -179,8 +180,13 @@ class Task:
         """All that is learnt from: what a run that goes on must find unchanged."""
         return self.ids, self.gold, self.cuts.first, self.cuts.second
 
+    def remarks(self) -> list[str]:
+        """What a user should know of the data as they are learnt."""
+        return [self.uncut] if self.uncut else []
+
     def _golds(self, examples: Sequence[Example]) -> npt.NDArray[Any]:
         """[N] the label of each text, or [N, L] which labels it has."""
+        self.uncut = label_sets.uncut([example.gold for example in examples]) if self.config.several else ""
         return set_golds(examples, self.labels) if self.config.several else golds(examples, self.labels)
 
     def _weights(self) -> tuple[float, ...]:

@@ -7,6 +7,8 @@ U+2028, U+2029, U+0085, vertical tab and form feed are characters of a line, nev
 
 from __future__ import annotations
 
+import itertools
+import json
 import logging
 import os
 import re
@@ -24,6 +26,7 @@ __all__ = ["CorpusReport", "documents", "file_documents", "files"]
 UNITS = ("blank", "line", "file")
 TEXT_COLUMNS = ("text", "content")
 SHOWN_CHARS = 80  # of a header that is told
+HEAD_LINES = 8  # that tell JSON lines from plain text
 
 Source = str | os.PathLike[str]
 
@@ -90,17 +93,29 @@ def files(sources: Source | Iterable[Source], report: CorpusReport | None = None
 
 
 def _in_folder(folder: str, report: CorpusReport) -> list[str]:
-    found: list[str] = []
-    for place, folders, names in os.walk(folder):  # does not follow links to folders, so it cannot loop
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        shown = [name for name in names if not name.startswith(".")]
-        known = [name for name in shown if stem_and_suffix(name)[1] in tables.KINDS]
-        report.num_other_files += len(shown) - len(known)
-        found += [os.path.join(place, name) for name in known]
+    shown, links = walked(folder)
+    found = [path for path in shown if stem_and_suffix(path)[1] in tables.KINDS]
+    report.num_other_files += len(shown) - len(found)
+    report.others["links to folders were not followed; name these folders themselves"] += len(links)
     if not found:
         known_suffixes = " ".join(tables.KINDS)
         raise InputError(f"{folder}: holds no file that ends in one of {known_suffixes} (also with .gz .xz .zst).")
     return sorted(found, key=lambda path: Path(path).parts)
+
+
+def walked(folder: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
+    """(the files of a folder to its bottom, the links to folders in it, which are not followed); no hidden names."""
+
+    def refuse_folder(error: OSError) -> None:
+        raise InputError(f"{error.filename}: cannot be read ({error.strerror}).") from None
+
+    found: list[str] = []
+    links: list[str] = []
+    for place, folders, names in os.walk(folder, onerror=refuse_folder):
+        folders[:] = [name for name in folders if not name.startswith(".")]
+        links += [path for name in folders if os.path.islink(path := os.path.join(place, name))]
+        found += [os.path.join(place, name) for name in names if not name.startswith(".")]
+    return found, links
 
 
 # -- documents of one file ---------------------------------------------------------------------------------------
@@ -129,7 +144,12 @@ def file_documents(
 def _text_documents(source: str, unit: str, reading: Reading) -> Iterator[Document]:
     gathered = _Gathered(source, reading)
     num_blank_lines = 1  # as if the file followed a separator: blank lines at its head separate nothing
-    for number, text, ends in lines(source, reading):
+    read = lines(source, reading)
+    head = list(itertools.islice(read, HEAD_LINES))
+    if _are_objects([text for _, text, _ in head]):
+        advice = "say which field holds the text (--field)" if source == "-" else "give it the suffix .jsonl"
+        raise InputError(f"{source}: holds JSON lines, whose marks and names would be learnt as text; {advice}.")
+    for number, text, ends in itertools.chain(head, read):
         is_blank = ends and not gathered.is_inside and (not text or text.isspace())
         if unit == "blank" and is_blank:
             yield from gathered.finished()
@@ -141,6 +161,17 @@ def _text_documents(source: str, unit: str, reading: Reading) -> Iterator[Docume
         if unit == "line" and ends:
             yield from gathered.finished(counts_blank=True)
     yield from gathered.finished(counts_blank=unit == "file")
+
+
+def _are_objects(head: list[str]) -> bool:
+    """Whether the first lines of a plain text are JSON objects, each of them."""
+    inked = [text for text in head if text.strip()]
+    if not inked or not all(text.lstrip().startswith("{") for text in inked):
+        return False
+    try:
+        return all(isinstance(value := json.loads(text), dict) and value for text in inked)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _column_documents(source: str, column: int, reading: Reading) -> Iterator[Document]:

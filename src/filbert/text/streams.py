@@ -210,9 +210,22 @@ def _gz(raw: IO[bytes]) -> Iterator[bytes]:
 
 
 def _xz(raw: IO[bytes]) -> Iterator[bytes]:
-    with lzma.LZMAFile(raw) as unpacked:
-        while block := unpacked.read1(BLOCK_BYTES):
-            yield block
+    """One stream after another, NULs between them left out: LZMAFile would take a damaged later one for the end."""
+    stream: lzma.LZMADecompressor | None = None
+    rest = b""
+    while bite := rest or raw.read(BLOCK_BYTES):
+        rest = b""
+        if stream is None and not (bite := bite.lstrip(b"\0")):
+            continue
+        stream = stream or lzma.LZMADecompressor(lzma.FORMAT_XZ)
+        unpacked = stream.decompress(bite, BLOCK_BYTES)
+        while unpacked:
+            yield unpacked
+            unpacked = b"" if stream.eof or stream.needs_input else stream.decompress(b"", BLOCK_BYTES)
+        if stream.eof:
+            rest, stream = stream.unused_data, None
+    if stream is not None:
+        raise EOFError
 
 
 def _zst(raw: IO[bytes]) -> Iterator[bytes]:
@@ -410,6 +423,11 @@ def whole_lines(source: str, reading: Reading, limit_chars: int = 64 * 2**20) ->
         if ends:
             yield number, "".join(held) if held else text
             held = []
+
+
+def is_clean(text: str) -> bool:
+    """Whether there is no NUL and no lone surrogate in it."""
+    return _UNCLEAN.search(text) is None
 
 
 def clean(text: str, source: str, line: int, reading: Reading) -> str:

@@ -25,6 +25,7 @@ KINDS = {
     ".json": "json",
     ".parquet": "parquet",
 }
+_SEPARATOR = re.compile(r"sep=[,;|\t]?", re.IGNORECASE)  # a first line that Excel understands
 _QUOTED = re.compile('"(?:[^"]|"")*"')  # a cell, whole on its line
 QUOTE_LIMIT_CHARS = 64 * 2**20  # a quote that is never closed must not swallow a corpus
 
@@ -41,7 +42,8 @@ def rows(source: str, reading: Reading, delimiter: str | None = None) -> Iterato
         return parquet_rows(source, reading)
     if what == "json" or (what == "text" and delimiter is None):
         return json_rows(source, reading)
-    return headed(source, cells(source, reading, delimiter or {"tsv": "\t"}.get(what, "")), reading)
+    delimiter = delimiter or {"tsv": "\t"}.get(what, "")
+    return headed(source, cells(source, reading, delimiter), reading, delimiter)
 
 
 # -- comma- and tab-separated ------------------------------------------------------------------------------------
@@ -58,6 +60,8 @@ def cells(source: str, reading: Reading, delimiter: str = "") -> Iterator[Cells]
     first = next(lines, None)
     if first is None:
         return
+    if _SEPARATOR.fullmatch(first[1].strip()):
+        raise InputError(f"{source} line 1: {first[1].strip()!r} is a hint for Excel and no row; remove the line.")
     delimiter = delimiter or header_delimiter(first[1])
     record = _Record(source, lines, delimiter, reading)
     number, line = first
@@ -147,7 +151,7 @@ def spaces(line: str, place: int, delimiter: str) -> int:
     return 0 if is_text and place > start else place - start
 
 
-def headed(source: str, table: Iterator[Cells], reading: Reading) -> Iterator[Row]:
+def headed(source: str, table: Iterator[Cells], reading: Reading, delimiter: str = ",") -> Iterator[Row]:
     """Rows as dictionaries under the names of the first; a row of another width is a fault, as is a name twice."""
     table = itertools.dropwhile(lambda row: not any(map(str.strip, row[1])), table)
     first = next(table, None)
@@ -161,11 +165,14 @@ def headed(source: str, table: Iterator[Cells], reading: Reading) -> Iterator[Ro
     for line, row in table:
         if not any(map(str.strip, row)):
             reading.report.num_blank += 1
+        elif len(names) > 1 and [cell.strip() for cell in row] == names:
+            what = "rows repeat the header, as where files were put together, and were passed over"
+            reading.count(what, source, line, "repeats the header; passed over.")
         elif len(row) == len(names):
             yield line, dict(zip(names, row, strict=True))
         else:
             standard = f"the header has {len(names)}: {', '.join(names)}"
-            reading.fault(source, line, ragged(len(row), len(names), standard))
+            reading.fault(source, line, ragged(len(row), len(names), standard, delimiter))
 
 
 def ragged(num_found: int, num_wanted: int, standard: str, delimiter: str = ",") -> str:
@@ -180,6 +187,22 @@ def ragged(num_found: int, num_wanted: int, standard: str, delimiter: str = ",")
 # -- JSON lines --------------------------------------------------------------------------------------------------
 
 
+class Twice(ValueError):
+    """An object has two fields of one name, of which only the last would be read."""
+
+
+def _once(fields: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(fields)
+    if len(found) < len(fields):
+        names = [name for name, _ in fields]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise Twice(f"the field {twice!r} stands twice in one object; rename or remove one.")
+    return found
+
+
+decoded = json.JSONDecoder(object_pairs_hook=_once).decode  # like json.loads, but no field is dropped
+
+
 def json_rows(source: str, reading: Reading) -> Iterator[Row]:
     """One JSON object per line; blank lines are skipped and counted."""
     lines = whole_lines(source, reading)
@@ -190,7 +213,10 @@ def json_rows(source: str, reading: Reading) -> Iterator[Row]:
             reading.report.num_blank += 1
             continue
         try:
-            value = json.loads(line)
+            value = decoded(line)
+        except Twice as error:
+            reading.fault(source, number, str(error))
+            continue
         except (ValueError, RecursionError) as error:
             reading.fault(source, number, _broken_json(line, error, is_last=coming is None))
             continue
@@ -226,7 +252,10 @@ def parquet_rows(source: str, reading: Reading) -> Iterator[Row]:
     reading.report.num_bytes += path.stat().st_size
     try:
         with parquet.ParquetFile(path) as file:
-            number = 0
+            number, names = 0, file.schema_arrow.names
+            if twice := next((name for name in names if names.count(name) > 1), ""):
+                reading.fault(source, 0, f"the column {twice!r} stands twice; rename one.")
+                return
             for batch in file.iter_batches(batch_size=256):
                 for row in batch.to_pylist():
                     number += 1
