@@ -83,8 +83,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def json_text(value: Any) -> str:
-    """Stable, readable JSON: sorted nothing, two spaces, Chinese as Chinese, a final newline."""
-    return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
+    """Stable, readable JSON: sorted nothing, two spaces, Chinese as Chinese, a final newline.
+
+    Half a character, which JSON may hold and UTF-8 may not, can only be written escaped; then all is.
+    """
+    text = json.dumps(value, ensure_ascii=False, indent=2) + "\n"
+    is_whole = text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
+    return text if is_whole else json.dumps(value, indent=2) + "\n"
 
 
 @contextlib.contextmanager
