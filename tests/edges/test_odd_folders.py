@@ -15,6 +15,7 @@ import pytest
 from tests.unit.small_models import small_bert
 
 import filbert as fb
+from filbert import run
 from filbert.artefact import folder as folders
 from filbert.core.errors import InputError
 from filbert.infer import shipping, verify
@@ -171,6 +172,7 @@ def test_a_field_of_task_json_of_another_type_is_refused(
 # Writing over and beside ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_filbert_said_of_a_folder_is_imported_with_it(labelled: Path, tmp_path: Path) -> None:
     """Without task.json a model of pairs would become one of texts, and a calibrated one another."""
     whole = Path(shutil.copytree(labelled, tmp_path / "whole"))
@@ -275,3 +277,48 @@ def test_a_model_answers_in_a_forked_process(labelled: Path, tmp_path: Path) -> 
     environment.pop("OMP_NUM_THREADS", None)
     done = subprocess.run([sys.executable, "-c", script, str(labelled)], timeout=100, env=environment, check=False)
     assert done.returncode == 0
+
+
+# Runs -----------------------------------------------------------------------------------------------------------------
+
+ROWS = [(f"今天天气{place}", LABELS[place % 3]) for place in range(24)]
+
+
+@pytest.mark.slow
+def test_a_run_is_not_begun_over_a_model(tiny_folder: Path, tmp_path: Path) -> None:
+    """A run within a model folder trained for nobody: who named the folder was answered by the model before it."""
+    model = Path(shutil.copytree(tiny_folder, tmp_path / "model"))
+    with pytest.raises(InputError, match="is a model folder, and not the place for a run"):
+        fb.finetune("classify", ROWS, model, model, quiet=True)
+    assert sorted(each.name for each in model.iterdir()) == sorted(each.name for each in tiny_folder.iterdir())
+    out = tmp_path / "run"
+    shutil.copytree(tiny_folder, out / "model")
+    for resume in (False, True):
+        with pytest.raises(InputError, match="holds a model, but no checkpoint"):
+            fb.finetune("classify", ROWS, tiny_folder, out, epochs=1, quiet=True, resume=resume)
+    assert fb.load(out, device="cpu").engine.fills
+
+
+def test_a_student_that_cuts_texts_otherwise_is_refused(labelled: Path, tiny_folder: Path, tmp_path: Path) -> None:
+    student = opened(tiny_folder, tmp_path / "student")
+    put(student, "tokenizer_config.json", strip_accents=False)
+    with pytest.raises(InputError, match="or cuts texts otherwise"):
+        run.distill(labelled, ROWS, tmp_path / "out", run.Wish(student=student), quiet=True)
+
+
+def test_vectors_are_not_written_over_their_texts(
+    tiny_folder: Path, tmp_path: Path, filbert: Callable[..., Any]
+) -> None:
+    texts = tmp_path / "texts.jsonl"
+    texts.write_text('{"text": "今天"}\n', "utf-8")
+    for data in (texts, tmp_path):
+        done = filbert("embed", tiny_folder, "--data", data, "--out", tmp_path / "." / "texts.jsonl")
+        assert done.code == 2
+        assert "is of the data that are read" in done.err
+    assert texts.read_text("utf-8") == '{"text": "今天"}\n'
+
+
+def test_a_text_of_nothing_is_not_attended_to(tiny_folder: Path, filbert: Callable[..., Any]) -> None:
+    done = filbert("attend", tiny_folder, "--text", "")
+    assert (done.code, done.out) == (2, "")
+    assert "the text is empty" in done.err

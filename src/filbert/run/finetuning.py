@@ -36,6 +36,7 @@ from filbert.run.folders import (
     MODEL,
     RECIPE,
     Finished,
+    check_home,
     digest,
     folder_of,
     recipe_fields,
@@ -185,7 +186,8 @@ def tuned(
     **more: Any,
 ) -> Finetuned:
     """As `finetune`, from a model that is there; more: also `lesson`, by which it learns from a teacher as well."""
-    out, tokenizer, lesson = Path(out), Tokenizer.load(started.folder), more.get("lesson")
+    check_home(out := Path(out))
+    tokenizer, lesson = Tokenizer.load(started.folder), more.get("lesson")
     readings = {"train": Reading()}
     learnt = sources.read(task, train, more, readings["train"])
     needs_gold = lesson is None and getattr(member("tasks", task), "NEEDS_GOLD", True)

@@ -320,6 +320,14 @@ class Tokenizer:
         vocab.write(self.settings, named(folder, "the folder", "the path of a folder to write to"), max_length)
 
     @property
+    def cuts(self) -> tuple[Any, ...]:
+        """All that tokens hang on: of two tokenizers with the same, every text has the same ids."""
+        kept = self.settings
+        accents = kept.lowercase if kept.strip_accents is None else kept.strip_accents
+        added = sorted((token, type(token).__name__) for token in kept.added)
+        return self.vocabulary, kept.lowercase, accents, kept.split_cjk, kept.max_word_chars, added
+
+    @property
     def vocab_size(self) -> int:
         """How many ids there are."""
         return len(self.vocabulary)
