@@ -17,6 +17,7 @@ from tests.unit.small_models import small_bert
 import filbert as fb
 from filbert import run
 from filbert.artefact import folder as folders
+from filbert.artefact import weights
 from filbert.core.errors import InputError
 from filbert.infer import shipping, verify
 from filbert.infer.prune import fewer_layers, without
@@ -322,3 +323,34 @@ def test_a_text_of_nothing_is_not_attended_to(tiny_folder: Path, filbert: Callab
     done = filbert("attend", tiny_folder, "--text", "")
     assert (done.code, done.out) == (2, "")
     assert "the text is empty" in done.err
+
+
+@pytest.mark.slow
+def test_pairs_are_refused_by_a_model_of_one_segment(tiny_folder: Path, tmp_path: Path) -> None:
+    tokenizer = Tokenizer.load(tiny_folder)
+    model = small_bert(tokenizer, ("labels", "pooler"), 2, noise=0.3, segments=1)
+    found = fb.load(folders.save(tmp_path / "m", model, tokenizer, labels=LABELS[:2]), device="cpu")
+    assert len(found.predict(TEXTS)) == 2
+    for call in (
+        lambda: found.predict([("今天", "天气")], task="pair"),
+        lambda: fb.load(tmp_path / "m", device="cpu").attention("今天", "天气"),
+        lambda: fb.finetune(
+            "pair", [("今天", "天气", "甲"), ("我们", "去", "乙")] * 9, found, tmp_path / "run", quiet=True
+        ),
+    ):
+        with pytest.raises(InputError, match="cannot read pairs"):
+            call()
+
+
+def test_numbers_too_large_for_float32_are_named_where_they_lie(tiny_folder: Path, tmp_path: Path) -> None:
+    folder = opened(tiny_folder, tmp_path / "m")
+    stored = weights.read(folder / "model.safetensors")
+    told = {
+        name: ("F64", one.shape, one.array().astype(np.float64).reshape(-1).view(np.uint8))
+        for name, one in stored.items()
+    }
+    first = min(name for name in told if name.endswith("query.weight"))
+    told[first] = ("F64", told[first][1], np.full(told[first][1], 1e300).reshape(-1).view(np.uint8))
+    weights.write(folder / "model.safetensors", told)
+    with pytest.raises(InputError, match=r"m/model\.safetensors: tensor .* infinite"):
+        shipping.imported(folder, tmp_path / "ours")
