@@ -300,6 +300,14 @@ def test_a_run_is_not_begun_over_a_model(tiny_folder: Path, tmp_path: Path) -> N
     assert fb.load(out, device="cpu").engine.fills
 
 
+def test_what_stands_where_a_model_will_be_is_refused_before_training(tiny_folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "run" / "model").mkdir(parents=True)
+    (tmp_path / "run" / "model" / "mine.txt").write_text("years of work")
+    with pytest.raises(InputError, match="is not a model folder of filbert"):
+        fb.finetune("classify", ROWS, tiny_folder, tmp_path / "run", quiet=True)
+    assert [each.name for each in (tmp_path / "run").iterdir()] == ["model"]
+
+
 def test_a_student_that_cuts_texts_otherwise_is_refused(labelled: Path, tiny_folder: Path, tmp_path: Path) -> None:
     student = opened(tiny_folder, tmp_path / "student")
     put(student, "tokenizer_config.json", strip_accents=False)

@@ -33,7 +33,7 @@ from filbert.artefact.manifest import (
     seal,
 )
 from filbert.core.errors import InputError, one_of
-from filbert.core.files import json_text, write_text
+from filbert.core.files import check_free, json_text, write_text
 from filbert.core.files import whole_folder as written_whole
 
 TOKENIZER_FILES = (
@@ -284,6 +284,11 @@ def whole_folder(path: Path | str) -> AbstractContextManager[Path]:
     What stood there is replaced only if it was empty or a model folder of ours.
     """
     return written_whole(path, _replaceable, "a model folder")
+
+
+def check_place(path: Path) -> None:
+    """Refuses, before any work is done, a place where `save` would not write."""
+    check_free(path, _replaceable, "a model folder")
 
 
 def _replaceable(path: Path) -> bool:

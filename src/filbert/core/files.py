@@ -126,12 +126,7 @@ def whole_folder(path: Path | str, is_ours: Callable[[Path], bool], kind: str) -
     if path in _parts:
         yield path
         return
-    try:
-        is_kept = os.path.lexists(path) and (path.is_symlink() or not path.is_dir() or not is_ours(path))
-    except OSError as error:
-        raise InputError(unwritten(path, error)) from error
-    if is_kept:
-        raise InputError(f"{path}: is there already and is not {kind} of filbert; choose another place.")
+    check_free(path, is_ours, kind)
     part, old, owner = path, path, -1
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -157,6 +152,16 @@ def whole_folder(path: Path | str, is_ours: Callable[[Path], bool], kind: str) -
             shutil.rmtree(leftover, ignore_errors=True)
         if owner >= 0:
             os.close(owner)
+
+
+def check_free(path: Path, is_ours: Callable[[Path], bool], kind: str) -> None:
+    """Refuses a place where something stands that `whole_folder` would not replace."""
+    try:
+        is_kept = os.path.lexists(path) and (path.is_symlink() or not path.is_dir() or not is_ours(path))
+    except OSError as error:
+        raise InputError(unwritten(path, error)) from error
+    if is_kept:
+        raise InputError(f"{path}: is there already and is not {kind} of filbert; choose another place.")
 
 
 def flush(path: Path) -> None:

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from filbert.artefact.folder import check_place
 from filbert.artefact.manifest import CONFIG
 from filbert.core.errors import InputError
 from filbert.core.files import named
@@ -57,9 +58,10 @@ def is_first() -> bool:
 
 
 def check_home(out: Path) -> None:
-    """Refuses a model folder as the place of a run: whoever names it would be answered by what lay there before."""
+    """Refuses a place where no run can end: a model folder, which would go on to answer, or a strange `model` in it."""
     if (out / CONFIG).exists():
         raise InputError(f"{out}: is a model folder, and not the place for a run; choose another --out.")
+    check_place(out / MODEL)
 
 
 def resumed_at(store: Store, out: Path, resume: bool, identity: Mapping[str, str] | None = None) -> int:
