@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import torch
 from tests.unit.small_models import small_bert
 
 import filbert as fb
+from filbert import run
 from filbert.artefact.folder import save
 from filbert.core.errors import InputError
+from filbert.infer import search, slim, verify
 from filbert.text.tokenizer import Tokenizer
 
 LABELS = ("甲", "乙", "丙")
@@ -137,3 +140,72 @@ def test_what_a_caller_changes_changes_no_answer(model: fb.Model) -> None:
     before[0].scores.copy()
     assert model.labels == list(LABELS)
     assert model.predict(["今天天气很好"]) == before
+
+
+ROWS = [(f"今天天气{place}", LABELS[place % 3]) for place in range(9)]
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"seed": "abc"}, "seed is 'abc', but must be a whole number"),
+        ({"seed": 1.5}, "seed is 1.5"),
+        ({"epochs": "3"}, "epochs is '3', but must be a number"),
+        ({"columns": 5}, "columns is 5"),
+        ({"columns": ["text"]}, "columns is"),
+        ({"encoding": 5}, "encoding is 5"),
+        ({"scratch": "no"}, "scratch is 'no', but must be True or False"),
+        ({"force": 1}, "force is 1"),
+        ({"resume": "no"}, "resume is 'no'"),
+    ],
+)
+def test_a_run_refuses_in_one_sentence(given: dict[str, Any], told: str, tiny_folder: Path, tmp_path: Path) -> None:
+    """scratch="no" began with random weights."""
+    with pytest.raises(InputError, match=told):
+        fb.finetune("classify", ROWS, tiny_folder, tmp_path / "run", **{"quiet": True, **given})
+    with pytest.raises(InputError, match=told if "scratch" not in given else "no argument 'scratch'"):
+        run.distill(tiny_folder, ROWS, tmp_path / "run", run.Wish(layers=1), **{"quiet": True, **given})
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.slow
+def test_a_seed_may_be_a_number_of_numpy(tiny_folder: Path, tmp_path: Path) -> None:
+    for seed in np.arange(1, 2):
+        done = fb.finetune("classify", ROWS, tiny_folder, tmp_path / "run", seed=seed, epochs=1, quiet=True)
+    assert json.loads((done.folder / "recipe.json").read_text("utf-8"))["train"]["seed"] == 1
+
+
+TABLE = np.eye(3, dtype=np.float32)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: search.Index("abc"),
+        lambda: search.Index([["a", "b"]]),
+        lambda: search.Index([["1", "2"]]),
+        lambda: search.Index([[1, 2], [3]]),
+        lambda: search.Index({"a": 1}),
+        lambda: search.Index(TABLE.astype(complex)),
+        lambda: search.Index(TABLE, keys=5),
+        lambda: search.clusters("abc", 1),
+        lambda: search.communities(TABLE, threshold="x"),
+        lambda: search.communities(TABLE, threshold=None),
+        lambda: slim.chosen(1.5, 3),
+        lambda: slim.chosen(True, 3),
+        lambda: slim.chosen(["a"], 3),
+        lambda: verify.check_sealed(Path("there"), 5),
+        lambda: run.distill("builtin", ROWS, "there", None),
+    ],
+)
+def test_what_is_no_table_or_number_is_refused_in_one_sentence(call: Callable[[], object]) -> None:
+    with pytest.raises(InputError):
+        call()
+
+
+def test_labels_are_a_list(model: fb.Model, tmp_path: Path) -> None:
+    """A string of as many letters as there are labels would name them."""
+    with pytest.raises(InputError, match="labels is one string"):
+        save(tmp_path / "m", model.backbone, model.tokenizer, labels="甲乙丙")
+    with pytest.raises(InputError, match="the place is None"):
+        save(None, model.backbone, model.tokenizer, labels=LABELS)

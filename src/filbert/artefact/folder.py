@@ -33,7 +33,7 @@ from filbert.artefact.manifest import (
     seal,
 )
 from filbert.core.errors import InputError, one_of
-from filbert.core.files import check_free, json_text, write_text
+from filbert.core.files import check_free, json_text, named, write_text
 from filbert.core.files import whole_folder as written_whole
 
 TOKENIZER_FILES = (
@@ -155,6 +155,8 @@ def save(
 
     `fields` are further fields of config.json (a loaded folder's own, problem_type); `files` are further small files.
     """
+    if isinstance(labels, str):
+        raise InputError(f"labels is one string, {labels[:60]!r}, but must be a list of them.")
     head = {part: model.heads[part].out_features for part in foreign.NAMED if part in model.heads}
     if any(size != len(labels) for size in head.values()):
         raise InputError(f"{folder}: the model's head has {head} outputs, but {len(labels)} labels were given.")
@@ -283,7 +285,7 @@ def whole_folder(path: Path | str) -> AbstractContextManager[Path]:
 
     What stood there is replaced only if it was empty or a model folder of ours.
     """
-    return written_whole(path, _replaceable, "a model folder")
+    return written_whole(named(path, "the place", "the path of a folder to write"), _replaceable, "a model folder")
 
 
 def check_place(path: Path) -> None:

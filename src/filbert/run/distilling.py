@@ -28,7 +28,7 @@ from filbert.infer import honest, views
 from filbert.infer.predict import read_as, trained_on
 from filbert.infer.slim import slimmed
 from filbert.run import fresh
-from filbert.run.finetuning import MORE, Finetuned, tuned
+from filbert.run.finetuning import MORE, Finetuned, checked, tuned
 from filbert.run.folders import Finished, check_home, folder_of, is_first
 from filbert.run.pretraining import Corpus, Recipe, measure, prepared, pretrain
 from filbert.tasks import mlm_nsp
@@ -84,6 +84,10 @@ def distill(
     known = {*MORE, "task"} - {"arch", "preset", "vocab", "scratch"}  # those are the wish's
     if unknown := sorted(set(more) - known):
         raise InputError(f"distill has no argument {unknown[0]!r}; see settings.{did_you_mean(unknown[0], known)}")
+    if not isinstance(wish, Wish):
+        raise InputError(f"wish is {wish!r:.60}, but must be a run.Wish, such as Wish(layers=4).")
+    more = checked({**more, "resume": resume})
+    del more["resume"]
     data, found = objects.kept(data, "data"), load(folder_of(teacher))
     try:
         name, reading = read_as(found, more.pop("task", None))

@@ -99,6 +99,8 @@ def unlike(folder: Path, tokens: Sequence[str]) -> list[str]:
         lines = _from_text(paths[1]).tokens
     except InputError as error:
         return [f"{str(error).removesuffix('.')}; {paths[0].name} is read."]
+    except OSError as error:
+        return [f"{paths[1]}: cannot be read ({error.strerror}); {paths[0].name} is."]
     places = (place for place, (own, line) in enumerate(zip(tokens, lines, strict=False)) if own != line)
     place = next(places, len(tokens) if len(lines) > len(tokens) else None)
     if place is None:
