@@ -362,3 +362,61 @@ def test_numbers_too_large_for_float32_are_named_where_they_lie(tiny_folder: Pat
     weights.write(folder / "model.safetensors", told)
     with pytest.raises(InputError, match=r"m/model\.safetensors: tensor .* infinite"):
         shipping.imported(folder, tmp_path / "ours")
+
+
+# GPT-2 ----------------------------------------------------------------------------------------------------------------
+
+
+def retold(folder: Path, change: Callable[[dict[str, Any]], None]) -> None:
+    """Writes a folder's weights again: {name: array}, changed."""
+    arrays = {name: one.array().copy() for name, one in weights.read(folder / "model.safetensors").items()}
+    change(arrays)
+    kinds = {"float32": "F32", "float64": "F64", "int8": "I8"}
+    told = {name: (kinds[str(own.dtype)], own.shape, own.reshape(-1).view(np.uint8)) for name, own in arrays.items()}
+    weights.write(folder / "model.safetensors", told)
+
+
+@pytest.fixture(scope="module")
+def gpt2(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    transformers = pytest.importorskip("transformers")
+    folder = tmp_path_factory.mktemp("odd") / "gpt2"
+    config = transformers.GPT2Config(vocab_size=1_500, n_embd=32, n_layer=2, n_head=4, n_positions=40)
+    transformers.GPT2LMHeadModel(config).save_pretrained(folder)
+    Tokenizer.load(tiny_folder).save(folder)
+    return folder
+
+
+INSIDE = "transformer.h.0.mlp.c_fc.weight"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (lambda own: own.update({INSIDE: own[INSIDE].astype(np.int8)}), "is I8, but must be one of"),
+        (lambda own: own.update({INSIDE: own[INSIDE].astype(np.float64) * 1e300}), "holds NaN or infinite numbers"),
+        (lambda own: own.update({INSIDE.removeprefix("transformer."): own[INSIDE] + 1}), "stands twice"),
+    ],
+    ids=["int8", "too large", "twice"],
+)
+def test_what_is_no_weight_of_a_gpt2_is_refused(
+    change: Callable[[dict[str, Any]], None], told: str, gpt2: Path, tmp_path: Path
+) -> None:
+    """Numbers in eight bits were taken for weights, and of two tensors of one name one was."""
+    folder = Path(shutil.copytree(gpt2, tmp_path / "m"))
+    retold(folder, change)
+    with pytest.raises(InputError, match=told):
+        fb.load(folder, device="cpu")
+
+
+@pytest.mark.slow
+def test_what_a_gpt2_folder_says_besides_is_named_by_import(gpt2: Path, tmp_path: Path) -> None:
+    folder = Path(shutil.copytree(gpt2, tmp_path / "m"))
+    put(folder, "config.json", my_own=1)
+    put(folder, "generation_config.json", temperature=0.5)
+    notes = " ".join(shipping.imported(folder, tmp_path / "ours").described.notes)
+    assert "my_own" in notes
+    assert "temperature" in notes
+    put(folder, "config.json", n_embd=None)
+    with pytest.raises(InputError, match="width is None"):
+        fb.load(folder, device="cpu")

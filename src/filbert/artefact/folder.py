@@ -194,8 +194,12 @@ def import_folder(source: Path | str, out: Path | str) -> foreign.Source:
     folder = model_folder(source)
     card = f"Imported from the folder `{folder.resolve().name}`."
     if gpt2.is_one(folder):
-        save(out, gpt2.read(folder)[0], Tokenizer.load(folder), card=card)
-        return read(out)
+        own, told = gpt2.read(folder)
+        tokenizer = Tokenizer.load(folder)
+        save(out, own, tokenizer, card=card)
+        done = read(out)
+        done.described.notes.extend([*gpt2.notes(folder, told), *vocab.unlike(folder, tokenizer.vocabulary)])
+        return done
     found = read(source, verify=True)
     about = found.described
     tokenizer = Tokenizer.load(found.folder)
