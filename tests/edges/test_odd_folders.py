@@ -184,6 +184,16 @@ def test_what_filbert_said_of_a_folder_is_imported_with_it(labelled: Path, tmp_p
     assert all(each.holds and each.num_cases for each in verify.verified(tmp_path / "ours"))
 
 
+def test_files_that_an_import_leaves_behind_are_named(labelled: Path, tmp_path: Path) -> None:
+    folder = opened(labelled, tmp_path / "m")
+    assert not folders.import_folder(folder, tmp_path / "one").described.notes
+    (folder / "pytorch_model.bin").write_bytes(b"other weights")
+    (folder / "model.onnx").write_bytes(b"a graph")
+    notes = folders.import_folder(folder, tmp_path / "two").described.notes
+    assert len(notes) == 1
+    assert "not taken along: 'model.onnx', 'pytorch_model.bin'" in notes[0]
+
+
 def test_a_folder_that_holds_more_than_filbert_wrote_is_not_replaced(labelled: Path, tmp_path: Path) -> None:
     out = Path(shutil.copytree(labelled, tmp_path / "out"))
     folders.import_folder(labelled, out)

@@ -224,7 +224,17 @@ def import_folder(source: Path | str, out: Path | str) -> foreign.Source:
         has_list = not vectors.pool or (found.folder / modules.MODULES).exists()
         files = {} if has_list else modules.written(vectors.pool or "", about.config.width, unit=False)
         _write(part, tensors, fields, card, {n: text for n, text in files.items() if not (part / n).exists()})
+        about.notes.extend(_left(found, set(os.listdir(part))))
     return found
+
+
+def _left(found: foreign.Source, taken: Collection[str]) -> list[str]:
+    """A note on the files of a folder that its import does not take along; its card is told anew, its shards joined."""
+    joined = {piece.file.path.name for pieces in found.tensors.values() for piece in pieces}
+    known = {*taken, *joined, CARD, MANIFEST, weights.INDEX}
+    names = [file.name for file in found.folder.iterdir() if file.is_file() and file.name[:1] != "."]
+    left = [name for name in names if name not in known]
+    return [f"{found.folder}: not taken along: {weights.named(left)}."] if left else []
 
 
 def check_sizes(folder: Path, tokens: int, rows: int) -> None:
