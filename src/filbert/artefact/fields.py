@@ -5,6 +5,7 @@ Every field is used, refused, or told: one that is none of those that we know is
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -119,10 +120,21 @@ def labels(path: Path, fields: Mapping[str, Any]) -> tuple[list[str], int | None
     found = [names.get(str(i)) for i in range(len(names))]
     if None in found:
         raise InputError(f"{path}: id2label has no entry {found.index(None)}, but needs every number from 0.")
+    for name, times in Counter(map(str, found)).items():
+        if times > 1:
+            both = [str(place) for place, other in enumerate(found) if other == name][:2]
+            raise InputError(f"{path}: {told} names {' and '.join(both)} both {name[:60]!r}; each needs its own name.")
+        if not _is_text(name):
+            raise InputError(f"{path}: {told} has {name!r:.60}, which holds half a character; names may not.")
     if count is not None and count != len(found):
         raise InputError(f"{path}: num_labels is {count}, but {told} names {len(found)}; let them agree.")
     odd = [f"{path}: label2id says otherwise than id2label, which is read."] if places and own != names else []
     return found, len(found), odd  # type: ignore[return-value]
+
+
+def _is_text(name: str) -> bool:
+    """Whether UTF-8 can hold it."""
+    return name.isascii() or not any("\ud800" <= char <= "\udfff" for char in name)
 
 
 def _by_place(places: object) -> dict[str, str] | None:

@@ -7,6 +7,7 @@ justify. Sizes are compared at every load; `verify=True` compares the hashes too
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -21,9 +22,18 @@ from torch import Tensor
 from filbert.artefact import card as cards
 from filbert.artefact import config as configs
 from filbert.artefact import foreign, gpt2, hollow, modules, weights
-from filbert.artefact.manifest import CARD, FORMAT, MANIFEST, check_links, check_manifest, model_folder, seal
+from filbert.artefact.manifest import (
+    CARD,
+    FORMAT,
+    MANIFEST,
+    check_links,
+    check_manifest,
+    manifest_files,
+    model_folder,
+    seal,
+)
 from filbert.core.errors import InputError, one_of
-from filbert.core.files import json_text, write_text
+from filbert.core.files import check_free, json_text, named, write_text
 from filbert.core.files import whole_folder as written_whole
 
 TOKENIZER_FILES = (
@@ -33,6 +43,7 @@ TOKENIZER_FILES = (
     "special_tokens_map.json",
     "added_tokens.json",
 )
+OURS = ("task.json", "data.json", "golden.jsonl")  # that filbert wrote beside: how it reads texts, what it said of some
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 STORED = {torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64"}
 WORDS = {"F32": "float32", "F16": "float16", "BF16": "bfloat16", "F64": "float64"}
@@ -144,6 +155,8 @@ def save(
 
     `fields` are further fields of config.json (a loaded folder's own, problem_type); `files` are further small files.
     """
+    if isinstance(labels, str):
+        raise InputError(f"labels is one string, {labels[:60]!r}, but must be a list of them.")
     head = {part: model.heads[part].out_features for part in foreign.NAMED if part in model.heads}
     if any(size != len(labels) for size in head.values()):
         raise InputError(f"{folder}: the model's head has {head} outputs, but {len(labels)} labels were given.")
@@ -175,19 +188,24 @@ def import_folder(source: Path | str, out: Path | str) -> foreign.Source:
 
     All of it is read first, so that nothing is written which cannot be read back.
     """
+    from filbert.text import vocab
     from filbert.text.tokenizer import Tokenizer
 
     folder = model_folder(source)
     card = f"Imported from the folder `{folder.resolve().name}`."
     if gpt2.is_one(folder):
-        save(out, gpt2.read(folder)[0], Tokenizer.load(folder), card=card)
-        return read(out)
+        own, told = gpt2.read(folder)
+        tokenizer = Tokenizer.load(folder)
+        save(out, own, tokenizer, card=card)
+        done = read(out)
+        done.described.notes.extend([*gpt2.notes(folder, told), *vocab.unlike(folder, tokenizer.vocabulary)])
+        return done
     found = read(source, verify=True)
     about = found.described
     tokenizer = Tokenizer.load(found.folder)
     check_sizes(found.folder, tokenizer.vocab_size, about.config.vocab_size)
     vectors = modules.read(found.folder, about.config.width)
-    about.notes.extend(vectors.notes)
+    about.notes.extend([*vocab.unlike(found.folder, tokenizer.vocabulary), *vectors.notes])
     foreign.check_data(found)
     foreign.check_finite(found)
     tensors = {
@@ -200,10 +218,23 @@ def import_folder(source: Path | str, out: Path | str) -> foreign.Source:
     with whole_folder(out) as part:
         TokenizerFiles(found.folder).save(part, about.config.max_length)
         carry(found.folder, vectors, part)
+        for name in OURS:
+            if (found.folder / name).exists():
+                shutil.copyfile(weights.inside(found.folder, name), part / name)
         has_list = not vectors.pool or (found.folder / modules.MODULES).exists()
         files = {} if has_list else modules.written(vectors.pool or "", about.config.width, unit=False)
         _write(part, tensors, fields, card, {n: text for n, text in files.items() if not (part / n).exists()})
+        about.notes.extend(_left(found, set(os.listdir(part))))
     return found
+
+
+def _left(found: foreign.Source, taken: Collection[str]) -> list[str]:
+    """A note on the files of a folder that its import does not take along; its card is told anew, its shards joined."""
+    joined = {piece.file.path.name for pieces in found.tensors.values() for piece in pieces}
+    known = {*taken, *joined, CARD, MANIFEST, weights.INDEX}
+    names = [file.name for file in found.folder.iterdir() if file.is_file() and file.name[:1] != "."]
+    left = [name for name in names if name not in known]
+    return [f"{found.folder}: not taken along: {weights.named(left)}."] if left else []
 
 
 def check_sizes(folder: Path, tokens: int, rows: int) -> None:
@@ -254,7 +285,7 @@ def _write(
 ) -> None:
     weights.write(part / weights.WEIGHTS, tensors)
     write_text(part / configs.NAME, json_text(fields))
-    write_text(part / CARD, cards.made(fields, card, answers="task.json" in files))
+    write_text(part / CARD, cards.made(fields, card, answers="task.json" in {*files, *os.listdir(part)}))
     for name, text in files.items():
         if not all(map(weights.plain_name, name.split("/"))) or name.count("/") > 1 or (part / name).exists():
             raise InputError(f"{part.name}: {name!r} cannot be the name of a further file in a model folder.")
@@ -268,13 +299,28 @@ def whole_folder(path: Path | str) -> AbstractContextManager[Path]:
 
     What stood there is replaced only if it was empty or a model folder of ours.
     """
-    return written_whole(path, _replaceable, "a model folder")
+    return written_whole(named(path, "the place", "the path of a folder to write"), _replaceable, "a model folder")
+
+
+def check_place(path: Path) -> None:
+    """Refuses, before any work is done, a place where `save` would not write."""
+    check_free(path, _replaceable, "a model folder")
 
 
 def _replaceable(path: Path) -> bool:
+    """Whether it is empty or a model folder of ours; one that holds anything else besides is refused by name."""
     if not any(path.iterdir()):
         return True
     try:
-        return weights.small_json(path / MANIFEST).get("format") == FORMAT
+        if weights.small_json(path / MANIFEST).get("format") != FORMAT:
+            return False
+        known = {MANIFEST, *(manifest_files(path) or {})}
     except InputError:
         return False
+    held = {file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_symlink() or not file.is_dir()}
+    if held - known:
+        raise InputError(
+            f"{path}: holds {weights.named(held - known)} beside what filbert wrote, and would be replaced whole; take "
+            "that away, or choose another place."
+        )
+    return True

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from filbert.artefact import fields, foreign, hollow, weights
@@ -55,9 +56,11 @@ def read(folder: Path) -> tuple[gpt.Gpt, dict[str, Any]]:
         if told.get(name, allowed[0]) not in allowed:
             raise InputError(f"{path}: {name} is {told[name]!r}, but filbert computes {allowed[0]!r} alone.")
     shape = {ours: told.get(theirs, usual) for theirs, (ours, usual) in FIELDS.items()}
-    inner = told.get("n_inner")
+    inner: Any = told.get("n_inner")
+    if inner is None and type(shape["width"]) is int:
+        inner = 4 * shape["width"]
     try:
-        config = gpt.Config(**shape, inner=4 * shape["width"] if inner is None else inner)
+        config = gpt.Config(**shape, inner=inner)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     model: Any = hollow.made(config, ("lm",), 2)
@@ -88,7 +91,11 @@ def check_vocabulary(folder: Path) -> None:
 
 def _tensors(folder: Path, config: gpt.Config) -> dict[str, torch.Tensor]:
     """Its numbers by their names, of the shapes that the config gives, all finite."""
-    stored = {name.removeprefix("transformer."): each for name, each in weights.read_folder(folder).items()}
+    given = weights.read_folder(folder)
+    stored = {name.removeprefix("transformer."): each for name, each in given.items()}
+    if len(stored) < len(given):
+        twice = next(name for name, each in given.items() if stored[name.removeprefix("transformer.")] is not each)
+        raise InputError(f"{folder}: the tensor {twice[:120]!r} stands twice, with and without its prefix.")
     wanted = hollow.shapes(config, ("lm",), 2)
     shapes = {
         theirs: wanted[ours][::-1] if transposed else wanted[ours]
@@ -101,8 +108,17 @@ def _tensors(folder: Path, config: gpt.Config) -> dict[str, torch.Tensor]:
             raise InputError(f"{folder}: the tensor {name[:120]!r} is none of a GPT-2 of {config.layers} layers.")
         if each.shape != shapes[name]:
             raise InputError(f"{folder}: {name} is of shape {each.shape}, but config.json gives {shapes[name]}.")
-        if not foreign.finite(each.array()):
-            raise foreign.not_finite(each)
+        if each.dtype not in weights.FLOATS:
+            raise InputError(f"{folder}: {name} is {each.dtype}, but must be one of {', '.join(weights.FLOATS)}.")
     if head is not None and "wte.weight" in known and not np.array_equal(head.array(), known["wte.weight"].array()):
         raise InputError(f"{folder}: {HEAD} is not its table of words, but a GPT here writes with that one.")
-    return {name: torch.from_numpy(each.array().astype(np.float32)) for name, each in known.items()}
+    return {name: torch.from_numpy(_float32(each)) for name, each in known.items()}
+
+
+def _float32(tensor: weights.Stored) -> npt.NDArray[np.float32]:
+    """Its numbers, all finite."""
+    with np.errstate(over="ignore"):  # a float64 too large for float32 is found below
+        values = tensor.array().astype(np.float32)
+    if not foreign.finite(values):
+        raise foreign.not_finite(tensor)
+    return values

@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from filbert.artefact import config as configs
 from filbert.artefact import foreign, weights
 from filbert.artefact.encoder import OURS, Encoder, Mapped, saved
 from filbert.artefact.portable import SMALL_ENCODER, SMALL_WEIGHTS
@@ -33,6 +34,7 @@ MIDDLE = 128  # what stands for 0 in an activation, whose bytes have no sign
 FLOOR = {"gelu": 0.1701, "gelu-tanh": 0.1701, "relu": 0.0}  # how far below 0 what follows an activation may lie
 BELOW = 32  # of the 256 levels after an activation, those that lie below 0
 SCALE = ".scale"
+APART = ".int8"  # of a folder whose weights have our own names, which a graph knows as those in float32
 
 
 def write(source: foreign.Source) -> None:
@@ -50,8 +52,14 @@ def _quantised(source: foreign.Source) -> Any:
         wide = np.concatenate([piece.array().astype(np.float32) for piece in pieces])
         rounded, scale = levels(wide)
         rounded = np.ascontiguousarray(rounded.T)
+        name = named(source, name)
         yield name, ("I8", rounded.shape, rounded.view(np.uint8).reshape(-1))
         yield name + SCALE, ("F32", scale.shape, scale.view(np.uint8))
+
+
+def named(source: foreign.Source, name: str) -> str:
+    """What a map in eight bits is called: no tensor of the folder may have that name."""
+    return name + APART if source.described.kind in configs.OWN else name
 
 
 def levels(weight_ND: Floats) -> tuple[npt.NDArray[np.int8], Floats]:
@@ -75,7 +83,7 @@ class SmallEncoder(Encoder):
 
     def _map(self, x: str, name: str) -> Mapped:
         biases = self.source.tensors.get(f"{name}.bias")
-        if f"{name}.weight" not in self.small:  # all heads were pruned
+        if named(self.source, f"{name}.weight") not in self.small:  # all heads were pruned
             return super()._map(x, name)
         floor = FLOOR.get(self.config.feedforward) if name.endswith("feed.down") else None
         rows, scale, middle = self._rows(x, floor)
@@ -92,7 +100,7 @@ class SmallEncoder(Encoder):
 
     def _product(self, rows: str, scale: str, middle: int, name: str) -> str:
         main, root = self.main, self.root
-        numbers, own = (root.stored(self.small[f"{name}.weight{end}"]) for end in ("", SCALE))
+        numbers, own = (root.stored(self.small[named(self.source, f"{name}.weight") + end]) for end in ("", SCALE))
         one, none = root.constant(1.0, np.float32), root.constant(middle, np.uint8)
         raw = main.op("MatMulIntegerToFloat", rows, numbers, one, own, none, domain=OURS)
         return main.op("Mul", raw, scale)

@@ -67,7 +67,8 @@ def check_manifest(folder: Path, *, hashes: bool, always: Collection[str] = ()) 
                 f"{path}: is not the file that was saved ({MANIFEST} tells); fetch it again, "
                 f"or delete {MANIFEST} if you changed it on purpose."
             )
-    strays = [name for name in READ if files is not None and name not in files and (folder / name).exists()]
+    read = (*READ, *(f"{home.name}/{name}" for home in _homes(folder) for name in (CONFIG, weights.WEIGHTS)))
+    strays = [name for name in read if files is not None and name not in files and (folder / name).exists()]
     if strays:
         raise InputError(
             f"{folder / strays[0]}: was not there when the folder was saved ({MANIFEST} tells); take it away, "

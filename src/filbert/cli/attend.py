@@ -32,11 +32,14 @@ def command(model: str, text: tuple[str, ...], out: str | None, **options: Any) 
     from pathlib import Path
 
     from filbert import load
+    from filbert.core.errors import InputError
     from filbert.infer import explain, scene
     from filbert.infer.results import check_place
 
     if len(text) > 2 or (len(text) == 2 and options["beside"]):
         raise click.UsageError("two views fit side by side: give two --text, or --beside a model, or neither.")
+    if not all(text):
+        raise InputError("the text is empty, so there is nothing to attend to; give at least one character.")
     if out:
         check_place(out)
     if bool(options["picture"]) != bool(out and not out.endswith((".html", ".htm"))):

@@ -60,7 +60,7 @@ def command(model: str, data: tuple[str, ...], text: tuple[str, ...], out: str |
     is_asked = options["search"] is not None or options["clusters"]
     if out:
         form_of(out, FORMS if is_asked else {".npy": "array", **FORMS})
-        check_place(out)
+        check_place(out, data)
     if options["search"] is not None and options["clusters"]:
         raise click.UsageError("--search and --clusters are two questions: ask one at a time.")
     loaded = load(model, **model_wishes(options))

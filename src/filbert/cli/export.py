@@ -48,7 +48,8 @@ def command(model: str, out: str, form: str, int8: bool, as_json: bool, **option
     if as_json:
         result({"out": str(folder), "format": form, **({"int8": found} if found else {}), "files": sizes})
         return
-    graph, weights = sizes["model.onnx"] / 1024, sizes["model.safetensors"] / 2**20
+    weights = sum(size for name, size in sizes.items() if name.endswith(".safetensors") and "int8" not in name) / 2**20
+    graph = sizes["model.onnx"] / 1024
     say(f"{folder}: a graph of {graph:.0f} KB over {weights:.1f} MB of weights.")
     for sentence in cost.sentences(found) if found else ():
         say(f"int8: {sentence}")

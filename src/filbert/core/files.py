@@ -83,8 +83,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def json_text(value: Any) -> str:
-    """Stable, readable JSON: sorted nothing, two spaces, Chinese as Chinese, a final newline."""
-    return json.dumps(value, ensure_ascii=False, indent=2) + "\n"
+    """Stable, readable JSON: sorted nothing, two spaces, Chinese as Chinese, a final newline.
+
+    Half a character, which JSON may hold and UTF-8 may not, can only be written escaped; then all is.
+    """
+    text = json.dumps(value, ensure_ascii=False, indent=2) + "\n"
+    is_whole = text.isascii() or not any("\ud800" <= char <= "\udfff" for char in text)
+    return text if is_whole else json.dumps(value, indent=2) + "\n"
 
 
 @contextlib.contextmanager
@@ -121,12 +126,7 @@ def whole_folder(path: Path | str, is_ours: Callable[[Path], bool], kind: str) -
     if path in _parts:
         yield path
         return
-    try:
-        is_kept = os.path.lexists(path) and (path.is_symlink() or not path.is_dir() or not is_ours(path))
-    except OSError as error:
-        raise InputError(unwritten(path, error)) from error
-    if is_kept:
-        raise InputError(f"{path}: is there already and is not {kind} of filbert; choose another place.")
+    check_free(path, is_ours, kind)
     part, old, owner = path, path, -1
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -152,6 +152,16 @@ def whole_folder(path: Path | str, is_ours: Callable[[Path], bool], kind: str) -
             shutil.rmtree(leftover, ignore_errors=True)
         if owner >= 0:
             os.close(owner)
+
+
+def check_free(path: Path, is_ours: Callable[[Path], bool], kind: str) -> None:
+    """Refuses a place where something stands that `whole_folder` would not replace."""
+    try:
+        is_kept = os.path.lexists(path) and (path.is_symlink() or not path.is_dir() or not is_ours(path))
+    except OSError as error:
+        raise InputError(unwritten(path, error)) from error
+    if is_kept:
+        raise InputError(f"{path}: is there already and is not {kind} of filbert; choose another place.")
 
 
 def flush(path: Path) -> None:

@@ -52,6 +52,21 @@ def changed(config: Config, fields: Mapping[str, Any]) -> Config:
     return dataclasses.replace(config, **fields)  # type: ignore[type-var]
 
 
+def check_types(where: str, config: type, said: Mapping[str, Any]) -> None:
+    """Refuses fields that the config does not have, or whose values are of another type; where: what says them."""
+    hints = typing.get_type_hints(config)
+    names = [field.name for field in dataclasses.fields(config)]
+    for name, value in said.items():
+        if name not in names:
+            raise InputError(
+                f"{where}: has fields other than {', '.join(names)}: {name[:60]!r}; fetch the folder again."
+            )
+        kinds = typing.get_args(hints[name]) or (hints[name],)
+        if type(value) not in kinds and not (type(value) is int and float in kinds):
+            wanted = " or ".join(getattr(kind, "__name__", str(kind)) for kind in kinds)
+            raise InputError(f"{where}: {name} is {value!r:.60}, but must be of type {wanted}; fetch the folder again.")
+
+
 def check_whole(section: str, config: Any, **least: int) -> None:
     """Refuses a field that is not a whole number, or is less than that."""
     for name, bound in least.items():
@@ -76,10 +91,17 @@ def check_positive(section: str, config: Any, **most: int) -> None:
             )
 
 
+def check_flags(section: str, config: Any, *names: str) -> None:
+    """Refuses a field that is neither true nor false: of words and numbers nobody knows which they mean."""
+    for name in names:
+        if not isinstance(getattr(config, name), bool):
+            raise InputError(f"{section}.{name} is {getattr(config, name)!r:.60}, but must be true or false.")
+
+
 def check_one_of(section: str, config: Any, **allowed: Collection[str]) -> None:
     """Refuses a field that is none of these, with a guess."""
     for name, values in allowed.items():
-        if getattr(config, name) not in values:
+        if getattr(config, name) not in list(values):  # which asks no list for its hash
             raise one_of(f"{section}.{name}", getattr(config, name), values)
 
 

@@ -36,6 +36,11 @@ class ReadOptions:
     @staticmethod
     def given(more: Mapping[str, Any]) -> ReadOptions:
         """Those that a user gave."""
+        columns, encoding = more.get("columns"), more.get("encoding")
+        if not isinstance(columns, Mapping | None):
+            raise InputError(f"columns is {columns!r:.60}, but must map roles to columns: {{'text': 'review'}}.")
+        if not isinstance(encoding, str | None):
+            raise InputError(f"encoding is {encoding!r:.60}, but must be the name of one, such as 'gb18030'.")
         return ReadOptions(dict(more.get("columns") or {}), more.get("encoding") or "")
 
     def told(self) -> dict[str, Any]:

@@ -139,7 +139,11 @@ class Looks(Protocol):
 
     tokenizer: Tokenizer
     engine: Any
-    labels: list[str]
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels that it tells apart."""
+        ...
 
     @property
     def backbone(self) -> Any:
@@ -235,7 +239,7 @@ def _numbers(name: str, asked: Asked, count: int, usual: int | None = None) -> t
     """Those asked for, each once, in their order; all, or the usual ones, where none are named."""
     if asked is None:
         return tuple(range(count if usual is None else usual))
-    listed = [asked] if isinstance(asked, int) else list(asked)
+    listed = list(asked) if isinstance(asked, Iterable) else [asked]
     for number in listed:
         if not isinstance(number, int | np.integer) or isinstance(number, bool) or not 0 <= number < count:
             allowed = f"whole numbers from 0 to {count - 1}" if count > 1 else "0 alone"

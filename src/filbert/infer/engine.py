@@ -6,6 +6,7 @@ Legend: T tokens in the pack, B sequences, D width.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -27,6 +28,9 @@ CPU_BUDGET, CUDA_BUDGET = 4_096, 65_536
 
 Take = Callable[[Packed, Tensor | None], Tensor]  # a pack, and which tokens count, in; [B, D] out
 Kept = Sequence[npt.NDArray[np.bool_]]
+
+if hasattr(os, "register_at_fork"):  # a forked process has none of torch's threads, and would wait for them for ever
+    os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
 
 
 class Engine:

@@ -41,6 +41,7 @@ class Config:
     def __post_init__(self) -> None:
         settings.check_one_of("explain", self, method=METHODS, baseline=BASELINES)
         settings.check_whole("explain", self, budget=1, seed=0)
+        settings.check_flags("explain", self, "certificate")
         if self.baseline == "delete" and self.method in (*GRADIENTS, "attention-rollout"):
             raise InputError(
                 f"explain.baseline is delete, which {self.method} cannot use; take method occlusion or sampling."

@@ -22,7 +22,7 @@ from filbert.decode.pooling import POOLS, text_vectors, unit_length
 from filbert.infer.predict import Asked, begun, described, read_as, trained_on
 from filbert.infer.search import Hit, search
 from filbert.infer.work import finite
-from filbert.text import given
+from filbert.text import given, vocab
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import WindowEncoding, windowed
 
@@ -59,7 +59,7 @@ def load(path: Path | str, *, device: str | None = None, dtype: str = "float32",
             f"{found.config.vocab_size:,} (the last is {tokenizer.vocabulary[-1][:40]!r}); they are not of one folder."
         )
     model = Model(found, tokenizer, engine)
-    found.notes.extend(model.vectors_as.notes)
+    found.notes.extend([*vocab.unlike(found.folder, tokenizer.vocabulary), *model.vectors_as.notes])
     return model
 
 
@@ -87,12 +87,17 @@ class Model:
     """A loaded model: `embed`, `fill`, `predict`, and what is known of it (`config`, `labels`, `notes`)."""
 
     def __init__(self, found: Loaded | Portable, tokenizer: Tokenizer, engine: Any) -> None:
-        self.folder, self.labels, self.notes = found.folder, found.labels, found.notes
+        self.folder, self.notes, self._labels = found.folder, found.notes, tuple(found.labels)
         self.config: Any = found.config
         self.tokenizer, self.engine, self._found = tokenizer, engine, found
         self._reading: tuple[str, Any] | None = None  # its task and config, where they are not the folder's own
         self._about = described(found)  # read once: a folder that changes on disk keeps answering as it was loaded
         self._bound: dict[str | None, tuple[str, Any]] = {}  # its task and config, by the task that was asked for
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels that it tells apart, in the order of its head; a list of the caller's own."""
+        return list(self._labels)
 
     @property
     def backbone(self) -> Any:
@@ -125,6 +130,8 @@ class Model:
         that the folder was fine-tuned for are in `widths`, others lose more. prompt: the name of one of the folder's
         prompts; without it, the one that it puts before texts itself.
         """
+        if not isinstance(normalize, bool | np.bool_ | None):
+            raise InputError(f"normalize is {given.called(normalize)}, but must be True, False or None.")
         learnt, told, full = self._learnt_vectors, self.vectors_as, self.widths[0]
         if learnt is None and told.refused and pool is None:
             raise InputError(f"{told.refused} Give pool='cls' or pool='mean' to pool its tokens otherwise.")
@@ -207,6 +214,8 @@ class Model:
 
     def _read_as(self, task: str | None = None) -> tuple[str, Any]:
         """Its task and how that reads texts, checked when they are first asked for."""
+        if not isinstance(task, str | None):
+            raise InputError(f"task is {given.called(task)}, but must be the name of one, such as 'classify'.")
         if self._reading:
             if task not in (None, self._reading[0]):
                 raise InputError(f"this model reads its texts for {self._reading[0]}, not for {task}.")
@@ -303,11 +312,13 @@ class Model:
 
         texts: some of those that it is to be asked, for a task that measures something on them first.
         """
+        if not isinstance(task, str | None):
+            raise InputError(f"task is {given.called(task)}, but must be the name of one, such as 'classify'.")
         name, config = read_as(self._found, task, settings, self._about)
         labels, config = begun(self.labels, (name, config), texts, (self.tokenizer, self.engine.answers))
         found = copy.copy(self)
         vars(found).pop("_learnt_vectors", None)  # told anew, with these fields
-        found.labels, found._reading = list(labels), (name, config)
+        found._labels, found._reading = tuple(labels), (name, config)
         return found
 
     def classify(

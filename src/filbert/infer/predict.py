@@ -14,7 +14,7 @@ from filbert.artefact.weights import inside, small_json
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Example, Prediction
 from filbert.core.registry import member, members, naming
-from filbert.core.settings import parsed
+from filbert.core.settings import check_types, parsed
 from filbert.data.markup import Relation
 from filbert.data.sources import ReadOptions
 
@@ -281,9 +281,7 @@ def read_as(
         raise InputError(f"{found.folder}: was fine-tuned for {name}, not for {task}.")
     if name not in fitting:
         raise InputError(f"{found.folder}: has no head for {name}; make one: filbert finetune {name} --model …")
-    known = tasks[name].Config.__dataclass_fields__
-    if not all(field in known and type(value) in (int, str, float) for field, value in said.items()):
-        raise InputError(f"{path}: has fields other than {', '.join(known)}; fetch the folder again.")
+    check_types(str(path), tasks[name].Config, said)
     wanted = parsed(settings, {"task": tasks[name].Config}).get("task", {})
     try:
         config = replace(tasks[name].Config(**said), **wanted)

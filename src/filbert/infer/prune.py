@@ -59,7 +59,7 @@ def prune(
     files' `columns` and `encoding`.
     """
     model = load(path, device=more.get("device"))
-    _check(model)
+    _check(model, out)
     count = wanted(heads, sum(model.config.heads_in(index) for index in range(model.config.layers)))
     reading = {name: more[name] for name in ("columns", "encoding") if more.get(name)}
     task = worth.labelled(model, data, **reading)
@@ -83,7 +83,7 @@ def fewer_layers(
     layers: how many, evenly spread, or which, from 0 (infer.slim). Such a model must learn anew: `filbert distill`.
     """
     model = load(path, device="cpu")
-    _check(model)
+    _check(model, out)
     smaller = slimmed(model.backbone, layers, inner)
     left = chosen(layers, model.config.layers)
     name, of = model.folder.resolve().name, f"{len(left)} of its {model.config.layers} layers"
@@ -167,7 +167,9 @@ def _save(out: Path | str, smaller: bert.Bert, model: Model, card: str) -> None:
         seal(part)
 
 
-def _check(model: Model) -> None:
+def _check(model: Model, out: Path | str) -> None:
+    if Path(out).resolve() == model.folder.resolve():
+        raise InputError(f"{out}: is the model itself, of which nothing would be left; choose another place.")
     if not isinstance(model.backbone, bert.Bert):
         raise InputError(
             f"{model.folder}: is a {type(model.backbone).__name__.lower()}, but only the heads of a bert can be pruned."

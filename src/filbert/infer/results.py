@@ -50,12 +50,17 @@ FOREIGN = {
 }  # fmt: skip
 
 
-def check_place(path: Path | str) -> None:
-    """Refuses, before any work is done, a file whose folder is not there or that is no plain file."""
+def check_place(path: Path | str, data: Iterable[Path | str] = ()) -> None:
+    """Refuses, before any work is done, a file whose folder is not there, that is no plain file, or one of the data."""
     if not Path(path).absolute().parent.is_dir():
         raise InputError(f"{path}: its folder does not exist; make it first, so that no work is done in vain.")
     if os.path.lexists(path):
         regular_file(path)
+        for each in data:
+            if os.path.exists(each) and (
+                os.path.samefile(each, path) or Path(each).resolve() in Path(path).resolve().parents
+            ):
+                raise InputError(f"{path}: is of the data that are read, and would be replaced; choose another --out.")
 
 
 class Table:

@@ -47,6 +47,8 @@ class Index:
 
     def __init__(self, vectors: npt.ArrayLike, keys: Iterable[Any] | None = None) -> None:
         self.vectors = unit_length(_table(vectors))
+        if not isinstance(keys, Iterable | None):
+            raise InputError(f"keys is {keys!r:.60}, but must be a list with one for each vector.")
         self.keys: Sequence[Any] = range(len(self.vectors)) if keys is None else list(keys)  # a column has an index
         if len(self.keys) != len(self.vectors):
             raise InputError(f"there are {len(self.vectors):,} vectors but {len(self.keys):,} keys.")
@@ -165,7 +167,7 @@ def communities(vectors: npt.ArrayLike, threshold: float = 0.95) -> list[list[in
     One that has no such neighbour is in none.
     """
     points_ND = unit_length(_table(vectors))
-    if not -1 <= threshold <= 1:
+    if not isinstance(threshold, int | float | np.number) or not -1 <= threshold <= 1:
         raise InputError(f"the threshold is {threshold!r}, but a cosine is from -1 to 1.")
     root = np.arange(len(points_ND))
     for one, two in _near(points_ND, threshold):
@@ -204,7 +206,13 @@ def _cosines(first: Floats, second: Floats) -> Floats:
 
 def _table(vectors: npt.ArrayLike) -> Floats:
     """[N, D] in float32, all finite."""
-    array = np.asarray(vectors, dtype=np.float32)
+    try:
+        array = np.asarray(vectors)
+        if array.dtype.kind not in "fiub" and array.size:
+            raise ValueError(f"they are of type {array.dtype}")
+        array = array.astype(np.float32)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"the vectors are no table of numbers ({error}): give one row for each text.") from None
     if array.size == 0 and array.ndim < 2:
         return np.zeros((0, 0), dtype=np.float32)
     if array.ndim != 2:

@@ -7,10 +7,11 @@ says something else than the whole one until it is trained again: `filbert disti
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -35,14 +36,18 @@ def chosen(layers: int | str | Sequence[int] | None, total: int) -> tuple[int, .
         if not all(word.isascii() and word.isdigit() for word in words):
             raise InputError(f"layers is {layers!r}, but must be a number, or layers with commas, each from 0: 0,2,5.")
         layers = int(words[0]) if len(words) == 1 else [int(word) for word in words]
-    if isinstance(layers, int):
-        return spread(layers, total)
-    found = tuple(layers)
-    if not found or any(not 0 <= layer < total for layer in found) or list(found) != sorted(set(found)):
+    given: Any = layers
+    if isinstance(given, bool) or not isinstance(given, int | np.integer | Iterable):
+        raise InputError(f"layers is {given!r:.60}, but must be a number of layers, or a list of some, from 0.")
+    if isinstance(given, int | np.integer):
+        return spread(int(given), total)
+    found = list(given)
+    is_known = all(isinstance(layer, int | np.integer) and 0 <= layer < total for layer in found)
+    if not found or not is_known or found != sorted(set(found)):
         raise InputError(
             f"layers is {','.join(map(str, found))}, but must name some of the layers 0 to {total - 1}, in order."
         )
-    return found
+    return tuple(map(int, found))
 
 
 def slimmed(model: Any, layers: int | str | Sequence[int] | None = None, inner: int | None = None) -> bert.Bert:

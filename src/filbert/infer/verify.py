@@ -192,6 +192,8 @@ def verified(path: Path | str, expect: str | None = None) -> list[Replayed]:
 
 def check_sealed(folder: Path, expect: str | None) -> None:
     """Refuses a folder of filbert's whose manifest was deleted, and one with another fingerprint than expected."""
+    if not isinstance(expect, str | None):
+        raise InputError(f"expect is {expect!r:.60}, but must be a fingerprint as `filbert verify` prints it.")
     own = fingerprint(folder)
     if own is None and (expect is not None or was_sealed(folder)):
         raise InputError(

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from filbert.core.errors import InputError
+
 
 class _Looked(torch.autograd.Function):
     """Rows of a small table. The gradient is a product with the one-hot rows instead of a hundred thousand sums into
@@ -40,6 +42,10 @@ class Table(nn.Embedding):
         if self.weight.is_cuda and self.weight.requires_grad and torch.is_grad_enabled():
             looked: Tensor = _Looked.apply(self.weight, index_T)  # type: ignore[no-untyped-call]
             return looked
+        if self.num_embeddings == 1 and not torch.compiler.is_compiling() and bool(index_T.any()):
+            raise InputError(
+                "this model tells no second text from the first (type_vocab_size is 1), so it cannot read pairs."
+            )
         return super().forward(index_T)
 
 

@@ -28,8 +28,8 @@ from filbert.infer import honest, views
 from filbert.infer.predict import read_as, trained_on
 from filbert.infer.slim import slimmed
 from filbert.run import fresh
-from filbert.run.finetuning import MORE, Finetuned, tuned
-from filbert.run.folders import Finished, folder_of, is_first
+from filbert.run.finetuning import MORE, Finetuned, checked, tuned
+from filbert.run.folders import Finished, check_home, folder_of, is_first
 from filbert.run.pretraining import Corpus, Recipe, measure, prepared, pretrain
 from filbert.tasks import mlm_nsp
 from filbert.text.tokenizer import Tokenizer
@@ -84,6 +84,10 @@ def distill(
     known = {*MORE, "task"} - {"arch", "preset", "vocab", "scratch"}  # those are the wish's
     if unknown := sorted(set(more) - known):
         raise InputError(f"distill has no argument {unknown[0]!r}; see settings.{did_you_mean(unknown[0], known)}")
+    if not isinstance(wish, Wish):
+        raise InputError(f"wish is {wish!r:.60}, but must be a run.Wish, such as Wish(layers=4).")
+    more = checked({**more, "resume": resume})
+    del more["resume"]
     data, found = objects.kept(data, "data"), load(folder_of(teacher))
     try:
         name, reading = read_as(found, more.pop("task", None))
@@ -107,10 +111,11 @@ def _student(teacher: Loaded, wish: Wish, settings: Sequence[str], seed: int) ->
     if wish.student is not None:
         found = load(wish.student)
         theirs = Tokenizer.load(found.folder)
-        if (theirs.vocabulary, theirs.lowercase) != (tokenizer.vocabulary, tokenizer.lowercase):
+        if theirs.cuts != tokenizer.cuts:
             raise InputError(
-                f"{found.folder}: its vocabulary is not that of the teacher {teacher.folder}, so the two do not read "
-                "the same tokens; take a student with the teacher's vocabulary, a preset, or layers of the teacher."
+                f"{found.folder}: its vocabulary is not that of the teacher {teacher.folder}, or cuts texts otherwise, "
+                "so the two do not read the same tokens; take a student with the teacher's vocabulary, a preset, or "
+                "layers of the teacher."
             )
         return found, False
     if wish.preset is None:
@@ -290,6 +295,7 @@ def distill_general(
     What is learnt: how tokens relate in the teacher's last layer, and the words that it would put into blanks, where it
     has a head for them; else the vectors behind its layers.
     """
+    check_home(Path(out))
     found = load(teacher)
     tokenizer = Tokenizer.load(found.folder)
     own = [word for word in settings if word.startswith("model.")]

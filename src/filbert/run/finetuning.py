@@ -8,6 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from filbert.core.settings import parsed, worded
 from filbert.core.version import VERSION
 from filbert.data import objects, sources, splits
 from filbert.data.batches import batches, plan
+from filbert.data.sources import ReadOptions
 from filbert.infer import honest, page, verify
 from filbert.infer.predict import DATA, TASK, begun
 from filbert.nn import lora
@@ -36,6 +38,7 @@ from filbert.run.folders import (
     MODEL,
     RECIPE,
     Finished,
+    check_home,
     digest,
     folder_of,
     recipe_fields,
@@ -129,6 +132,8 @@ def finetune(
     if task not in known:
         raise one_of("task", task, known)
     settings, more = _renamed(settings, more)
+    more = checked({**more, "resume": resume})
+    resume = more.pop("resume")
     out = named(out, "out", "the path of the run folder to write")
     train = objects.kept(train, "train")
     if splits.share(more.get("test")) is not None:
@@ -141,6 +146,22 @@ def finetune(
     if member("tasks", task).HEAD == "writer":
         started = fresh.writing(started)
     return tuned(task, train, started, out, dev=dev, settings=settings, resume=resume, **more)
+
+
+def checked(more: Mapping[str, Any]) -> dict[str, Any]:
+    """What else is named, each of the type that it must have: a word would pass for true, and a share for a seed."""
+    found = dict(more)
+    for name in ("scratch", "force", "quiet", "resume"):
+        if not isinstance(found.get(name), bool | None):
+            raise InputError(f"{name} is {found[name]!r:.60}, but must be True or False.")
+    for name, kind, wanted in (("seed", int | np.integer, "a whole number"), ("epochs", Real, "a number")):
+        value = found.get(name)
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            raise InputError(f"{name} is {value!r:.60}, but must be {wanted}.")
+    if found.get("seed") is not None:
+        found["seed"] = int(found["seed"])
+    ReadOptions.given(found)
+    return found
 
 
 def _renamed(
@@ -185,7 +206,8 @@ def tuned(
     **more: Any,
 ) -> Finetuned:
     """As `finetune`, from a model that is there; more: also `lesson`, by which it learns from a teacher as well."""
-    out, tokenizer, lesson = Path(out), Tokenizer.load(started.folder), more.get("lesson")
+    check_home(out := Path(out))
+    tokenizer, lesson = Tokenizer.load(started.folder), more.get("lesson")
     readings = {"train": Reading()}
     learnt = sources.read(task, train, more, readings["train"])
     needs_gold = lesson is None and getattr(member("tasks", task), "NEEDS_GOLD", True)

@@ -12,6 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from filbert.artefact.folder import check_place
+from filbert.artefact.manifest import CONFIG
 from filbert.core.errors import InputError
 from filbert.core.files import named
 from filbert.text.tokenizer import Tokenizer
@@ -55,9 +57,21 @@ def is_first() -> bool:
     return os.environ.get("RANK", "0") == "0"
 
 
+def check_home(out: Path) -> None:
+    """Refuses a place where no run can end: a model folder, which would go on to answer, or a strange `model` in it."""
+    if (out / CONFIG).exists():
+        raise InputError(f"{out}: is a model folder, and not the place for a run; choose another --out.")
+    check_place(out / MODEL)
+
+
 def resumed_at(store: Store, out: Path, resume: bool, identity: Mapping[str, str] | None = None) -> int:
     """The step to go on from; a folder that holds a run already is not begun again by accident, nor changed."""
     found = store.newest() if (out / CHECKPOINTS).exists() else None
+    if found is None and (out / MODEL / CONFIG).exists():
+        raise InputError(
+            f"{out}: holds a model, but no checkpoint of its run to go on from; choose another --out, or remove "
+            f"{out / MODEL} if it may be made anew."
+        )
     if found is not None and not resume:
         raise InputError(
             f"{out}: holds a run that came to step {found.step:,}; go on with --resume, or choose another --out."

@@ -33,6 +33,7 @@ from filbert.run.folders import (
     SHARDS,
     VOCAB,
     Finished,
+    check_home,
     digest,
     is_first,
     recipe_fields,
@@ -176,6 +177,7 @@ def check_length(task: Any, model: Any) -> None:
 
 def check_unbegun(out: Path, resume: bool) -> None:
     """Refuses a folder that holds a run already, before a vocabulary or shards are made in it."""
+    check_home(out)
     if not (resume or is_restarted()):
         resumed_at(Store(out / CHECKPOINTS), out, False)
 

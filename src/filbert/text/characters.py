@@ -102,6 +102,20 @@ class _Forms(dict[str, str]):
         return form
 
 
+class _Spelled(dict[int, str]):
+    """What the normaliser of transformers makes of each code point, as `str.translate` takes it."""
+
+    def __init__(self, forms: _Forms, split_cjk: bool) -> None:
+        super().__init__()
+        self.forms, self.split_cjk = forms, split_cjk
+
+    def __missing__(self, code: int) -> str:
+        char = chr(code)
+        form = " " if is_space(char) and not is_dropped(char) else self.forms[char]
+        self[code] = f" {form} " if self.split_cjk and is_cjk(char) else form
+        return self[code]
+
+
 class Characters:
     """The character rules under one setting of lower case, accents and ideographs."""
 
@@ -110,6 +124,7 @@ class Characters:
         self.strip_accents = strip_accents
         self.split_cjk = split_cjk
         self._forms = _Forms(lowercase, lowercase if strip_accents is None else strip_accents)
+        self._spelled = _Spelled(self._forms, split_cjk)
         self._kinds = np.full(CODE_POINTS, UNSEEN, dtype=np.uint8)
 
     def kind(self, char: str) -> int:
@@ -140,6 +155,10 @@ class Characters:
         if not self.lowercase or "Σ" not in text:
             return text
         return _TOKEN.sub(lambda match: _settled_token(match[0]) if "Σ" in match[0] else match[0], text)
+
+    def normal(self, text: str) -> str:
+        """The whole text as transformers normalises it: folded, with spaces around ideographs."""
+        return text.translate(self._spelled)
 
     def units(self, text: str) -> Units:
         """Where the words and lone characters of a settled text lie; dropped characters do not split a word."""

@@ -6,7 +6,7 @@ The reference is google-research/bert's tokenization. Texts are joined and cut i
 
 from __future__ import annotations
 
-import re
+import operator
 import string
 import threading
 from array import array
@@ -20,8 +20,10 @@ import numpy as np
 import numpy.typing as npt
 
 from filbert.core.errors import InputError
+from filbert.core.files import named
 from filbert.core.records import Encoding, Ints
 from filbert.text import given, vocab
+from filbert.text.added import Finder
 from filbert.text.characters import CODE_POINTS, Characters, is_cjk, is_dropped, is_punctuation
 from filbert.text.vocab import PREFIX, SPECIALS
 
@@ -267,7 +269,8 @@ class _March:
 class Tokenizer:
     """A vocabulary and how text is cut to fit it; made by hand from tokens, or with `Tokenizer.load(path)`.
 
-    `added` are further tokens, numbered after the others, that are found in the raw text before anything else.
+    `added` are further tokens, numbered after the others, that are found in the raw text before anything else; those
+    that are `added.Normalized` in the text as it is folded.
     """
 
     def __init__(
@@ -279,17 +282,19 @@ class Tokenizer:
         max_word_chars: int = 200,
         added: Sequence[str] = (),
     ) -> None:
-        settings = vocab.Vocabulary(tuple(tokens), lowercase, strip_accents, split_cjk, max_word_chars, tuple(added))
+        names = tuple(given.listed(tokens, "Tokenizer", "token")), tuple(given.listed(added, "Tokenizer", "token"))
+        settings = vocab.Vocabulary(names[0], lowercase, strip_accents, split_cjk, max_word_chars, names[1])
         self.settings = settings
         self.vocabulary = settings.all_tokens()
-        self._ids = {token: index for index, token in enumerate(self.vocabulary)}
+        _check(settings)
         vocab.check(self.vocabulary)
+        self._ids = {token: index for index, token in enumerate(self.vocabulary)}
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (self._ids[name] for name in SPECIALS)
         self.characters = Characters(lowercase, strip_accents, split_cjk)
         self._memo: _Memo | None = None  # built when first needed: a tree of 30,000 tokens takes 50 ms
         self._lock = threading.Lock()
-        self._added_pattern = _alternatives(settings.added)
-        self._control_pattern = _alternatives((*settings.added, *SPECIALS))
+        self._added = Finder(settings.added, self._ids, self.characters)
+        self._controls = Finder((*settings.added, *SPECIALS), self._ids, self.characters)
 
     def __reduce__(self) -> tuple[Any, ...]:
         kept = self.settings
@@ -305,12 +310,22 @@ class Tokenizer:
     def load(path: Path | str, lowercase: bool | None = None) -> Tokenizer:
         """A tokenizer from vocab.txt, tokenizer.json or a folder that holds either; `lowercase` overrides the file."""
         read = vocab.read(path)
-        cased = read.lowercase if lowercase is None else lowercase
+        cased = read.lowercase if lowercase is None else lowercase  # what is neither true nor false is refused below
         return Tokenizer(read.tokens, cased, read.strip_accents, read.split_cjk, read.max_word_chars, read.added)
 
     def save(self, folder: Path | str, max_length: int | None = None) -> None:
         """Writes vocab.txt, tokenizer.json and tokenizer_config.json, which transformers reads as well."""
-        vocab.write(self.settings, Path(folder), max_length)
+        if not (max_length is None or (type(max_length) is int and max_length > 0)):
+            raise InputError(f"max_length is {max_length!r:.60}, but must be a whole number of tokens, or None.")
+        vocab.write(self.settings, named(folder, "the folder", "the path of a folder to write to"), max_length)
+
+    @property
+    def cuts(self) -> tuple[Any, ...]:
+        """All that tokens hang on: of two tokenizers with the same, every text has the same ids."""
+        kept = self.settings
+        accents = kept.lowercase if kept.strip_accents is None else kept.strip_accents
+        added = sorted((token, type(token).__name__) for token in kept.added)
+        return self.vocabulary, kept.lowercase, accents, kept.split_cjk, kept.max_word_chars, added
 
     @property
     def vocab_size(self) -> int:
@@ -329,18 +344,18 @@ class Tokenizer:
 
     def id_of(self, token: str) -> int:
         """The token's id; an unknown one is refused, since [UNK] has an id of its own."""
-        if token not in self._ids:
+        if not isinstance(token, str) or token not in self._ids:
             raise InputError(f"the token {token!r} is not one of the {self.vocab_size:,} in the vocabulary.")
         return self._ids[token]
 
     def token_of(self, index: int) -> str:
         """The token with that id."""
-        if not 0 <= index < self.vocab_size:
-            raise InputError(f"the token id {index} is not between 0 and {self.vocab_size - 1}.")
+        if not isinstance(index, int | np.integer) or not 0 <= index < self.vocab_size:
+            raise InputError(f"the token id {index!r:.60} is not between 0 and {self.vocab_size - 1}.")
         return self.vocabulary[index]
 
-    def __contains__(self, token: str) -> bool:
-        return token in self._ids
+    def __contains__(self, token: object) -> bool:
+        return isinstance(token, str) and token in self._ids
 
     def tokens(self, encoding: Encoding) -> list[str]:
         """The names of an encoding's tokens."""
@@ -378,9 +393,9 @@ class Tokenizer:
 
     def pieces(self, texts: Sequence[str], limit: int | None = None, specials: bool = False) -> Pieces:
         """The tokens of many texts, without [CLS] and [SEP]; at most `limit` of each, and no more are ever made."""
-        pattern = self._control_pattern if specials else self._added_pattern
-        if pattern is not None and any(map(pattern.search, texts)):
-            return _joined([self._with_controls(text, pattern).cut(0, limit) for text in texts])
+        finder = self._controls if specials else self._added
+        if finder and any(map(finder.stands_in, texts)):
+            return _joined([self._with_controls(text, finder).cut(0, limit) for text in texts])
         parts: list[Tokens] = []
         sizes: list[npt.NDArray[np.int64]] = []
         for group in _groups(texts):
@@ -468,14 +483,13 @@ class Tokenizer:
             self._memo.forget()
         return self._memo
 
-    def _with_controls(self, text: str, pattern: re.Pattern[str]) -> Tokens:
+    def _with_controls(self, text: str, finder: Finder) -> Tokens:
         """The tokens of a text in which some strings are tokens as they stand: a slower path, for few texts."""
         parts, at = [], 0
-        for match in pattern.finditer(text):
-            parts.append(self._shifted(text, at, match.start()))
-            place = [np.array([value], dtype=np.int32) for value in (self._ids[match[0]], *match.span())]
-            parts.append(Tokens(*place))
-            at = match.end()
+        for start, end, index in finder.places(text):
+            parts.append(self._shifted(text, at, start))
+            parts.append(Tokens(*(np.array([value], dtype=np.int32) for value in (index, start, end))))
+            at = end
         return _concatenated([*parts, self._shifted(text, at, len(text))])
 
     def _shifted(self, text: str, start: int, end: int) -> Tokens:
@@ -490,8 +504,8 @@ class Tokenizer:
             raise InputError(f"decode was given {given.called(ids)}, but takes a list of ids: write decode([id]).")
         for each in ids:
             try:
-                index = int(each)
-            except (TypeError, ValueError):
+                index = operator.index(each)
+            except TypeError:
                 raise InputError(f"decode was given {str(each)[:40]!r}, but takes the ids of tokens.") from None
             if index in hidden:
                 continue
@@ -501,6 +515,24 @@ class Tokenizer:
             else:
                 result += (" " if _spaced(result, token) else "") + token
         return result
+
+
+def _check(own: vocab.Vocabulary) -> None:
+    """Refuses settings that are none: a word would pass for true, and an added token without letters stands everywhere.
+
+    These are what the vocabulary's files may say as well, so that what is saved is read back.
+    """
+    for name in ("lowercase", "strip_accents", "split_cjk"):
+        value = getattr(own, name)
+        if not isinstance(value, bool) and not (name == "strip_accents" and value is None):
+            raise InputError(f"{name} is {value!r:.60}, but must be True or False.")
+    if type(own.max_word_chars) is not int or not 1 <= own.max_word_chars <= vocab.MOST_WORD_CHARS:
+        raise InputError(
+            f"max_word_chars is {own.max_word_chars!r:.60}, but must be from 1 to {vocab.MOST_WORD_CHARS:,}."
+        )
+    for token in own.all_tokens():
+        if not isinstance(token, str) or (not token and token in own.added):
+            raise InputError(f"{token!r:.60} is no token: each must be a string, and an added one must have letters.")
 
 
 def _continues(token: str) -> bool:
@@ -542,9 +574,3 @@ def _groups(texts: Sequence[str]) -> Iterator[Sequence[str]]:
         size += len(text) + 1
     if start < len(texts):
         yield texts[start:]
-
-
-def _alternatives(tokens: Sequence[str]) -> re.Pattern[str] | None:
-    """A pattern for any of the tokens, the longest first."""
-    longest_first = sorted(tokens, key=len, reverse=True)
-    return re.compile("|".join(map(re.escape, longest_first))) if tokens else None

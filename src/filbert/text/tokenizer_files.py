@@ -14,6 +14,7 @@ from typing import Any
 
 from filbert.core.errors import InputError
 from filbert.core.files import json_object
+from filbert.text.added import Normalized
 
 CONFIG, SPECIALS_MAP, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 # Classes that cut texts as BERT does; of the last two tokenizer.json alone says how.
@@ -134,12 +135,21 @@ def _content(path: Path, name: str, value: object) -> str:
     return found
 
 
+def _token(path: Path, name: str, value: object, is_special: bool) -> str:
+    """A further token; one that is not special is looked for in the folded text, unless it says otherwise."""
+    found, said = _content(path, name, value), value if isinstance(value, dict) else {}
+    is_folded = said.get("normalized", not said.get("special", is_special))
+    if not isinstance(is_folded, bool):
+        raise InputError(f"{path}: the token {found[:60]!r} has normalized {is_folded!r}, but must have true or false.")
+    return Normalized(found) if is_folded else found
+
+
 def _further(path: Path, name: str, value: object) -> list[str]:
     """Further special tokens: a list of them, or an object of names and tokens."""
     items = list(value.values()) if isinstance(value, dict) else value
     if not isinstance(items, list):
         raise InputError(f"{path}: {name} must be a list of tokens.")
-    return [_content(path, name, item) for item in items]
+    return [_token(path, name, item, True) for item in items]
 
 
 def _numbers(path: Path, decoder: object, beside: Path, extra: Mapping[str, Any]) -> dict[str, int]:
@@ -150,9 +160,9 @@ def _numbers(path: Path, decoder: object, beside: Path, extra: Mapping[str, Any]
     for number, item in (decoder or {}).items():
         if not number.isascii() or not number.isdigit() or len(number) > 9:
             raise InputError(f"{path}: added_tokens_decoder has the id {number[:60]!r}, but ids are whole numbers.")
-        found[_content(path, "added_tokens_decoder", item)] = int(number)
+        found[_token(path, "added_tokens_decoder", item, False)] = int(number)
     for token, index in extra.items():
         if type(index) is not int or not token or found.get(token, index) != index:
             raise InputError(f"{beside}: {token[:60]!r} has the id {str(index)[:60]!r}; it needs one, and only one.")
-        found[token] = index
+        found.setdefault(Normalized(token), index)
     return found

@@ -22,12 +22,13 @@ import numpy as np
 from filbert.core.errors import InputError
 from filbert.core.files import json_object, json_text, named, regular_file, whole_file, whole_folder
 from filbert.text import given, tokenizer_files
+from filbert.text.added import Normalized
 from filbert.text.characters import Characters
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 PREFIX = "##"
 LIMIT_BYTES = 64 * 2**20
-MAX_WORD_CHARS = 200
+MAX_WORD_CHARS, MOST_WORD_CHARS = 200, 10_000
 BATCH_CHARS = 2**20  # of documents counted together
 STRETCH_CHARS = 2**18  # of a document looked at together
 
@@ -41,7 +42,7 @@ class Vocabulary:
     strip_accents: bool | None = None  # None: as lowercase
     split_cjk: bool = True
     max_word_chars: int = MAX_WORD_CHARS  # a longer word is one [UNK]
-    added: tuple[str, ...] = ()  # found in the raw text; numbered after the tokens unless they are among them
+    added: tuple[str, ...] = ()  # found in the raw text (text.added); numbered last unless they are among the tokens
 
     def all_tokens(self) -> tuple[str, ...]:
         """Every token by id."""
@@ -71,7 +72,7 @@ def _fits_lines(tokens: Sequence[str]) -> bool:
         joined.encode()
     except UnicodeEncodeError:
         return False
-    return "\r" not in joined and joined.count("\n") == len(tokens) - 1
+    return "\r" not in joined and joined.count("\n") == max(0, len(tokens) - 1)
 
 
 def read(path: Path | str) -> Vocabulary:
@@ -84,6 +85,31 @@ def read(path: Path | str) -> Vocabulary:
         path = found[0]
     own = _from_json(path) if path.suffix == ".json" else _from_text(path)
     return _as_said(path, own, tokenizer_files.read(path.parent), path.suffix == ".json")
+
+
+def unlike(folder: Path, tokens: Sequence[str]) -> list[str]:
+    """A note where vocab.txt has other tokens than tokenizer.json, which is read: whoever changed one forgot the other.
+
+    tokens: those that were read, by id.
+    """
+    paths = [folder / name for name in ("tokenizer.json", "vocab.txt")]
+    if not all(path.exists() for path in paths):
+        return []
+    try:
+        lines = _from_text(paths[1]).tokens
+    except InputError as error:
+        return [f"{str(error).removesuffix('.')}; {paths[0].name} is read."]
+    except OSError as error:
+        return [f"{paths[1]}: cannot be read ({error.strerror}); {paths[0].name} is."]
+    places = (place for place, (own, line) in enumerate(zip(tokens, lines, strict=False)) if own != line)
+    place = next(places, len(tokens) if len(lines) > len(tokens) else None)
+    if place is None:
+        return []
+    held = repr(tokens[place]) if place < len(tokens) else "none"
+    return [
+        f"{paths[1]} line {place + 1}: has the token {lines[place]!r:.60} where {paths[0].name} has {held:.60}; "
+        f"{paths[0].name} is read: remove it if vocab.txt is right."
+    ]
 
 
 def _as_said(path: Path, found: Vocabulary, beside: tokenizer_files.Beside, is_json: bool) -> Vocabulary:
@@ -186,8 +212,10 @@ def _from_json(path: Path) -> Vocabulary:
     for name in ("lowercase", "handle_chinese_chars", "strip_accents"):
         _allowed(path, f"normalizer.{name}", normalizer.get(name), (True, False, None))
     limit = model.get("max_input_chars_per_word", 100)
-    if not isinstance(limit, int) or isinstance(limit, bool) or not 1 <= limit <= 10_000:
-        raise InputError(f"{path}: model.max_input_chars_per_word is {limit!r}, but must be from 1 to 10000.")
+    if type(limit) is not int or not 1 <= limit <= MOST_WORD_CHARS:
+        raise InputError(
+            f"{path}: model.max_input_chars_per_word is {limit!r}, but must be from 1 to {MOST_WORD_CHARS}."
+        )
     _check_template(path, sections["post_processor"])
     added = _added_tokens(path, content.get("added_tokens") or [])
     tokens, num_words = _numbered(path, model.get("vocab"), added)
@@ -249,7 +277,7 @@ def _added_tokens(path: Path, items: object) -> dict[str, Any]:
                 raise InputError(
                     f"{path}: the added token {token!r} has {name}, which is not supported; set it to false."
                 )
-        added[token] = item.get("id")
+        added[Normalized(token) if item.get("normalized") else token] = item.get("id")
     return added
 
 
@@ -282,7 +310,7 @@ def _to_json(vocabulary: Vocabulary) -> dict[str, Any]:
     ids = {token: index for index, token in enumerate(vocabulary.all_tokens())}
     special = [(name, ids[name], True) for name in SPECIALS]
     others = [(name, ids[name], False) for name in vocabulary.added]
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
+    flags = {"single_word": False, "lstrip": False, "rstrip": False}
     marks = {name: {"SpecialToken": {"id": name, "type_id": 0}} for name in ("[CLS]", "[SEP]")}
     single = [marks["[CLS]"], {"Sequence": {"id": "A", "type_id": 0}}, marks["[SEP]"]]
     second = [{"Sequence": {"id": "B", "type_id": 1}}, {"SpecialToken": {"id": "[SEP]", "type_id": 1}}]
@@ -292,7 +320,7 @@ def _to_json(vocabulary: Vocabulary) -> dict[str, Any]:
         "truncation": None,
         "padding": None,
         "added_tokens": [
-            {"id": index, "content": name, **flags, "special": is_special}
+            {"id": index, "content": name, **flags, "normalized": isinstance(name, Normalized), "special": is_special}
             for name, index, is_special in sorted(special + others, key=lambda row: row[1])
         ],
         "normalizer": {
