@@ -246,6 +246,20 @@ def test_C2_modules_that_name_code_are_refused(kind: str, tiny_folder: Path, tmp
         fb.load(source, device="cpu")
 
 
+@pytest.mark.parametrize(
+    ("entry", "told"),
+    [({"path": "", "type": PREFIX + "Router"}, "module 0 is Router"),
+     ({"path": "0_Transformer", "type": PREFIX + "Transformer"}, "module 0 lies in '0_Transformer'")],
+)  # fmt: skip
+def test_C2_a_folder_whose_encoder_lies_elsewhere_is_refused_by_name(
+    entry: dict[str, str], told: str, tiny_folder: Path, tmp_path: Path
+) -> None:
+    source = theirs(tiny_folder, tmp_path / "source", [], {"modules.json": [entry]})
+    (source / "config.json").rename(source / "elsewhere.json")
+    with pytest.raises(InputError, match=f"modules.json: {told}"):
+        fb.load(source)
+
+
 def test_C2_prompts_are_put_before_texts(tiny_folder: Path, tmp_path: Path) -> None:
     said = {"prompts": {"query": "问：", "document": ""}, "default_prompt_name": None}
     files = {"1_Pooling/config.json": {**NEW, "pooling_mode": "mean"}, "config_sentence_transformers.json": said}

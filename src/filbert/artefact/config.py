@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from filbert.artefact import fields as keys
+from filbert.artefact import modules
 from filbert.artefact.hollow import family
 from filbert.artefact.weights import inside, small_json
 from filbert.core.errors import InputError, one_of
@@ -87,6 +88,8 @@ class Described:
 
 def described(folder: Path) -> Described:
     """The folder's config.json, read and checked."""
+    if not (folder / NAME).exists() and (folder / modules.MODULES).exists():
+        modules.check_begins(folder)
     if not (folder / NAME).exists() and (folder / keys.ADAPTER).exists():
         raise InputError(keys.adapter(folder))
     path = inside(folder, "config.json")

@@ -147,6 +147,16 @@ def _followed(folder: Path, width: int) -> Vectors:
     return found
 
 
+def check_begins(folder: Path) -> None:
+    """Refuses a folder without a config.json of its own where modules.json says why: its encoder lies elsewhere."""
+    path = weights.inside(folder, MODULES)
+    for place, entry in enumerate(json_array(path, weights.JSON_LIMIT)[:1]):
+        kind, _ = _entry(f"{path}: module {place}", entry, folder)
+        if kind != "Transformer":
+            raise InputError(f"{path}: module {place} is {kind[:60]}, but a folder that begins with a Transformer is "
+                             "needed; give the folder of one of its parts.")  # fmt: skip
+
+
 def _entry(where: str, entry: object, folder: Path) -> tuple[str, Path]:
     """A module's class, without its package, and its folder."""
     if not isinstance(entry, dict) or not all(isinstance(entry.get(name), str) for name in ("path", "type")):
