@@ -189,3 +189,43 @@ def test_what_a_server_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
     name = "FILBERT_KEYS_FILE" if option == "--keys" else f"FILBERT_{option.strip('-').upper().replace('-', '_')}"
     monkeypatch.setenv(name.replace("NO_LOOK", "LOOK"), value or "0")
     assert plan() != before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "word",
+    ["--seed=9999999999999999999999", "--set=train.steps=9999999999999999999999", "--set=machine.threads=99999999999"],
+)
+@pytest.mark.parametrize("start", ["--model={d}/tiny", "--arch=bert"])
+def test_a_number_that_no_machine_holds(lab: Path, tmp_path: Path, filbert: Command, word: str, start: str) -> None:
+    words = ("classify", start.format(d=lab), "--train", lab / "l.csv", "--out", tmp_path / "r", word)
+    code, _, err = filbert("finetune", *words)
+    assert code == 2, err
+    assert "must be a whole number" in err
+    assert not (tmp_path / "r" / "model").exists()
+
+
+OVER = {  # what would write over what it is made of
+    "embed": "{d}/tiny -d {d}/l.csv -o {d}/l.csv",
+    "embed in a folder": "{d}/tiny -d {d} -o {d}/l.csv --clusters 2",
+    "prune": "{d}/cls --layers 1 -o {d}/cls/model",
+    "export": "{d}/tiny -o {d}/tiny --format transformers",
+    "import": "{d}/tiny -o {d}/tiny",
+    "finetune": "classify --model {d}/tiny --train {d}/l.csv -o {d}/tiny",
+    "pretrain": "{d}/text.txt --model {d}/tiny --set train.steps=1 --set task.max_length=64 -o {d}/tiny",
+    "distill": "{d}/cls -d {d}/l.csv --layers 1 --set train.steps=1 -o {d}/tiny",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OVER)
+def test_nothing_is_written_over_what_it_is_made_of(lab: Path, filbert: Command, name: str) -> None:
+    def held() -> dict[Path, bytes]:
+        places = (lab / "l.csv", *(lab / "tiny").rglob("*"), *(lab / "cls" / "model").rglob("*"))
+        return {path: path.read_bytes() for path in places if path.is_file() and not path.name.startswith(".")}
+
+    before = held()
+    code, _, err = filbert(name.split()[0], *OVER[name].format(d=lab).split())
+    assert code == 2, err
+    assert "choose another --out" in err
+    assert held() == before

@@ -161,7 +161,7 @@ def _save(out: Path | str, smaller: bert.Bert, model: Model, card: str) -> None:
     files |= {DATA: json_text(told)} if (told := model.trained_on.told()) else {}
     problem = folders.read(model.folder).described.problem_type
     fields = {"problem_type": problem} if problem else None
-    with folders.whole_folder(out) as part:
+    with folders.whole_folder(out, model.folder) as part:
         folders.save(part, smaller, model.tokenizer, labels=model.labels, card=card, files=files, fields=fields)
         folders.carry(model.folder, model.vectors_as, part)
         seal(part)

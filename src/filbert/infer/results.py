@@ -50,12 +50,14 @@ FOREIGN = {
 }  # fmt: skip
 
 
-def check_place(path: Path | str) -> None:
-    """Refuses, before any work is done, a file whose folder is not there or that is no plain file."""
+def check_place(path: Path | str, sources: Iterable[str] = ()) -> None:
+    """Refuses, before any work is done, a file whose folder is not there, that is no plain file, or that is read."""
     if not Path(path).absolute().parent.is_dir():
         raise InputError(f"{path}: its folder does not exist; make it first, so that no work is done in vain.")
     if os.path.lexists(path):
-        regular_file(path)
+        own = regular_file(path)
+        if any(os.path.exists(source) and own.samefile(source) for source in sources):
+            raise InputError(f"{path}: is the file that is read, and would be lost; choose another --out.")
 
 
 class Table:

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from filbert.artefact.manifest import CONFIG
 from filbert.core.errors import InputError
 from filbert.core.files import named
 from filbert.text.tokenizer import Tokenizer
@@ -57,6 +58,8 @@ def is_first() -> bool:
 
 def resumed_at(store: Store, out: Path, resume: bool, identity: Mapping[str, str] | None = None) -> int:
     """The step to go on from; a folder that holds a run already is not begun again by accident, nor changed."""
+    if (out / CONFIG).exists():
+        raise InputError(f"{out}: is a model folder, and a run would hide it; choose another --out.")
     found = store.newest() if (out / CHECKPOINTS).exists() else None
     if found is not None and not resume:
         raise InputError(
