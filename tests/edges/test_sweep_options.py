@@ -7,6 +7,7 @@ option; "told" a note that names it. "same" gives the reason why nothing may dif
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import shutil
@@ -24,6 +25,7 @@ from filbert.artefact import folder as folders
 from filbert.cli.main import filbert as house
 from filbert.core.records import Example
 from filbert.infer import shipping
+from filbert.infer.results import Results
 from filbert.models import gpt, transformer
 from filbert.text.tokenizer import Tokenizer
 
@@ -229,3 +231,14 @@ def test_nothing_is_written_over_what_it_is_made_of(lab: Path, filbert: Command,
     assert code == 2, err
     assert "choose another --out" in err
     assert held() == before
+
+
+def test_a_csv_is_read_back_as_it_was_written(tmp_path: Path) -> None:
+    cells = ["a\rb", "a\nb", "a\r\nb", '"', "=1+2", ",;\t", "\x1b[31m\x07", "\u2028\u202e", " x ", "<script>"]
+    path = tmp_path / "r.csv"
+    with Results(path) as results:
+        results.write([{"text": cell, "label": "x"} for cell in cells])
+    with path.open(encoding="utf-8", newline="") as file:
+        assert [row[0] for row in csv.reader(file)][1:] == cells
+    with Results(path, resume=True) as again:
+        assert again.count == len(cells)
