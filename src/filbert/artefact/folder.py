@@ -215,7 +215,7 @@ def import_folder(source: Path | str, out: Path | str) -> foreign.Source:
     }
     dtype = WORDS[found.tensors["embeddings.words.weight"][0].dtype]
     fields = configs.written(about.config, found.parts, found.labels, dtype, about.fields)
-    with whole_folder(out) as part:
+    with whole_folder(out, found.folder) as part:
         TokenizerFiles(found.folder).save(part, about.config.max_length)
         carry(found.folder, vectors, part)
         for name in OURS:
@@ -294,12 +294,15 @@ def _write(
     seal(part)
 
 
-def whole_folder(path: Path | str) -> AbstractContextManager[Path]:
+def whole_folder(path: Path | str, source: Path | str | None = None) -> AbstractContextManager[Path]:
     """A temporary folder beside `path` to write to; renamed onto it when the block ends well, removed otherwise.
 
-    What stood there is replaced only if it was empty or a model folder of ours.
+    What stood there is replaced only if it was empty or a model folder of ours, but never the one it is made of.
     """
-    return written_whole(named(path, "the place", "the path of a folder to write"), _replaceable, "a model folder")
+    path = named(path, "the place", "the path of a folder to write")
+    if source is not None and path.resolve() == Path(source).resolve():
+        raise InputError(f"{path}: is the folder that it would be made of, and would be lost; choose another --out.")
+    return written_whole(path, _replaceable, "a model folder")
 
 
 def check_place(path: Path) -> None:

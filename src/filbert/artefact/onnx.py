@@ -25,7 +25,7 @@ def export(path: Path | str, out: Path | str, int8: bool = False) -> Path:
         raise InputError(f"{found.folder}: is of the family {found.described.kind}, but only bert's goes to ONNX.")
     foreign.check_data(found)
     foreign.check_finite(found)
-    with folders.whole_folder(out) as part:
+    with folders.whole_folder(out, found.folder) as part:
         folders.copied(found.folder, part, LEFT)
         add(part, int8)
     return Path(out)

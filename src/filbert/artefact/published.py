@@ -55,7 +55,7 @@ def export(path: Path | str, out: Path | str) -> tuple[Path, str, list[str]]:
     said = weights.small_json(weights.inside(found.folder, TASK)) if (found.folder / TASK).exists() else {}
     remarks = _remarks(said)
     loads = AUTO.get(architecture, "AutoModel")
-    with folders.whole_folder(out) as part_folder:
+    with folders.whole_folder(out, found.folder) as part_folder:
         folders.copied(found.folder, part_folder, LEFT)
         _write_modules(part_folder, said, about.config)
         seal(part_folder)

@@ -203,4 +203,6 @@ def results_file(out: str, resume: bool, task: str, texts: Texts, otherwise: str
         say(f"note: {out}: its last line was not finished and is written anew.")
     if found.count:
         say(f"{out}: {found.count:,} results are there already.")
+    elif resume:
+        say(f"note: {out}: holds no result to go on from with --resume, so it is begun.")
     return found

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import device_option, json_option, result, say, table
+from filbert.cli.shared import device_option, json_option, refuse_given, result, say, table
 
 PICTURES = ("head", "matrix", "grid", "layers", "attribution", "blanks", "prediction")
 
@@ -46,6 +46,7 @@ def command(model: str, text: tuple[str, ...], out: str | None, **options: Any) 
         raise click.UsageError("a picture needs --picture and --out FILE.svg or .png; a page --out FILE.html.")
     if out and not out.lower().endswith((".html", ".htm", ".svg", ".png")):
         raise click.UsageError(f"--out {out}: the suffix says what is written: .html, or with --picture .svg or .png.")
+    _check_used(options, out)
     folders = [model] * len(text) if not options["beside"] else [model, options["beside"]]
     loaded = {name: load(name, device=options["device"]) for name in dict.fromkeys(folders)}
     reasons = [(None, explain.wanted({"method": options["method"]}))] if options["method"] else []
@@ -67,6 +68,15 @@ def command(model: str, text: tuple[str, ...], out: str | None, **options: Any) 
     _tell(views, options["as_json"], out)
 
 
+def _check_used(options: dict[str, Any], out: str | None) -> None:
+    """Refuses what the form that is written has no place for."""
+    picture = options["picture"]
+    if picture in ("attribution", "blanks", "prediction"):
+        refuse_given(("layers", "heads"), f"is of attention, which the picture {picture} does not show")
+    if picture not in (None, "attribution") or not (out or options["as_json"]):
+        refuse_given(["method"], "is shown by a page, by --json and by --picture attribution")
+
+
 def _draw(views: list[dict[str, Any]], options: dict[str, Any], out: str) -> None:
     from filbert.infer import pictures
 
@@ -75,6 +85,10 @@ def _draw(views: list[dict[str, Any]], options: dict[str, Any], out: str) -> Non
     window = views[0]["windows"][0] if views[0]["windows"] else {"attention": []}
     found = window["attention"][0] if window["attention"] else {"layers": [0], "heads": [0], "kind": "self"}
     chosen: dict[str, Any] = {"layer": found["layers"][0], "head": found["heads"][0], "kind": found["kind"]}
+    named = {name: options[name] for name in ("layers", "heads") if "," in (options[name] or "")}
+    if named and options["picture"] in ("head", "matrix"):
+        say(f"note: --picture {options['picture']} shows one of --{' and --'.join(named)}: "
+            f"head {chosen['head']} of layer {chosen['layer']}.")  # fmt: skip
     pictures.draw(views[0], options["picture"], out, **chosen)
     say(f"{out}: written.")
 

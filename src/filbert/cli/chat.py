@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import device_option, encoding_option, json_option, say
+from filbert.cli.shared import device_option, encoding_option, json_option, refuse_given, say
 from filbert.cli.translate import answer_all, writer
 
 TURNS = 6  # that an answer is written to; what was said before them is forgotten
@@ -28,6 +28,9 @@ def command(model: str, text: tuple[str, ...], data: tuple[str, ...], out: str |
     if text or data:
         answer_all("chat", model, (text, data, out), options)
         return
+    refuse_given(
+        ("out", "resume", "encoding", "as_json"), "is for --text or --data; without them one talks, line by line"
+    )
     loaded, turns = writer("chat", model, options), list[str]()
     shown = sys.stdin.isatty()
     while True:

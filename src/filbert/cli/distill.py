@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import Trains, data_encoding_option, json_option, result, roles
+from filbert.cli.shared import Trains, check_force, data_encoding_option, json_option, result, roles
 
 
 @click.command("distill", cls=Trains)
@@ -39,6 +39,7 @@ def command(teacher: str, data: tuple[str, ...], out: str, as_json: bool, **opti
     """
     from filbert import run
 
+    check_force(options)
     begun = time.monotonic()
     wish = run.Wish(**{name: options.pop(name) for name in ("preset", "arch", "layers", "inner", "student")})
     finished: Any

@@ -12,7 +12,18 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import corpus, corpus_options, json_line, json_option, model_options, model_wishes, result, say
+from filbert.cli.shared import (
+    corpus,
+    corpus_options,
+    json_line,
+    json_option,
+    model_options,
+    model_wishes,
+    refuse_for_texts,
+    refuse_given,
+    result,
+    say,
+)
 
 CHUNK = 1_024  # texts held in memory at a time: large enough for full packs of any mixture of lengths
 Write = Callable[[Sequence[str], Any], None]
@@ -57,6 +68,9 @@ def command(model: str, data: tuple[str, ...], text: tuple[str, ...], out: str |
     }  # fmt: skip
     if (not data) == (not text):
         raise InputError("give the texts once: either --data FILE or one or more --text.")
+    refuse_for_texts(text, ("field", "unit", "encoding", "errors"))
+    if options["search"] is None:
+        refuse_given(["top"], "says how many texts --search prints; give that too")
     is_asked = options["search"] is not None or options["clusters"]
     if out:
         form_of(out, FORMS if is_asked else {".npy": "array", **FORMS})

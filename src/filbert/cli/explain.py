@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from filbert.cli.shared import data_encoding_option, errors_option, json_option, result, roles, say, table
+from filbert.cli.shared import (
+    data_encoding_option,
+    errors_option,
+    given,
+    json_option,
+    refuse_for_texts,
+    result,
+    roles,
+    say,
+    table,
+)
 
 if TYPE_CHECKING:
     from filbert.core.records import Example
@@ -60,13 +70,14 @@ def command(model: str, text: str | None, data: tuple[str, ...], out: str | None
         raise InputError("--pair stands beside --text; a file of --data has both texts.")
     if data and out and Path(out).suffix == ".html":
         raise InputError("--out with --data is a file of JSON lines, one for each row; a page is of one --text.")
+    refuse_for_texts([text] if text is not None else [], ("columns", "encoding", "errors"))
     if options["resume"] and (not data or not out):
         raise click.UsageError("--resume goes on with a file of --data: give its --out.")
     if out:
         form_of(out, LINES if data else {".html": "page", ".htm": "page", **LINES})
         check_place(out)
     loaded = load(model)
-    for note in loaded.notes:
+    for note in (*loaded.notes, *_unused(options)):
         say(f"note: {note}")
     if text is None:
         _rows(loaded, data, out, options)
@@ -83,6 +94,14 @@ def command(model: str, text: str | None, data: tuple[str, ...], out: str | None
         _print(found)
     elif found.certificate is not None:
         say(found.certificate.sentence_en)
+
+
+def _unused(options: dict[str, Any]) -> list[str]:
+    """What was given and changes nothing, since the method reads one way alone and nothing is tested."""
+    method = options["method"]
+    idle = [("budget", ("occlusion", "sampling")), ("seed", ("sampling",))]
+    names = [name for name, methods in idle if method not in methods and not options["certificate"]]
+    return [f"{option} changes nothing of {method} without a certificate." for option in given(names)]
 
 
 def _how(options: dict[str, Any]) -> dict[str, Any]:
@@ -152,6 +171,8 @@ def _rows(loaded: Any, data: tuple[str, ...], out: str | None, options: dict[str
     kept: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
         results = stack.enter_context(Results(out, options["resume"])) if out else None
+        if results is not None and options["resume"] and not results.count:
+            say(f"note: {out}: holds no result to go on from with --resume, so it is begun.")
         examples = texts.read(reading) if results is None else results.rest(texts.read(reading))
         bar = stack.enter_context(Bar(texts, reading, results.count if results else 0, quiet=results is None))
         for example in examples:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import data_encoding_option, json_option, result, roles, say
+from filbert.cli.shared import data_encoding_option, json_option, refuse_given, result, roles, say
 
 
 @click.command("export")
@@ -35,6 +35,8 @@ def command(model: str, out: str, form: str, int8: bool, as_json: bool, **option
     dev = options["dev"] if len(options["dev"]) > 1 else next(iter(options["dev"]), None)
     if dev is not None and not int8:
         raise click.UsageError("--dev measures what --int8 costs: give both, or neither.")
+    if dev is None:
+        refuse_given(("columns", "encoding"), "says how the files of --dev are read; give those too")
     if form == "transformers":
         if int8:
             raise click.UsageError("--int8 is of onnx; transformers reads the folder in float32.")

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import Trains, encoding_option, json_option, result, roles
+from filbert.cli.shared import Trains, check_force, encoding_option, json_option, result, roles
 from filbert.core.registry import naming
 
 
@@ -40,6 +40,7 @@ def command(task: str, train: tuple[str, ...], model: str | None, out: str, as_j
     """
     from filbert import run
 
+    check_force(options)
     if model is not None and options["arch"] is not None:
         raise click.UsageError("give one of --model (a folder to begin with, or builtin) and --arch (a new model).")
     begun = time.monotonic()

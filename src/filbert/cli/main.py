@@ -22,7 +22,7 @@ from typing import Any
 
 import click
 
-from filbert.cli import output
+from filbert.cli import output, shared
 from filbert.core.errors import FilbertError, did_you_mean
 from filbert.core.version import VERSION
 
@@ -57,7 +57,10 @@ class House(click.Group):
         if not name.startswith("-") and name not in (names := self.list_commands(ctx)):
             ctx.fail(f"there is no command '{name}'; there are: {', '.join(names)}.{did_you_mean(name, names)}")
         output.check_ranks(name)
-        return super().resolve_command(ctx, args)
+        found = _, command, rest = super().resolve_command(ctx, args)
+        if command is not None:
+            shared.check_once(command, click.Context(command, ctx, name, resilient_parsing=True), rest)
+        return found
 
     def make_context(self, *args: Any, **more: Any) -> click.Context:
         """As click does; see `invoke`."""

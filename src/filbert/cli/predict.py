@@ -14,6 +14,7 @@ from filbert.cli.shared import (
     json_option,
     model_options,
     model_wishes,
+    refuse_for_texts,
     result,
     roles,
     say,
@@ -48,13 +49,14 @@ def command(model: str, data: tuple[str, ...], out: str | None, **options: Any) 
     from filbert import load
     from filbert.cli.asking import Asking, Texts, results_file
     from filbert.core.errors import InputError
-    from filbert.infer.predict import CHUNK, peeked, usual_top
+    from filbert.infer.predict import CHUNK, has_top, peeked, usual_top
     from filbert.infer.results import check_place, form_of
     from filbert.text.streams import Reading
 
     here = [(text,) for text in options["text"]] + list(options["pair"])
     if (not data) == (not here):
         raise InputError("give the texts once: either --data FILE, or one or more --text or --pair.")
+    refuse_for_texts(here, ("columns", "encoding", "errors"))
     if options["resume"] and not out:
         raise click.UsageError("--resume goes on with a file: give its --out.")
     if out:
@@ -72,6 +74,8 @@ def command(model: str, data: tuple[str, ...], out: str | None, **options: Any) 
     for note in loaded.notes:
         say(f"note: {note}")
     top = options["top"]
+    if top is not None and not has_top(task, loaded.labels):
+        raise click.UsageError(f"--top is of what gives several labels or answers their shares; {task} has one answer.")
     if top is None and (top := usual_top(len(loaded.labels))) is not None:
         say(f"note: of {len(loaded.labels):,} labels the {top} likeliest are given; --top {len(loaded.labels)}: all.")
     begun = time.perf_counter()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from filbert.cli.shared import Trains, corpus_options, json_option, result, say
+from filbert.cli.shared import Trains, check_force, corpus_options, json_option, refuse_given, result, say
 
 if TYPE_CHECKING:
     from filbert.run import Corpus, Recipe
@@ -56,12 +56,14 @@ def command(sources: tuple[str, ...], out: str, as_json: bool, **options: Any) -
     Beside one process: torchrun --nproc-per-node N -m filbert pretrain …
     """
     begun, options["out"] = process_start(), out
+    check_force(options)
     steps_set = any(word.split("=")[0].strip() == "train.steps" for word in options["settings"])
     if options["budget"] and steps_set:
         raise click.UsageError("--budget and --set train.steps both say when to end; give one.")
     if options["arch"] != "bert":
         _check_other(options)
         steps_set = True  # only what BERT does in a given time is known
+    _check_parts(options)
     options["by_clock"] = not steps_set
     from filbert import run
 
@@ -77,7 +79,7 @@ def command(sources: tuple[str, ...], out: str, as_json: bool, **options: Any) -
     recipe, clock, facts = _recipe(tokenizer, shards, start, options, (plan, begun, imported))
     finished = run.pretrain(
         shards, tokenizer, recipe, out, start=start, resume=options["resume"], force=options["force"],
-        clock=clock, facts=facts, quiet=False, base=options["start"],
+        clock=clock, facts=facts, quiet=False, base=options["start"], settings=options["settings"],
     )  # fmt: skip
     if run.is_first():
         _told(finished, clock, as_json, begun)
@@ -94,6 +96,17 @@ def _check_other(options: dict[str, Any]) -> None:
     for name in ("budget", "objective", "masking"):
         if options[name]:
             raise click.UsageError(f"--{name} is for --arch bert; for {arch} give fields of its recipe with --set.")
+
+
+def _check_parts(options: dict[str, Any]) -> None:
+    """Refuses what a model to train further, or a vocabulary that is there, leaves nothing to."""
+    if options["start"]:
+        refuse_given(("preset", "vocab", "vocab_size"), "is of a new model; that of --model has its own")
+    if options["vocab"]:
+        refuse_given(["vocab_size"], "is of a vocabulary that is trained; --vocab names one that is there")
+    for name in ("objective", "masking"):
+        if options[name] and any(word.split("=")[0].strip() == f"task.{name}" for word in options["settings"]):
+            raise click.UsageError(f"--{name} and --set task.{name} say the same; give one.")
 
 
 def process_start() -> float:
@@ -144,6 +157,8 @@ def _inputs(sources: tuple[str, ...], out: Path, options: dict[str, Any], most_b
     _ = corpus.excluded  # a file that is not there is refused now
     if options["start"]:
         start = load(options["start"])
+        if start.family != options["arch"]:
+            raise click.UsageError(f"--model {options['start']} is of {start.family}: give --arch {start.family}.")
         if options["arch"] == "bert":
             run.check_length(mlm_nsp.Config(**options["given"].get("task", {})), start.config)
         return corpus, Tokenizer.load(start.folder), start.model
@@ -195,6 +210,9 @@ def _given(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
         if options[name]:
             given.setdefault("task", {})[name] = options[name]
     if options["seed"] is not None:
+        for section in ("task", "train"):
+            if given.get(section, {}).get("seed", options["seed"]) != options["seed"]:
+                raise click.UsageError(f"--seed and --set {section}.seed say different things; give one.")
         for section in ("task", "train"):
             if section == "task" and "seed" not in {field.name for field in fields(learns.Config)}:
                 continue

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import data_encoding_option, device_option, json_option, progress, result, roles
+from filbert.cli.shared import data_encoding_option, device_option, json_option, progress, refuse_given, result, roles
 
 
 @click.command("prune")
@@ -34,6 +34,8 @@ def command(
 
     layers, inner = options.pop("layers"), options.pop("inner")
     if layers or inner:
+        others = ("data", "heads", "method", "most", "columns", "device", "encoding")
+        refuse_given(others, "is of heads; --layers and --inner take away without asking any data")
         _fewer_layers(model, out, layers, inner, as_json)
         return
     if data is None:

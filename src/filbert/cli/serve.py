@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from filbert.cli.shared import model_options, model_wishes, result, say
+from filbert.cli.shared import model_options, model_wishes, refuse_given, result, say
 
 if TYPE_CHECKING:
     import socket
@@ -145,6 +146,12 @@ def _plan(options: dict[str, Any]) -> Plan:
 
     if options["name"] and len(options["model"]) > 1:
         raise InputError("--name is for one model; name several as one=DIR two=DIR.")
+    if not options["look"]:
+        refuse_given(["look_seconds"], "is of a look inside a model, which --no-look takes away")
+    for name, least in (("deadline", 1e-3), ("patience", 1e-3), ("look_seconds", 0), ("drain", 0)):
+        if not least <= options[name] < math.inf:
+            named = name.replace("_", "-")
+            raise InputError(f"--{named} is {options[name]:g}, but must be a number of seconds of {least:g} or more.")
     limits = Limits(
         body_bytes=options["max_body"], texts=options["max_texts"], tokens=options["max_tokens"],
         waiting=options["queue"], batch_tokens=options["batch_tokens"] or 0, deadline_s=options["deadline"],

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -20,8 +21,12 @@ class Trains(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does, once names of other libraries are ours."""
-        own = {name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts)}
-        return super().parse_args(ctx, list(_renamed(args, own)))
+        return super().parse_args(ctx, list(_renamed(args, self.own)))
+
+    @property
+    def own(self) -> set[str]:
+        """The options that it has."""
+        return {name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts)}
 
 
 def _renamed(args: list[str], own: set[str]) -> Iterator[str]:
@@ -78,6 +83,54 @@ def model_options(command: Command) -> Command:
     for option in (dtype, runtime, device_option):
         command = option(command)
     return command
+
+
+def given(names: Iterable[str]) -> list[str]:
+    """Those of these options that were given, on the command line or by the environment."""
+    from click.core import ParameterSource
+
+    context, usual = click.get_current_context(), (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
+    found = [parameter for parameter in context.command.params if parameter.name in set(names)]
+    return [max(each.opts, key=len) for each in found if context.get_parameter_source(each.name or "") not in usual]
+
+
+def refuse_given(names: Iterable[str], why: str) -> None:
+    """Refuses the first of these options that was given; why: what it is for, or why it would change nothing."""
+    for option in given(names):
+        raise click.UsageError(f"{option} {why}.")
+
+
+def refuse_for_texts(here: Sequence[Any], names: Iterable[str]) -> None:
+    """Refuses options that say how files are read where texts were given as options."""
+    if here:
+        refuse_given(
+            names, "says how the files of --data are read; texts that are given as options are read as they are"
+        )
+
+
+def check_force(options: Mapping[str, Any]) -> None:
+    """Refuses --force of a run that is not to go on."""
+    if options["force"] and not options["resume"]:
+        raise click.UsageError("--force goes on with a run although something changed: give --resume too.")
+
+
+def check_once(command: click.Command, context: click.Context, args: Sequence[str]) -> None:
+    """Refuses an option that is given twice, of which all but the last would be passed over."""
+    words = list(args)
+    if isinstance(command, Trains):
+        words = list(_renamed(words, command.own))
+    given, _, order = command.make_parser(context).parse_args(words)  # what else is wrong the command itself tells
+    fields: dict[str, str] = {}
+    for word in given.get("settings") or ():
+        name, value = (part.strip() for part in str(word).partition("=")[::2])
+        if fields.setdefault(name, value) != value:
+            raise click.UsageError(f"{name} is set to {fields[name]} and to {value}; give it one value.", context)
+    for parameter, count in Counter(order).items():
+        if count < 2 or not isinstance(parameter, click.Option) or parameter.multiple:
+            continue
+        if not parameter.is_flag or parameter.secondary_opts:
+            option = max(parameter.opts, key=len)
+            raise click.UsageError(f"{option} is given {count} times, but takes one value.", context)
 
 
 def model_wishes(options: dict[str, Any]) -> dict[str, Any]:

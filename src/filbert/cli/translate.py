@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import data_encoding_option, device_option, json_option, result, say
+from filbert.cli.shared import data_encoding_option, device_option, json_option, refuse_for_texts, result, say
 
 LINES = "lines"  # how a file is written whose suffix does not say otherwise
 
@@ -51,12 +51,15 @@ def answer_all(
     given, data, out = where
     if (not data) == (not given):
         raise InputError("give the texts once: either --data FILE, or one or more --text.")
+    refuse_for_texts(given, ["encoding"])
     if options["resume"] and not out:
         raise click.UsageError("--resume goes on with a file: give its --out.")
     if out:
         form_of(out, otherwise=LINES)
         check_place(out)
     loaded = writer(task, model, options)
+    for note in loaded.notes:
+        say(f"note: {note}")
     how = {"encoding": options["encoding"], "trained_on": loaded.trained_on}
     texts, reading = Texts([(text,) for text in given], data, task, how), Reading()
     kept: list[dict[str, Any]] = []

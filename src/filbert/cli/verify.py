@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import data_encoding_option, json_option, result, roles, say, table
+from filbert.cli.shared import data_encoding_option, json_option, refuse_given, result, roles, say, table
 
 
 @click.command("verify")
@@ -30,6 +30,8 @@ def command(model: str, as_json: bool, **options: Any) -> None:
     from filbert.artefact.manifest import fingerprint, model_folder
     from filbert.infer.verify import verified
 
+    if not options["dev"]:
+        refuse_given(("columns", "encoding"), "says how the files of --dev are read; give those too")
     found = verified(model, options["expect"])
     own = fingerprint(model_folder(model))
     broken, measured = _held(model, options) if options["dev"] else ([], {})

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import json_option, result
+from filbert.cli.shared import json_option, refuse_given, result
 
 
 @click.command("write")
@@ -22,6 +22,8 @@ from filbert.cli.shared import json_option, result
 @json_option
 def command(model: str, text: tuple[str, ...], tokens: int, as_json: bool, **options: Any) -> None:
     """Write texts on by a model of `filbert pretrain --arch gpt` (or nnlm); MODEL is a model folder or a run."""
+    if options["way"] != "sample":
+        refuse_given(("temperature", "top_k", "top_p", "seed"), f"is of --way sample; {options['way']} draws nothing")
     from filbert.artefact.folder import load
     from filbert.tasks.causal_lm import Writing, continuations
     from filbert.text.tokenizer import Tokenizer

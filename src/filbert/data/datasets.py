@@ -62,6 +62,7 @@ def examples(
 def _examples(path: str, task: str, wanted: dict[str, str], reading: Reading) -> Iterator[Example]:
     both = written.parallel(path) if task == "translate" else None
     if both is not None:
+        tell_columns("two files, line by line", wanted, reading)
         for number, (line, texts, gold) in enumerate(written.side_by_side(both, reading)):
             yield Example(texts, gold, number, path, line)
         return
@@ -134,10 +135,18 @@ def _read(source: str, task: str, form: Shape, wanted: dict[str, str], reading: 
         meant = markup.TASK_OF[form.kind]
         if task != meant:
             raise InputError(f"{source}: is {form.told}, which is data for {meant}, not for {task}.")
+        tell_columns(form.told, wanted, reading)
         return READERS[form.kind](source, reading)
     roles = column_roles(source, task, form, wanted)
     tell_taken(task, form, roles, reading)
     return task_rows(source, task, lambda how: _rows(source, (task, form, roles, wanted), how), roles, reading)
+
+
+def tell_columns(what: str, wanted: Mapping[str, str], reading: Reading) -> None:
+    """Says that named columns are passed over, of a file that has none to name."""
+    if wanted:
+        named = ", ".join(f"{role}={name}" for role, name in wanted.items())
+        reading.tell(f"the columns {named} are passed over, since it is {what}.")
 
 
 def tell_taken(task: str, form: Shape, roles: Mapping[str, str], reading: Reading) -> None:

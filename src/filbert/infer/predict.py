@@ -132,6 +132,12 @@ def record(task: str, example: Example, said: Prediction, top: int | None = None
     return {**place, **texts, **member("tasks", task).record(example, said, top), "coverage": said.coverage}
 
 
+def has_top(task: str, labels: Sequence[str]) -> bool:
+    """Whether a task says several things of a text, of which the likeliest can be written alone."""
+    module = member("tasks", task)
+    return not getattr(module, "ONE_ANSWER", False) and tuple(labels) != getattr(module, "VALUE", None)
+
+
 def usual_top(num_labels: int) -> int | None:
     """How many labels are written with each text where nobody says: all, or of many the likeliest."""
     return TOP if num_labels > MANY else None
@@ -248,6 +254,16 @@ def _published(found: Found, name: str, module: Any, about: Described) -> dict[s
     return said | ({"answer": "number"} if _is_number(found) else {})
 
 
+def _check_used(module: Any, config: Any, wanted: Mapping[str, Any]) -> None:
+    """Refuses a field that was set and changes nothing of what a model says."""
+    idle: dict[str, str] = module.idle(config) if hasattr(module, "idle") else {}
+    for name in wanted:
+        if name not in (*getattr(module, "KEPT", wanted), "seed"):
+            raise InputError(f"task.{name} is of learning, and changes nothing of what a model says; leave it out.")
+        if name in idle:
+            raise InputError(f"task.{name} changes nothing {idle[name]}; leave it out.")
+
+
 def read_as(
     found: Found, task: str | None = None, settings: Sequence[str] = (), about: Described | None = None
 ) -> tuple[str, Any]:
@@ -289,6 +305,7 @@ def read_as(
         if wanted:
             raise
         raise InputError(f"{path}: {error}") from None
+    _check_used(tasks[name], config, wanted)
     pooled = getattr(config, "pool", None) if tasks[name].HEAD else None  # without a head nothing is pooled by one
     if config.max_length > found.config.max_length or (pooled and (pooled == "cls") != ("pooler" in found.model.parts)):
         raise InputError(f"{path}: does not fit the model beside it; fetch the folder again.")

@@ -169,7 +169,7 @@ def _save(out: Path | str, smaller: bert.Bert, model: Model, card: str) -> None:
 
 def _check(model: Model, out: Path | str) -> None:
     if Path(out).resolve() == model.folder.resolve():
-        raise InputError(f"{out}: is the model itself, of which nothing would be left; choose another place.")
+        raise InputError(f"{out}: is the model itself, of which nothing would be left; choose another --out.")
     if not isinstance(model.backbone, bert.Bert):
         raise InputError(
             f"{model.folder}: is a {type(model.backbone).__name__.lower()}, but only the heads of a bert can be pruned."

@@ -104,9 +104,14 @@ class Table:
     def _joined(self, rows: Iterable[list[str]]) -> str:
         if self.form == "tsv":
             return "".join("\t".join(row) + "\n" for row in rows)
-        made = io.StringIO()
-        csv.writer(made, lineterminator="\n").writerows(rows)
-        return made.getvalue()
+        return "".join(map(_csv_line, rows))
+
+
+def _csv_line(row: Sequence[str]) -> str:
+    """A row of a CSV; both signs of a line end are quoted, which the writer does of those that end its own lines."""
+    made = io.StringIO()
+    csv.writer(made, lineterminator="\r\n").writerow(row)
+    return made.getvalue().removesuffix("\r\n") + "\n"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 from filbert.artefact import onnx
 from filbert.artefact.folder import import_folder, whole_folder
 from filbert.artefact.foreign import Source
+from filbert.artefact.manifest import model_folder
 from filbert.data import sources
 from filbert.infer import cost, verify
 from filbert.infer.model import load
@@ -30,7 +31,7 @@ def export(
     dev: labelled data on which the cost is measured; how: their `columns` and `encoding`. Everything is made beside
     its place and renamed when it is whole, so that whoever looks never finds half of it.
     """
-    with whole_folder(out) as part:
+    with whole_folder(out, model_folder(path)) as part:
         onnx.export(path, part, int8)
         if not (part / verify.GOLDEN).exists():
             loaded = load(part, runtime="onnx")
@@ -45,7 +46,7 @@ def export(
 
 def imported(source: Path | str, out: Path | str) -> Source:
     """Writes a foreign folder as one of ours, if the whole of it can be read here: weights, tokenizer, head, labels."""
-    with whole_folder(out) as part:
+    with whole_folder(out, source) as part:
         found = import_folder(source, part)
         model = load(part, device="cpu")
         if set(TASK_HEADS) & set(found.parts):

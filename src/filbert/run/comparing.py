@@ -72,6 +72,21 @@ class Contest:
                 raise one_of("a model to compare", name, (*members("models"), builtin.NAME, "a folder"))
         if type(self.tokens) is not int or self.tokens < 1:
             raise InputError(f"tokens is {self.tokens!r}, but must be a whole number of 1 or more.")
+        self._check_used()
+
+    def _check_used(self) -> None:
+        """Refuses what is of new models, or of their pretraining, where there is none."""
+        usual = {field.name: field.default for field in dataclasses.fields(self)}
+        new = [name for name in self.models if name in members("models")]
+        for name in ("corpus", "preset", "vocab"):
+            if not new and getattr(self, name) != usual[name]:
+                raise InputError(f"{name} is of new models, but all that are named are there; leave it out.")
+        given = self.tokens != usual["tokens"], any(word.startswith("pretrain.") for word in self.settings)
+        if any(given) and not (self.corpus and any(member("models", name).PRETRAINS for name in new)):
+            what = "tokens are" if given[0] else "settings of pretrain. are"
+            raise InputError(
+                f"{what} of pretraining, but no model is pretrained here; give a corpus, or leave them out."
+            )
 
 
 def _called(name: str) -> str:

@@ -63,6 +63,10 @@ class Wish:
                 "say what the student is to be, in one way: a preset, some of the teacher's layers (or a smaller "
                 "inner), or a folder to begin with."
             )
+        if self.arch is not None and self.preset is None:
+            raise InputError(
+                f"arch is {self.arch!r}, but is of a student of a preset's size; give a preset, or no arch."
+            )
 
 
 def distill(
@@ -305,7 +309,7 @@ def distill_general(
     done = pretrain(
         shards, tokenizer, recipe, out, start=None if is_new else started.model, resume=resume,
         force=bool(more.get("force")), quiet=bool(more.get("quiet")), lesson=_Reading(found, recipe.distil),
-        base="" if is_new else str(started.folder),
+        base="" if is_new else str(started.folder), settings=settings,
     )  # fmt: skip
     if recipe.distil.soft and shards.held.num_documents and is_first():
         models = {"student": done.module, "teacher": found.model}

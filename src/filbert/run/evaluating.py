@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,8 @@ def evaluate(model: Path | str | Model, data: sources.Source, **more: Any) -> di
     model, data = folder_of(model), objects.kept(data)
     more = {**more, **({"train": objects.kept(more["train"], "train")} if more.get("train") is not None else {})}
     found = load(model)
+    for note in found.notes:
+        sys.stderr.write(f"note: {note}\n")
     name, reading = read_as(found, more.get("task"), worded(more.get("settings") or ()))
     size, more = more.get("batch_tokens") or 16_384, {**more, "trained_on": trained_on(found.folder)}
     has_train = not (more.get("train") is None or (isinstance(more["train"], list | tuple) and not more["train"]))

@@ -43,10 +43,11 @@ from filbert.run.folders import (
     folder_of,
     recipe_fields,
     resumed_at,
+    unbegun,
 )
 from filbert.text.streams import Reading
 from filbert.text.tokenizer import Tokenizer
-from filbert.train import journal, listeners, loop, machine, report, tune
+from filbert.train import idle, journal, listeners, loop, machine, report, tune
 from filbert.train.checkpoint import Store, locked
 from filbert.train.distributed import Ranks, is_restarted, joined
 from filbert.train.scores import scored, scored_apart
@@ -171,6 +172,10 @@ def _renamed(
     words, found = worded(settings), dict(more)
     for name in sorted(set(more) - set(MORE)):
         if name in names.SETTINGS:
+            if any(word.partition("=")[0].strip() == names.SETTINGS[name] for word in words):
+                raise InputError(
+                    f"finetune has {name} and the setting {names.SETTINGS[name]}, which are one; give one."
+                )
             words.append(f"{names.SETTINGS[name]}={found.pop(name)}")
         elif names.ARGUMENTS.get(name) in MORE and names.ARGUMENTS[name] not in more:
             found[names.ARGUMENTS[name]] = found.pop(name)
@@ -232,7 +237,13 @@ def tuned(
     named_as = {"train": train, **{name: own for name, own in places.items() if own is not None}}
     met = {name: sources.met(named_as[name], reading) for name, reading in readings.items()}
     met = {name: sentences for name, sentences in met.items() if sentences}
-    more = {**more, "remembered": honest.remembered(sources.files(train), part, more), "met": met, "remarks": remarks}
+    more = {
+        **more,
+        "remembered": honest.remembered(sources.files(train), part, more),
+        "met": met,
+        "remarks": remarks,
+        "settings": settings,
+    }
     with contextlib.ExitStack() as stack:
         with joined(recipe.machine.device) as ranks:
             if ranks.is_first:
@@ -297,9 +308,13 @@ class _Fine:
         of_task: list[str] = getattr(self.task, "remarks", list)()
         for remark in (*more["remarks"], *self.notes, *of_data, *of_task, *self.tuned.values()):
             heard.event("note", remark)
+        if resume and not resumed:
+            heard.event("note", unbegun(out))
         best: dict[str, float] = {}
         try:
             training = loop.Training(self.model, self.task, recipe.train, course)
+            for remark in idle.remarks(more["settings"], recipe, training, more.get("epochs")):
+                heard.event("note", remark)
             outcome = training.run()
             if ranks.is_first:
                 self.model = training.stepper.model.cpu()
@@ -456,7 +471,9 @@ def _fine_recipe(
     labels, config = (lesson.labels, config) if lesson else _labels(task, config, data, started, asked)
     machined = "off" if lesson and lesson.looks_inside(given["distil"]) else "recorded"
     tuning, here = tune.Config(**given["tune"]), machine.Config(**{"compiled": machined, **given["machine"]})
-    seed = {"seed": more.get("seed") or 0, **given["train"]}["seed"]
+    seed = given["train"].get("seed", more.get("seed") or 0)
+    if more.get("seed") not in (None, 0, seed):
+        raise InputError(f"seed is {more['seed']} and train.seed {seed}; give one.")
     added = tune.copies(task, learnt, tuning, tokenizer, started.model, machine.found(here), seed)
     items = module.Task([*learnt, *added], labels, tokenizer, config)
     config = items.config  # with what its labels and the vocabulary fix

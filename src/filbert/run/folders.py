@@ -81,6 +81,11 @@ def resumed_at(store: Store, out: Path, resume: bool, identity: Mapping[str, str
     return found.step if found is not None else 0
 
 
+def unbegun(out: Path) -> str:
+    """The sentence on a run that is to go on and cannot."""
+    return f"{out}: holds no checkpoint to go on from with --resume, so the run begins."
+
+
 def recipe_fields(configs: Mapping[str, Any]) -> dict[str, str]:
     """{"train.steps": "500"}: the fields that must not change within a run, each by its own name."""
     sections = ((name, dataclasses.asdict(config)) for name, config in configs.items())

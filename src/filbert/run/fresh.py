@@ -13,6 +13,7 @@ from filbert.builtin import model as builtin
 from filbert.core.errors import InputError, one_of
 from filbert.core.registry import member
 from filbert.text.tokenizer import Tokenizer
+from filbert.train import loop
 
 PRESET = "small"
 WRITER_LAYERS, WRITER_DROPOUT = 3, 0.1  # of a decoder that is put behind an encoder; it is new, so it bears dropout
@@ -38,6 +39,7 @@ def model_of(name: str, config: Any, parts: tuple[str, ...], tokenizer: Tokenize
 
 def started(name: str, preset: str | None, vocab: Path | str | None, seed: int = 0) -> Loaded:
     """As a folder that holds an untrained model would be loaded; its vocabulary is the built-in model's, or `vocab`."""
+    loop.Config(seed=seed)  # refuses one that no generator takes
     folder = Path(vocab) if vocab is not None else builtin.folder()
     if vocab is None and not builtin.is_there():
         raise InputError("no vocabulary was given, and the built-in model is not here; give --vocab.")

@@ -38,11 +38,12 @@ from filbert.run.folders import (
     is_first,
     recipe_fields,
     resumed_at,
+    unbegun,
 )
 from filbert.tasks import mlm_nsp
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import train as train_vocabulary
-from filbert.train import budget, journal, listeners, loop, machine, report
+from filbert.train import budget, idle, journal, listeners, loop, machine, report
 from filbert.train.checkpoint import Store, locked
 from filbert.train.distributed import Ranks, ends_with_parent, is_restarted, joined
 from filbert.train.forecast import Forecast
@@ -205,7 +206,8 @@ def pretrain(
     """Trains a model on the shards, fresh or on from `start`, and leaves a run folder.
 
     more: `clock` and `facts` of a run by the clock, `quiet`, and `told`, who hears of every step as well
-    (train.listeners); the `lesson` of a recipe that has a teacher; and `base`, the folder that `start` is of.
+    (train.listeners); `settings`, the words that the user set fields by; the `lesson` of a recipe that has a teacher;
+    and `base`, the folder that `start` is of.
     """
     out = Path(out)
     check_length(recipe.task, recipe.model)
@@ -249,6 +251,8 @@ def _pretrained(
         held=held, machine=recipe.machine, ranks=ranks, store=store, resume=resume, identity=identity, force=force,
         told=told if clock is None else budget.Ear(told, clock), clock=clock,
     )  # fmt: skip
+    if resume and not resumed and ranks.is_first:
+        told.event("note", unbegun(out))
     begun, facts = time.time(), dict(more.get("facts", {}))
     try:
         if held is None and shards.meta["identity"]["options"]["held"]:
@@ -257,6 +261,8 @@ def _pretrained(
             told.event("chosen", clock.choice.line)
             told.event("forecast", f"{clock.choice.forecast}.", **dataclasses.asdict(clock.choice.forecast))
         training = loop.Training(model, task, recipe.train, course)
+        for remark in idle.remarks(more.get("settings", ()), recipe, training):
+            told.event("note", remark)
         outcome = training.run()
         if clock is not None:
             facts["came to"] = _verdict(clock.choice.forecast, outcome, held)

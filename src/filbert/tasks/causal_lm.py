@@ -239,7 +239,9 @@ def continuations(model: Any, tokenizer: Tokenizer, texts: Sequence[str], writin
     longest = model.config.max_length
     room = longest - writing.max_new  # for what is read beside [CLS]; the last token written is never read
     if room < 0:
-        raise InputError(f"writing.max_new is {writing.max_new}, but the model reads only {longest} tokens.")
+        raise InputError(
+            f"writing.max_new is {writing.max_new}, but the model reads only {longest} tokens; take fewer (--tokens)."
+        )
     ids = [tokens.ids[max(0, len(tokens.ids) - room) :] for tokens in tokenizer.pieces(texts)]
     order = np.argsort([len(row) for row in ids], kind="stable")  # as a pack has them
     written: list[tuple[int, ...]] = [()] * len(texts)

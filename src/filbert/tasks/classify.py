@@ -100,6 +100,11 @@ def fitted(config: Fit, examples: Sequence[Example]) -> Fit:
     return replace(config, class_weights=json.dumps(weights, ensure_ascii=False))
 
 
+def idle(config: Any) -> dict[str, str]:
+    """Fields that change nothing beside the others, and while what is so."""
+    return {"temperature": "while task.several gives a text several labels"} if config.several else {}
+
+
 def label_names(config: Config, examples: Sequence[Example]) -> tuple[str, ...] | None:
     """Where texts have several labels, those that occur; else the data say."""
     if not config.several:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
 HEAD = ""  # none of its own
 TEXTS = ("text", "second", "negative")  # what a prediction's texts are called
+ONE_ANSWER = True  # of a text: nothing is ranked that could be cut short
 NEEDS_GOLD = False  # pairs, and even texts, can be learnt from as they are
 KEPT = ("max_length", "overlap", "pool", "widths", "threshold")
 LOSSES = {

@@ -77,6 +77,14 @@ def _told_answer(config: Config, examples: Sequence[Example]) -> str:
     return "number" if values is not None and label_sets.are_measured(values) else "label"
 
 
+def idle(config: Config) -> dict[str, str]:
+    """Fields that change nothing beside the others, and while what is so."""
+    if config.answer == "number":
+        return dict.fromkeys(("several", "temperature"), "while task.answer is number")
+    labels = dict.fromkeys(("center", "scale"), "while task.answer is label")
+    return classify.idle(config) | (labels if config.answer == "label" else {})
+
+
 def label_names(config: Config, examples: Sequence[Example]) -> tuple[str, ...] | None:
     """The head's outputs where the data do not say."""
     return VALUE if config.answer == "number" else classify.label_names(config, examples)

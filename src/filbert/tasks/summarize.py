@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 
 from filbert.metrics import written as metrics
 from filbert.tasks import translate
-from filbert.tasks.translate import HEAD, KEPT, LATER, label_names, record
+from filbert.tasks.translate import HEAD, KEPT, LATER, ONE_ANSWER, idle, label_names, record
 from filbert.text.sentences import sentences
 
-__all__ = ["DATA", "HEAD", "KEPT", "LATER", "Config", "Task", "called", "label_names", "record"]
+__all__ = ["DATA", "HEAD", "KEPT", "LATER", "ONE_ANSWER", "Config", "Task", "called", "idle", "label_names", "record"]
 DATA = "translate"  # what its files are read as
 
 

@@ -44,10 +44,10 @@ if TYPE_CHECKING:
 HEAD = "tokens"
 HEADS = ("tokens", "pointer")  # of which a model for it has one
 KEPT = ("max_length", "overlap", "decoder", "scheme", "longest")
+ONE_ANSWER = True  # of a text: nothing is ranked that could be cut short
 NOTHING = classify.NOTHING
 SCHEMES = ("auto", "bio", "bioes", "plain")
-# Of published taggers whose labels have no B- or I-: each word has one (`words`), or some have, and runs of one
-# label are one span (`runs`).
+# Of published taggers without B- and I-: each word has a label (`words`), or runs of one label are a span (`runs`).
 BARE = ("words", "runs")
 _TAG, _DASHED = re.compile(r"O|[BIES](-.*)?"), re.compile(r"[BIES]-.*")
 CELLS = 2**23  # pairs of tags that are weighed at a time
@@ -85,11 +85,14 @@ class Config:
 
 def fitted(config: Config, examples: Sequence[Example]) -> Config:
     """The config with the scheme that the training data need."""
-    if config.scheme != "auto":
-        return config
     golds = [(example.texts[0], example.gold) for example in examples if example.gold is not None]
     covered = any(len(gold) > 1 for _, gold in golds) and all(decoding.covers(text, gold) for text, gold in golds)
-    return replace(config, scheme="plain" if covered else "bio")
+    return replace(config, scheme="plain" if covered else "bio") if config.scheme == "auto" else config
+
+
+def idle(config: Config) -> dict[str, str]:
+    """Fields that change nothing beside the others, and while what is so."""
+    return {} if config.decoder == "span" else {"longest": f"while task.decoder is {config.decoder}; it is of span"}
 
 
 def label_names(config: Config, examples: Sequence[Example]) -> tuple[str, ...]:
@@ -133,18 +136,15 @@ def record(example: Example, said: Prediction, top: int | None) -> dict[str, Any
     """A prediction as it is written: every span with its place, text and score."""
     text = example.texts[0]
 
-    def told(span: Span) -> dict[str, Any]:
-        return {"text": text[span.start : span.end], "label": span.label, "start": span.start, "end": span.end}
+    def told(own: Span) -> dict[str, Any]:
+        return {"text": text[own.start : own.end], "label": own.label, "start": own.start, "end": own.end}
 
     gold = {} if example.gold is None else {"gold": [told(span) for span in example.gold]}
     return {"entities": [{**told(span), "score": round(span.score, 6)} for span in said.spans], **gold}
 
 
 class Task(classify.Task):
-    """Tagging of texts; one whose spans are unknown can be tagged, not learnt from.
-
-    Each decoder is a class of its own, and `Task` makes the one that the config names.
-    """
+    """Tagging of texts, a class for each decoder; one whose spans are unknown can be tagged, not learnt from."""
 
     num_texts = 1
     watched = "tag_f1"

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 HEAD = "writer"
 LATER = ("unknown", "cut")  # fields that not every record has
 KEPT = ("max_length", "beam", "length_penalty", "no_repeat", "max_new", "max_ratio", "temperature", "top_k", "top_p")
+ONE_ANSWER = True  # of a text: nothing is ranked that could be cut short
 CELLS = 2**27  # scores over the vocabulary that are held at a time: half a gigabyte
 SPARE = 1.1  # of the sources' usual share of a batch, where packs are filled up to one size
 CLOSE = 64  # that size is a multiple of it
@@ -71,6 +72,14 @@ class Config:
         for name, most in (("length_penalty", 10), ("max_ratio", 100), ("temperature", 100)):
             if not 0 <= getattr(self, name) <= most:
                 raise InputError(f"task.{name} is {getattr(self, name)!r}, but must be from 0 to {most}.")
+
+
+def idle(config: Any) -> dict[str, str]:
+    """Fields that change nothing beside the others, and while what is so."""
+    if config.temperature:
+        return dict.fromkeys(("beam", "length_penalty"), "while task.temperature is above 0: tokens are drawn")
+    drawn = dict.fromkeys(("top_k", "top_p", "seed"), "while task.temperature is 0: nothing is drawn")
+    return drawn | ({"length_penalty": "while task.beam is 1: no two texts are compared"} if config.beam == 1 else {})
 
 
 def label_names(config: Config, examples: Sequence[Example]) -> tuple[str, ...]:

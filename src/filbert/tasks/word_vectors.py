@@ -80,6 +80,13 @@ class Orders:
         return Orders(self.epoch, self.items.orders(indices))
 
 
+def idle(config: Config) -> dict[str, str]:
+    """Fields that change nothing beside the others, and while what is so."""
+    if config.output == "negative":
+        return {}
+    return dict.fromkeys(("negatives", "noise_power"), f"while task.output is {config.output}: nothing is drawn")
+
+
 class Task:
     """Skip-gram or CBOW over the shards of a corpus; an epoch is one round of shards."""
 

@@ -129,6 +129,8 @@ def file_documents(
     option: how the user names the field, for errors.
     """
     kind = "json" if source == "-" and field else tables.kind(source)
+    if unit != "blank" and not (kind == "text" and field is None):
+        reading.tell(f"{source}: --unit is of plain text; here each row is a document.")
     if kind == "text":
         if field is None:
             return _text_documents(source, unit, reading)

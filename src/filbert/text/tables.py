@@ -250,6 +250,8 @@ def parquet_rows(source: str, reading: Reading) -> Iterator[Row]:
     if path.suffix.lower() in COMPRESSIONS:
         raise InputError(f"{source}: Parquet is compressed within; unpack the outer compression first.")
     reading.report.num_bytes += path.stat().st_size
+    if not reading.is_utf8:
+        reading.tell(f"{source}: --encoding is of text files; Parquet says its own.")
     try:
         with parquet.ParquetFile(path) as file:
             number, names = 0, file.schema_arrow.names

@@ -57,8 +57,12 @@ class Config:
 
     def __post_init__(self) -> None:
         for name in ("steps", "batch_tokens", "checkpoint_every", "evaluate_every"):
-            if type(getattr(self, name)) is not int or getattr(self, name) < 1:
-                raise InputError(f"train.{name} is {getattr(self, name)!r}, but must be a whole number of 1 or more.")
+            if type(getattr(self, name)) is not int or not 1 <= getattr(self, name) < 2**31:
+                raise InputError(
+                    f"train.{name} is {getattr(self, name)!r}, but must be a whole number from 1 and below 2^31."
+                )
+        if type(self.seed) is not int or abs(self.seed) >= 2**63:
+            raise InputError(f"the seed is {self.seed!r}, but must be a whole number between -2^63 and 2^63.")
         for name, least, most in (("learning_rate", 0, 1), ("head_rate", 0, 1e4), ("clip", 0, math.inf)):
             if not least < getattr(self, name) < most:
                 raise InputError(

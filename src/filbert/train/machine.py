@@ -15,6 +15,7 @@ from filbert.nn import attention
 from filbert.nn.device import usable
 
 PRECISIONS = ("auto", "float32", "bfloat16")
+MOST = 2**20  # of what is counted here: more is a slip
 SHARDINGS = ("copy", "shard")
 COMPILED = ("auto", "on", "off", "recorded")  # the last is for CUDA in bfloat16 and one process, and off elsewhere
 
@@ -38,8 +39,9 @@ class Config:
             if getattr(self, name) not in allowed:
                 raise one_of(f"machine.{name}", getattr(self, name), allowed)
         for name, least in (("threads", 0), ("workers", -1), ("parts", 1), ("timeout_s", 1), ("keep", 2)):
-            if type(getattr(self, name)) is not int or getattr(self, name) < least:
-                raise InputError(f"machine.{name} is {getattr(self, name)!r}, but must be a whole number from {least}.")
+            if type(getattr(self, name)) is not int or not least <= getattr(self, name) <= MOST:
+                told = f"must be a whole number from {least} to {MOST:,}"
+                raise InputError(f"machine.{name} is {getattr(self, name)!r}, but {told}.")
 
 
 @dataclass(frozen=True, slots=True)
