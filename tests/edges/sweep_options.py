@@ -60,7 +60,7 @@ PREDICT: dict[str, Line] = {
         *line(
             (CLS, "--set task.temperature=3", "does"),
             (CLS, "--set train.steps=3", "refused"),
-            (CLS, "--set task.temperature=3 --set task.temperature=4", "refused", "task.temperature"),
+            (CLS, "--set task.temperature=3 --set task.temperature=4", "told", "task.temperature"),
             ("{d}/num --pair a b", "--set task.temperature=4", "refused", "task.temperature"),
             ("{d}/num --pair a b", "--set task.several=0.4", "refused", "task.several"),
             ("{d}/tag -t ship", "--set task.longest=4", "refused", "task.longest"),

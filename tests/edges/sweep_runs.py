@@ -111,7 +111,7 @@ FINETUNE: dict[str, Line] = {
             "told",
             "task.longest",
         ),
-        Case(TUNE, "--set train.steps=2", "refused", "train.steps"),
+        Case(TUNE, "--set train.steps=2", "told", "train.steps"),
     ],
     "--seed": line((TUNE, "--seed 3", "does"), (TUNE, "--seed 3 --set train.seed=5", "refused", "seed")),
     "--resume": line((TUNE, "--resume", "told")),
@@ -149,14 +149,14 @@ PRETRAIN: dict[str, Line] = {
         (ON, "--vocab-size 60", "refused"),
     ),
     "--model": line((PRE, "--model {d}/tiny", "refused", "--preset")),
-    "--without": line((PRE, "--without {d}/some.txt", "does")),
+    "--without": line((PRE, "--without {d}/apart.txt", "does"), (PRE, "--without {d}/some.txt", "refused", "kept out")),
     "--shards": line((PRE, "--shards {o}/s", "does")),
     "--set": [
         *(
             Case(PRE, f"--set {own}", "told", own.partition("=")[0])
             for own in ("train.patience=2", "train.head_rate=3", "machine.timeout_s=9", "machine.sharding=shard")[2:]
         ),
-        Case(PRE, "--set train.steps=2", "refused", "train.steps"),
+        Case(PRE, "--set train.steps=2", "told", "train.steps"),
         Case(
             "{d}/text.txt --arch word2vec --preset tiny --vocab {d}/tiny -o {o}/r --set task.output=hierarchical "
             + FAST,
@@ -251,7 +251,7 @@ COMPARE: dict[str, Line] = {
     "--out": line((VERSUS, "--out {o}/d", "refused")),
     "--set": line(
         (VERSUS_NEW, "--set pretrain.train.steps=3", "refused", "pretrain"),
-        (VERSUS, "--set train.steps=3", "refused", "train.steps"),
+        (VERSUS, "--set train.steps=3", "told", "train.steps"),
     ),
     "--seed": line((VERSUS, "--seed 4", "does")),
     "--json": line((VERSUS, "--json", "does")),

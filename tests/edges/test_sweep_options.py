@@ -102,6 +102,7 @@ def _files(lab: Path) -> None:
     (lab / "gb.txt").write_bytes("火车进站了。\n\n海上的船。\n".encode("gb18030"))
     lines = [f"{text}. the wind and the train {i}.\nclouds at sea." for i, text in enumerate(texts * 3)]
     (lab / "text.txt").write_text("\n\n".join(lines) + "\n")
+    (lab / "apart.txt").write_text("\n\n".join(lines[:3]) + "\n")
     (lab / "some.txt").write_text("\n\n".join(texts[:3]) + "\n")
     pq.write_table(pa.table({"text": texts, "label": [label for _, label in rows]}), lab / "l.parquet")
 

@@ -71,8 +71,9 @@ def arguments(folder: Path, out: Path, *more: str, **settings: object) -> list[s
         run.vocabulary(run.Corpus(sources=(str(texts),)), 300, folder)
     chosen = SETTINGS | {name.replace("__", "."): value for name, value in settings.items()}
     said = [word for name, value in chosen.items() for word in ("--set", f"{name}={value}")]
-    fixed = ["pretrain", str(texts), "--out", str(out), "--vocab", str(folder / "vocab"), "--preset", "tiny"]
-    return [*fixed, "--shards", str(folder / "shards"), *said, *more]
+    places = {"--vocab": folder / "vocab", "--shards": folder / "shards"}
+    usual = [str(word) for name, place in places.items() if name not in more for word in (name, place)]
+    return ["pretrain", str(texts), "--out", str(out), "--preset", "tiny", *usual, *said, *more]
 
 
 # Processes ------------------------------------------------------------------------------------------------------------

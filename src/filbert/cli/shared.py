@@ -115,7 +115,7 @@ def check_force(options: Mapping[str, Any]) -> None:
 
 
 def check_once(command: click.Command, context: click.Context, args: Sequence[str]) -> None:
-    """Refuses an option that is given twice, of which all but the last would be passed over."""
+    """Refuses an option that is given twice, of which all but the last would be passed over; --set is told."""
     words = list(args)
     if isinstance(command, Trains):
         words = list(_renamed(words, command.own))
@@ -123,8 +123,9 @@ def check_once(command: click.Command, context: click.Context, args: Sequence[st
     fields: dict[str, str] = {}
     for word in given.get("settings") or ():
         name, value = (part.strip() for part in str(word).partition("=")[::2])
-        if fields.setdefault(name, value) != value:
-            raise click.UsageError(f"{name} is set to {fields[name]} and to {value}; give it one value.", context)
+        if fields.get(name, value) != value:
+            say(f"note: {name} is set to {fields[name]} and then to {value}, which counts.")
+        fields[name] = value
     for parameter, count in Counter(order).items():
         if count < 2 or not isinstance(parameter, click.Option) or parameter.multiple:
             continue

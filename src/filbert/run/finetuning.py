@@ -218,12 +218,7 @@ def tuned(
     needs_gold = lesson is None and getattr(member("tasks", task), "NEEDS_GOLD", True)
     sources.check_labelled(train, learnt, needs_gold, readings["train"])
     part, remarks = splits.share(dev), [more["remark"]] if more.get("remark") else []
-    if part is not None:
-        whole = len(learnt)
-        learnt, dev = splits.split(learnt, part)
-        remarks.append(f"dev: {len(dev):,} of {whole:,} rows are kept back ({part:.3g} of them), chosen by their text.")
-    elif dev is not None:
-        dev = objects.kept(dev, "dev")
+    learnt, dev = _kept_back(learnt, dev, part, remarks)
     learnt = lesson.filled(learnt) if lesson is not None else learnt
     recipe, items = _fine_recipe(task, (train, learnt, tokenizer), started, settings, more)
     places: dict[str, Any] = {"dev": dev, "test": more.get("test")}
@@ -262,6 +257,19 @@ def tuned(
             base=recipe.start, teacher=recipe.teacher, fixed=recipe.given,
         ))  # fmt: skip
         return done
+
+
+def _kept_back(
+    learnt: list[Example], dev: sources.Source | float | None, part: float | None, remarks: list[str]
+) -> tuple[list[Example], Any]:
+    """What is learnt from, and the dev data: those that were given, or a share of the rows, of which a remark tells."""
+    if part is None:
+        return learnt, None if dev is None else objects.kept(dev, "dev")
+    left, held = splits.split(learnt, part)
+    remarks.append(
+        f"dev: {len(held):,} of {len(learnt):,} rows are kept back ({part:.3g} of them), chosen by their text."
+    )
+    return left, held
 
 
 class _Fine:
@@ -471,9 +479,7 @@ def _fine_recipe(
     labels, config = (lesson.labels, config) if lesson else _labels(task, config, data, started, asked)
     machined = "off" if lesson and lesson.looks_inside(given["distil"]) else "recorded"
     tuning, here = tune.Config(**given["tune"]), machine.Config(**{"compiled": machined, **given["machine"]})
-    seed = given["train"].get("seed", more.get("seed") or 0)
-    if more.get("seed") not in (None, 0, seed):
-        raise InputError(f"seed is {more['seed']} and train.seed {seed}; give one.")
+    seed = _seed(given["train"], more.get("seed"))
     added = tune.copies(task, learnt, tuning, tokenizer, started.model, machine.found(here), seed)
     items = module.Task([*learnt, *added], labels, tokenizer, config)
     config = items.config  # with what its labels and the vocabulary fix
@@ -506,6 +512,14 @@ def _fine_recipe(
         added=len(added), model_name=started.family,
         **({"teacher": str(lesson.folder), "distil": items.distil} if lesson else {}),
     ), items  # fmt: skip
+
+
+def _seed(train: Mapping[str, Any], seed: int | None) -> int:
+    """The run's, which may be given in one of two places."""
+    found: int = train.get("seed", seed or 0)
+    if seed not in (None, 0, found):
+        raise InputError(f"seed is {seed} and train.seed {found}; give one.")
+    return found
 
 
 def _fixed(given: Mapping[str, Any]) -> tuple[str, ...]:

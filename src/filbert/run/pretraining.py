@@ -255,11 +255,7 @@ def _pretrained(
         told.event("note", unbegun(out))
     begun, facts = time.time(), dict(more.get("facts", {}))
     try:
-        if held is None and shards.meta["identity"]["options"]["held"]:
-            told.event("note", _unmeasured(shards, recipe))
-        if clock is not None:
-            told.event("chosen", clock.choice.line)
-            told.event("forecast", f"{clock.choice.forecast}.", **dataclasses.asdict(clock.choice.forecast))
+        _announced(told, shards, recipe, held, clock)
         training = loop.Training(model, task, recipe.train, course)
         for remark in idle.remarks(more.get("settings", ()), recipe, training):
             told.event("note", remark)
@@ -282,6 +278,17 @@ def _pretrained(
             lines, remarks = journal.entries(out / LOG), shards.report.remarks()
             report.write(out, f"{out.name}: pretraining", dataclasses.asdict(recipe), lines, facts, remarks)
     return Finished(out, model, tokenizer, outcome)
+
+
+def _announced(
+    told: listeners.Several, shards: sharding.Shards, recipe: Recipe, held: Any | None, clock: budget.Clock | None
+) -> None:
+    """Tells, before the first step, what will not be measured and what a budget chose."""
+    if held is None and shards.meta["identity"]["options"]["held"]:
+        told.event("note", _unmeasured(shards, recipe))
+    if clock is not None:
+        told.event("chosen", clock.choice.line)
+        told.event("forecast", f"{clock.choice.forecast}.", **dataclasses.asdict(clock.choice.forecast))
 
 
 def _tasks(
