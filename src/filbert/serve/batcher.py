@@ -3,10 +3,11 @@
 A few threads own the model. Each takes what has come in meanwhile, up to a number of tokens, answers it in one go (the
 engine packs it without padding) and hands each request its own part.
 
-Requests stand in two lines, by their tokens: those that half a go holds, and longer ones, which take several goes. In
-each line the first is finished before the next begins; while both wait, each has half of what is read. A line takes no
-request that could not be answered in time, by what waits there and the speed that was measured; one that has waited
-too long all the same is refused before it is begun. A request whose client left is dropped wherever it stands.
+Requests stand in two lines: those of a text that is not very long, or of texts that half a go holds; and longer ones,
+which take several goes. In each line the first is finished before the next begins; while both wait, each has half of
+what is read. A line takes no request that could not be answered in time, by what waits there and the speed that was
+measured; one that has waited too long all the same is refused before it is begun. A request whose client left is
+dropped wherever it stands.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from filbert.serve.metrics import ModelCounts
 from filbert.serve.speed import Speed, family
 
 BUDGET = 4_096  # tokens of one go: small enough that a request behind it does not wait long
+ALONE = 4  # goes: a single text of more stands among the long requests
 LEAST = 256  # tokens: where several threads share what waits, none goes for less
 MOST_WAITING = 512  # requests
 SHARE = 1 / 3  # of the deadline that a line may hold: with both lines full each has half the speed, and there is room
@@ -140,7 +142,9 @@ class Batcher:
         return request.promised
 
     def _line(self, request: _Request) -> _Line:
-        return self._long if sum(request.sizes) > self._budget // 2 else self._short
+        """One text is read in one go, however long, so that the two lines would only make it wait for its turn twice."""
+        most = ALONE * self._budget if len(request.texts) == 1 else self._budget // 2
+        return self._long if sum(request.sizes) > most else self._short
 
     def _check_time(self, request: _Request, line: _Line) -> None:
         """Refuses what cannot be answered in time; the first in a line is always tried, lest a slow moment last."""

@@ -23,9 +23,10 @@ from filbert.serve.limits import Limits, Refused
 from filbert.serve.metrics import ModelCounts
 from filbert.text import windows
 
-# Tokens read together on a CPU (experiments/2026-11-16-serving.md, 2026-11-17-eight-bits.md): more are read no faster,
-# and who comes next waits.
-GO = {"torch": 2_048, "float32": 512, "int8": 2_048}
+# Tokens read together on a CPU: more are read no faster, and who comes next waits. Measured as 2,048, 512 and 2,048 of
+# tokens as they were guessed then, 1.58 for each that there is (experiments/2026-11-16-serving.md,
+# 2026-11-17-eight-bits.md, 2026-11-19-edges.md).
+GO = {"torch": 1_280, "float32": 320, "int8": 1_280}
 PREDICT, EMBED, FILL = "predict", "embed", "fill"  # what is asked of a queue
 MASK = "[MASK]"
 LEAST_CHARS = 64  # of a text that is repeated that count as a token, however few it has
