@@ -17,10 +17,11 @@ from tests.unit.small_models import small_bert
 import filbert as fb
 from filbert import run
 from filbert.artefact import folder as folders
-from filbert.artefact import weights
+from filbert.artefact import onnx, weights
 from filbert.core.errors import InputError
 from filbert.infer import shipping, verify
 from filbert.infer.prune import fewer_layers, without
+from filbert.run.folders import check_home
 from filbert.text.added import Normalized
 from filbert.text.tokenizer import Tokenizer
 
@@ -302,6 +303,8 @@ def test_a_run_is_not_begun_over_a_model(tiny_folder: Path, tmp_path: Path) -> N
     with pytest.raises(InputError, match="is a model folder, and not the place for a run"):
         fb.finetune("classify", ROWS, model, model, quiet=True)
     assert sorted(each.name for each in model.iterdir()) == sorted(each.name for each in tiny_folder.iterdir())
+    (tmp_path / "config.json").write_text("{}")  # of a project, which is no model
+    check_home(tmp_path)
     out = tmp_path / "run"
     shutil.copytree(tiny_folder, out / "model")
     for resume in (False, True):
@@ -335,6 +338,8 @@ def test_vectors_are_not_written_over_their_texts(
         assert done.code == 2
         assert "is of the data that are read" in done.err
     assert texts.read_text("utf-8") == '{"text": "今天"}\n'
+    for _ in range(2):  # what lies beside the texts and is none of them is replaced as ever
+        assert filbert("embed", tiny_folder, "--data", tmp_path, "--out", tmp_path / "vectors.npy").code == 0
 
 
 def test_a_text_of_nothing_is_not_attended_to(tiny_folder: Path, filbert: Callable[..., Any]) -> None:
@@ -349,8 +354,10 @@ def test_pairs_are_refused_by_a_model_of_one_segment(tiny_folder: Path, tmp_path
     model = small_bert(tokenizer, ("labels", "pooler"), 2, noise=0.3, segments=1)
     found = fb.load(folders.save(tmp_path / "m", model, tokenizer, labels=LABELS[:2]), device="cpu")
     assert len(found.predict(TEXTS)) == 2
+    exported = fb.load(onnx.export(tmp_path / "m", tmp_path / "x"), runtime="onnx")
     for call in (
         lambda: found.predict([("今天", "天气")], task="pair"),
+        lambda: exported.predict([("今天", "天气")], task="pair"),
         lambda: fb.load(tmp_path / "m", device="cpu").attention("今天", "天气"),
         lambda: fb.finetune(
             "pair", [("今天", "天气", "甲"), ("我们", "去", "乙")] * 9, found, tmp_path / "run", quiet=True

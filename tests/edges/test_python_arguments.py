@@ -73,6 +73,7 @@ def test_what_is_no_id_is_not_decoded(ids: Any) -> None:
 
 
 def test_ids_of_any_whole_number_are_decoded() -> None:
+    assert [Tokenizer(NAMES).token_of(each) for each in (5, np.int32(5), torch.tensor(5))] == ["a"] * 3
     for ids in ([5, 6], np.array([5, 6]), torch.tensor([5, 6]), [np.int32(5), 6]):
         assert Tokenizer(NAMES).decode(ids) == "ab"
 

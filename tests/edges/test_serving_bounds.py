@@ -110,6 +110,26 @@ def test_a_passage_counts_for_every_option_and_a_question_for_every_window(serve
 
 
 @pytest.mark.slow
+def test_a_pair_is_asked_as_pipelines_of_transformers_take_it(server: Server) -> None:
+    pair = server.asked("/models/near/predict", {"texts": [["火车", "船"]]}).json["predictions"]
+    asked = server.asked("/models/near/predict", {"texts": [{"text": "火车", "text_pair": "船"}]})
+    assert (asked.status, asked.json["predictions"]) == (200, pair)
+    odd = server.asked("/models/near/predict", {"texts": [{"text": "火车"}]})
+    assert odd.status == 422
+
+
+@pytest.mark.slow
+def test_documents_may_hold_more_than_their_text_and_null_is_left_out(server: Server) -> None:
+    asked = {"query": "火车", "documents": [{"text": "船", "title": "水", "id": 7}, {"text": "云"}]}
+    plain = {"query": "火车", "documents": ["船", "云"]}
+    found = [server.asked("/v1/rerank", {"model": "near", **body}) for body in (asked, plain)]
+    assert [each.status for each in found] == [200, 200]
+    assert found[0].json["results"] == found[1].json["results"]
+    assert server.asked("/models/news", {"inputs": "火车", "normalize": None, "truncate": None}).status == 200
+    assert "in the body" not in server.asked("/models?x=1").json["error"]
+
+
+@pytest.mark.slow
 def test_a_text_without_words_does_not_make_the_server_think_that_it_is_fast(folders: dict[str, Path]) -> None:
     """By its bytes it would be of 600,000 tokens: read in no time, and the next such one refused as too much."""
     served = Served("news", fb.load(folders["news"], runtime="onnx"))
@@ -275,7 +295,7 @@ def test_after_a_second_signal_it_ends_as_late_as_if_it_had_not_drained(monkeypa
 
 
 @pytest.mark.parametrize(
-    "name", ["https://a.org", "a.org:8000", "a.org/", "", " ", "a b", "*.*", "a.*", "名.org", "[::1]:80", "::1"]
+    "name", ["https://a.org", "a.org:8000", "a.org/", "", " ", "*.", "a b", "*.*", "a.*", "名.org", "[::1]:80", "::1"]
 )
 def test_a_name_by_which_nobody_can_ask_is_refused(name: str) -> None:
     with pytest.raises(InputError, match="no request asks by that name"):
@@ -333,6 +353,7 @@ def test_a_variable_that_no_option_has_is_named(capsys: pytest.CaptureFixture[st
 
     said = {"FILBERT_MAX_TEXT": "4", "FILBERT_MAX_TEXTS": "4", "FILBERT_JSON": "1", "FILBERT_KEYS": "", "HOME": "/"}
     kubernetes = {"FILBERT_SERVICE_HOST": "10.0.0.7", "FILBERT_PORT_80_TCP_ADDR": "10.0.0.7", "FILBERT_PORT": "80"}
+    kubernetes |= {"FILBERT_API_SERVICE_HOST": "10.0.0.8", "FILBERT_API_PORT": "tcp://10.0.0.8:80"}
     _note_unread(said | kubernetes | {"FILBERT_KEYS_FILE": "a", "FILBERT_LOOK": "0", "FILBERT_ATTENTION": "plain"})
     told = capsys.readouterr().err.strip().splitlines()
     assert told == [

@@ -229,10 +229,10 @@ def import_folder(source: Path | str, out: Path | str) -> foreign.Source:
 
 
 def _left(found: foreign.Source, taken: Collection[str]) -> list[str]:
-    """A note on the files of a folder that its import does not take along; its card is told anew, its shards joined."""
+    """A note on what its import does not take along of a folder; its card is told anew, its shards are joined."""
     joined = {piece.file.path.name for pieces in found.tensors.values() for piece in pieces}
     known = {*taken, *joined, CARD, MANIFEST, weights.INDEX}
-    names = [file.name for file in found.folder.iterdir() if file.is_file() and file.name[:1] != "."]
+    names = [file.name for file in found.folder.iterdir() if file.name[:1] != "."]
     left = [name for name in names if name not in known]
     return [f"{found.folder}: not taken along: {weights.named(left)}."] if left else []
 

@@ -61,6 +61,7 @@ def command(model: str, data: tuple[str, ...], text: tuple[str, ...], out: str |
     from filbert import load
     from filbert.core.errors import InputError
     from filbert.infer.results import FORMS, check_place, form_of
+    from filbert.text.corpus import files as corpus_files
 
     as_json, width = options["as_json"], options["width"]
     how = {
@@ -74,7 +75,7 @@ def command(model: str, data: tuple[str, ...], text: tuple[str, ...], out: str |
     is_asked = options["search"] is not None or options["clusters"]
     if out:
         form_of(out, FORMS if is_asked else {".npy": "array", **FORMS})
-        check_place(out, data)
+        check_place(out, corpus_files(data) if data else ())
     if options["search"] is not None and options["clusters"]:
         raise click.UsageError("--search and --clusters are two questions: ask one at a time.")
     loaded = load(model, **model_wishes(options))

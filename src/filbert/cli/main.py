@@ -58,7 +58,7 @@ class House(click.Group):
             ctx.fail(f"there is no command '{name}'; there are: {', '.join(names)}.{did_you_mean(name, names)}")
         output.check_ranks(name)
         found = _, command, rest = super().resolve_command(ctx, args)
-        if command is not None:
+        if command is not None and not ctx.resilient_parsing:
             shared.check_once(command, click.Context(command, ctx, name, resilient_parsing=True), rest)
         return found
 

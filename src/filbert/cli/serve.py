@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PREFIX = "FILBERT"  # of variables
 ELSEWHERE = ("FILBERT_ATTENTION",)  # read by others (nn.attention)
-_OF_KUBERNETES = re.compile(r"FILBERT_(SERVICE_|PORT_[0-9])")
+_OF_KUBERNETES = re.compile(r"FILBERT_(\w+_)?(SERVICE_(HOST|PORT)|PORT_[0-9])")
 
 
 class Port(click.IntRange):
@@ -132,8 +132,9 @@ def _note_unread(environment: Mapping[str, str]) -> None:
         f"{PREFIX}_{option.lstrip('-').replace('-', '_').upper()}" for own in command.params for option in own.opts
     }
     known |= {f"{PREFIX}_KEYS_FILE", *ELSEWHERE}
-    for name in sorted(environment):
-        if name.startswith(f"{PREFIX}_") and name not in known and not _OF_KUBERNETES.match(name):
+    for name, value in sorted(environment.items()):
+        is_kubernetes = _OF_KUBERNETES.match(name) or value.startswith("tcp://")
+        if name.startswith(f"{PREFIX}_") and name not in known and not is_kubernetes:
             say(f"note: {name} is no option of serve; it is passed over.{did_you_mean(name, known)}")
 
 

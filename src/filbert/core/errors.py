@@ -7,6 +7,8 @@ import importlib
 from collections.abc import Iterable
 from types import ModuleType
 
+ONE_SEGMENT = "this model tells no second text from the first (type_vocab_size is 1), so it cannot read pairs."
+
 
 class FilbertError(Exception):
     """The one family of errors that reaches a user; anything else is a bug of ours. Exit code 1."""

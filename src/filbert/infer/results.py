@@ -57,9 +57,7 @@ def check_place(path: Path | str, data: Iterable[Path | str] = ()) -> None:
     if os.path.lexists(path):
         regular_file(path)
         for each in data:
-            if os.path.exists(each) and (
-                os.path.samefile(each, path) or Path(each).resolve() in Path(path).resolve().parents
-            ):
+            if os.path.exists(each) and os.path.samefile(each, path):
                 raise InputError(f"{path}: is of the data that are read, and would be replaced; choose another --out.")
 
 

@@ -19,7 +19,7 @@ from filbert.artefact import graphs
 from filbert.artefact.portable import ENCODER, FORMER_ENCODER, SMALL_ENCODER, Portable
 from filbert.artefact.weights import File
 from filbert.core import stopping
-from filbert.core.errors import InputError, needed, one_of
+from filbert.core.errors import ONE_SEGMENT, InputError, needed, one_of
 from filbert.core.records import Encoding, Floats, Packed, runs
 from filbert.data.packing import bins, pack
 from filbert.decode.plain import Heads, Rows, means, sums
@@ -30,6 +30,7 @@ BUDGET = 1_024  # tokens in one pack: what they become lies in the caches (exper
 PRECISIONS = ("float32", "int8")
 COPIES = "add_external_initializers_from_files_in_memory"  # of SessionOptions; older ones have none
 AGAIN = "export the folder again"
+SEGMENTS = "token_type_embeddings.weight"
 
 
 class Runtime:
@@ -48,6 +49,8 @@ class Runtime:
                 f"{' --int8' if precision == 'int8' else ''}."
             )
         self.width, self.budget, self.precision = found.config.width, BUDGET, precision
+        tables = (own for name, own in found.stored.items() if name.endswith(SEGMENTS))
+        self.segments = next((own.shape[0] for own in tables), 0)  # kinds that it tells apart
         self.heads = Heads(found.heads, found.eps, found.activation)
         self.threads = threads or _cores()
         self.told: Told | None = None  # hears while `answers` works how far that is
@@ -69,6 +72,8 @@ class Runtime:
             rows = np.asarray(packed.boundaries)[:-1]
         if not len(packed.ids) or not len(rows):
             return np.zeros((len(rows), self.width), dtype=np.float32)
+        if self.segments == 1 and packed.segments.any():
+            raise InputError(ONE_SEGMENT)
         given = {"ids": packed.ids, "positions": packed.positions, "segments": packed.segments, "rows": rows}
         given |= _stretches(packed)
         fed = {name: np.asarray(array, dtype=np.int64) for name, array in given.items() if name in self.wanted}

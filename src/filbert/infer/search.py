@@ -210,7 +210,7 @@ def _table(vectors: npt.ArrayLike) -> Floats:
         array = np.asarray(vectors)
         if array.dtype.kind not in "fiub" and array.size:
             raise ValueError(f"they are of type {array.dtype}")
-        array = array.astype(np.float32)
+        array = array.astype(np.float32, copy=False)
     except (TypeError, ValueError) as error:
         raise InputError(f"the vectors are no table of numbers ({error}): give one row for each text.") from None
     if array.size == 0 and array.ndim < 2:

@@ -46,7 +46,7 @@ def export(
 
 def imported(source: Path | str, out: Path | str) -> Source:
     """Writes a foreign folder as one of ours, if the whole of it can be read here: weights, tokenizer, head, labels."""
-    with whole_folder(out, source) as part:
+    with whole_folder(out, model_folder(source)) as part:
         found = import_folder(source, part)
         model = load(part, device="cpu")
         if set(TASK_HEADS) & set(found.parts):

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from filbert.core.errors import InputError
+from filbert.core.errors import ONE_SEGMENT, InputError
 
 
 class _Looked(torch.autograd.Function):
@@ -39,13 +39,11 @@ class Table(nn.Embedding):
 
     def forward(self, index_T: Tensor) -> Tensor:
         """[T, D]."""
+        if self.num_embeddings == 1 and not torch.compiler.is_compiling() and bool(index_T.any()):
+            raise InputError(ONE_SEGMENT)
         if self.weight.is_cuda and self.weight.requires_grad and torch.is_grad_enabled():
             looked: Tensor = _Looked.apply(self.weight, index_T)  # type: ignore[no-untyped-call]
             return looked
-        if self.num_embeddings == 1 and not torch.compiler.is_compiling() and bool(index_T.any()):
-            raise InputError(
-                "this model tells no second text from the first (type_vocab_size is 1), so it cannot read pairs."
-            )
         return super().forward(index_T)
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from filbert.artefact.folder import check_place
-from filbert.artefact.manifest import CONFIG
+from filbert.artefact.manifest import CONFIG, MANIFEST
+from filbert.artefact.weights import INDEX, WEIGHTS
 from filbert.core.errors import InputError
 from filbert.core.files import named
 from filbert.text.tokenizer import Tokenizer
@@ -59,7 +60,7 @@ def is_first() -> bool:
 
 def check_home(out: Path) -> None:
     """Refuses a place where no run can end: a model folder, which would go on to answer, or a strange `model` in it."""
-    if (out / CONFIG).exists():
+    if (out / CONFIG).exists() and any((out / name).exists() for name in (WEIGHTS, INDEX, MANIFEST)):
         raise InputError(f"{out}: is a model folder, and not the place for a run; choose another --out.")
     check_place(out / MODEL)
 

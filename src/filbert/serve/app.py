@@ -166,8 +166,11 @@ class Routes:
         served = self.model(request, given)
         asked = look.asked(given)
         look.check_open(served)
-        num_bytes = look.num_bytes(served, asked)
-        found = await self.kept(request, lambda: self.shelf.lane.ask(lambda: look.view(served, asked), num_bytes))
+
+        def ask() -> Promised:
+            return self.shelf.lane.ask(lambda: look.view(served, asked), look.num_bytes(served, asked))
+
+        found = await self.kept(request, ask)
         return lambda: {**found, "model": served.name}
 
     async def models(self, request: Any) -> Build:
@@ -347,7 +350,8 @@ def _check_query(request: Any) -> None:
     path = request.scope["route"].path
     for name in request.query_params:
         if path not in keys.OPEN and (path, name) != ("/info", "model"):
-            raise Refused(422, f"nothing behind a question mark is read here ({name[:40]!a}); send it in the body.")
+            advice = "; send it in the body" if request.method == "POST" else ""
+            raise Refused(422, f"nothing behind a question mark is read here ({name[:40]!a}){advice}.")
 
 
 async def _left(receive: Any) -> None:

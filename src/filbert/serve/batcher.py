@@ -142,7 +142,7 @@ class Batcher:
         return request.promised
 
     def _line(self, request: _Request) -> _Line:
-        """One text is read in one go, however long, so that the two lines would only make it wait for its turn twice."""
+        """One text is read in one go, so that in the other line it would only wait for its turn twice."""
         most = ALONE * self._budget if len(request.texts) == 1 else self._budget // 2
         return self._long if sum(request.sizes) > most else self._short
 

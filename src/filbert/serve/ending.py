@@ -27,6 +27,11 @@ class Server(uvicorn.Server):
         self._tally, self._log, self._drain_s, self._latest_s = tally, log, drain_s, latest_s
         self._is_told = False
 
+    @property
+    def is_told(self) -> bool:
+        """Whether it is to end."""
+        return self._is_told
+
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """A signal; the second one ends the draining."""
         is_first, self._is_told = not self._is_told, True

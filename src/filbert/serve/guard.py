@@ -148,7 +148,9 @@ def host_name(given: str) -> str:
     """A name for `--hosts` as requests are compared with; refused where no request could ever have it."""
     own = given.strip().lower().rstrip(".")
     found = _FORM.fullmatch(own)
-    if own != ANY and (found is None or not found[1] or found[2] or "*" in own.removeprefix("*.") or not own.isascii()):
+    if given.strip() != ANY and (
+        found is None or not found[1] or found[2] or "*" in own.removeprefix("*.") or not own.isascii()
+    ):
         raise InputError(
             f"--hosts {given!r}: no request asks by that name; give it without https://, port or path, in ASCII: "
             "models.example.org, *.example.org, [::1] or *."

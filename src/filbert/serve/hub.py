@@ -140,7 +140,7 @@ async def answer(served: Served, pipeline: str | None, given: Any, wait: Wait) -
     if pipeline is not None and pipeline not in PIPELINES:
         raise Refused(404, str(one_of("the pipeline", pipeline[:40], PIPELINES)))
     name = pipeline or usual(served, body)
-    if name != "feature-extraction" and (other := sorted(set(body) & OF_VECTORS)):
+    if name != "feature-extraction" and (other := sorted(n for n in OF_VECTORS if body.get(n) is not None)):
         raise Refused(422, f"the field {other[0]} is not read for {name}; it is for feature-extraction.")
     options = {} if body.get("options") is None else fields_of(body["options"], FORM, "options")
     for option in OPTIONS["properties"]:

@@ -23,10 +23,9 @@ from filbert.serve.limits import Limits, Refused
 from filbert.serve.metrics import ModelCounts
 from filbert.text import windows
 
-# Tokens read together on a CPU: more are read no faster, and who comes next waits. Measured as 2,048, 512 and 2,048 of
-# tokens as they were guessed then, 1.58 for each that there is (experiments/2026-11-16-serving.md,
-# 2026-11-17-eight-bits.md, 2026-11-19-edges.md).
-GO = {"torch": 1_280, "float32": 320, "int8": 1_280}
+# Tokens read together on a CPU: more are read no faster, and who comes next waits (experiments/2026-11-16-serving.md,
+# 2026-11-17-eight-bits.md, and 2026-11-19-edges.md since when they are counted and not guessed).
+GO = {"torch": 1_280, "float32": 448, "int8": 1_280}
 PREDICT, EMBED, FILL = "predict", "embed", "fill"  # what is asked of a queue
 MASK = "[MASK]"
 LEAST_CHARS = 64  # of a text that is repeated that count as a token, however few it has
@@ -91,7 +90,7 @@ class Served:
         """What it says of each text, pair or whatever its task reads."""
         if self.task is None:
             raise Refused(422, f"{self.name} was fine-tuned for nothing, so it has no answers; it has vectors: /embed.")
-        asked = [tuple(text) if isinstance(text, list) else text for text in texts]
+        asked = [_as_tuple(text) for text in texts]
         self.model.examples(asked, self.task)  # what is no question is refused before it waits
         own = RECORD_BYTES + sum(SCORE_BYTES + len(label) for label in self.model.labels)
         num_bytes = len(asked) * own + 6 * sum(limits.num_tokens(asked))
@@ -284,3 +283,10 @@ def _alone() -> None:
     import torch
 
     torch.set_num_threads(1)
+
+
+def _as_tuple(text: Any) -> Any:
+    """A question as `predict` takes it; a pair also as pipelines of transformers do: {"text": …, "text_pair": …}."""
+    if isinstance(text, dict) and set(text) == {"text", "text_pair"}:
+        return text["text"], text["text_pair"]
+    return tuple(text) if isinstance(text, list) else text

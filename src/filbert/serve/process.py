@@ -117,7 +117,8 @@ def run(plan: Plan, listening: socket.socket, tally: Tally, on_ready: Any = None
         try:
             for name, path in plan.models:
                 shelf.loaded[name] = loaded(plan, name, path, tally)
-            tally.set_state(READY)
+            if not server.is_told:
+                tally.set_state(READY)
             if on_ready is not None:
                 on_ready(shelf)
             else:

@@ -45,6 +45,9 @@ INPUTS = either(TEXT, MANY)
 PREDICT_INPUTS = either(TEXT, listed(TEXT, 1, 2), listed(listed(TEXT, 1, 2), 1))
 COMPARED = thing(("source_sentence", "sentences"), source_sentence=TEXT, sentences=MANY)
 PARAMETERS: Schema = {"type": ["object", "null"], "properties": CUTTING}
+DOCUMENT: Schema = {
+    **thing(("text",), text=TEXT), "additionalProperties": True, "description": "Of its fields text alone is read."
+}  # fmt: skip
 SIMILARITY = thing(("inputs",), inputs=COMPARED, parameters=PARAMETERS, model=NAME)
 EMBED = thing(
     ("inputs",), inputs=INPUTS, normalize=FLAG, model=NAME,
@@ -132,7 +135,7 @@ BODIES: dict[str, tuple[Schema, dict[str, Any], Schema]] = {
         {"text": {"input": "火车进站了", "model": "news", "encoding_format": "float"}}, OPENAI_EMBEDDINGS,
     ),
     "/v1/rerank": (
-        thing(("query", "documents"), query=TEXT, documents=listed(either(TEXT, thing(("text",), text=TEXT)), 1),
+        thing(("query", "documents"), query=TEXT, documents=listed(either(TEXT, DOCUMENT), 1),
               model=NAME, top_n={"type": ["integer", "null"], "minimum": 1}, return_documents=FLAG),
         {"documents": {"query": "火车几点开？", "documents": ["火车八点开", "船在水上"], "top_n": 1}},
         thing(("model", "results", "usage"), model=STRING, results=listed(RESULT), usage={"type": "object"}),
@@ -185,10 +188,11 @@ def strange(given: Any, schema: Schema) -> tuple[str, list[str]] | None:
         return None
     fit = [form for form in forms if set(form.get("required", ())) <= set(given)] or forms
     known = {name: own for form in fit for name, own in form["properties"].items()}
+    is_open = any(form.get("additionalProperties") for form in fit)
     for name, value in given.items():
-        if name not in known:
+        if name not in known and not is_open:
             return name, list(known)
-        if found := strange(value, known[name]):
+        if name in known and (found := strange(value, known[name])):
             return found
     return None
 

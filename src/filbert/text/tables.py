@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -158,7 +159,7 @@ def headed(source: str, table: Iterator[Cells], reading: Reading, delimiter: str
     if first is None:
         return
     number, names = first[0], [name.strip() for name in first[1]]
-    twice = {name for name in names if names.count(name) > 1}
+    twice = {name for name, count in Counter(names).items() if count > 1}
     if twice:
         reading.fault(source, number, f"the column {min(twice)!r} stands twice in the header; rename one.")
         return
@@ -194,8 +195,7 @@ class Twice(ValueError):
 def _once(fields: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(fields)
     if len(found) < len(fields):
-        names = [name for name, _ in fields]
-        twice = next(name for name in names if names.count(name) > 1)
+        twice = next(name for name, count in Counter(name for name, _ in fields).items() if count > 1)
         raise Twice(f"the field {twice!r} stands twice in one object; rename or remove one.")
     return found
 
@@ -255,7 +255,7 @@ def parquet_rows(source: str, reading: Reading) -> Iterator[Row]:
     try:
         with parquet.ParquetFile(path) as file:
             number, names = 0, file.schema_arrow.names
-            if twice := next((name for name in names if names.count(name) > 1), ""):
+            if twice := next((name for name, count in Counter(names).items() if count > 1), ""):
                 reading.fault(source, 0, f"the column {twice!r} stands twice; rename one.")
                 return
             for batch in file.iter_batches(batch_size=256):

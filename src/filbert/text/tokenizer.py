@@ -350,9 +350,13 @@ class Tokenizer:
 
     def token_of(self, index: int) -> str:
         """The token with that id."""
-        if not isinstance(index, int | np.integer) or not 0 <= index < self.vocab_size:
+        try:
+            place = operator.index(index)
+        except TypeError:
+            place = -1
+        if not 0 <= place < self.vocab_size:
             raise InputError(f"the token id {index!r:.60} is not between 0 and {self.vocab_size - 1}.")
-        return self.vocabulary[index]
+        return self.vocabulary[place]
 
     def __contains__(self, token: object) -> bool:
         return isinstance(token, str) and token in self._ids

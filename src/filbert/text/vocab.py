@@ -108,7 +108,7 @@ def unlike(folder: Path, tokens: Sequence[str]) -> list[str]:
     held = repr(tokens[place]) if place < len(tokens) else "none"
     return [
         f"{paths[1]} line {place + 1}: has the token {lines[place]!r:.60} where {paths[0].name} has {held:.60}; "
-        f"{paths[0].name} is read: remove it if vocab.txt is right."
+        f"{paths[0].name} is read; remove {paths[0].name} if {paths[1].name} is right."
     ]
 
 
