@@ -96,7 +96,7 @@ class Clients:
         begun = time.monotonic()
         link = None
         try:
-            link = self.free.pop() if self.free else await asyncio.open_connection("127.0.0.1", self.port)
+            link = self.idle() or await asyncio.open_connection("127.0.0.1", self.port)
             link[1].write(request(self.load.path, body))
             status, is_told, is_last = await asyncio.wait_for(answered(link[0]), PATIENT_S)
         except (OSError, asyncio.IncompleteReadError, TimeoutError) as error:
@@ -115,6 +115,15 @@ class Clients:
         else:
             self.free.append(link)
         return str(status)
+
+    def idle(self) -> Any:
+        """A connection that is free; one that the server has closed, since nothing was asked on it, is forgotten."""
+        while self.free:
+            link = self.free.pop()
+            if not link[0].at_eof():
+                return link
+            link[1].close()
+        return None
 
     async def loop(self, first: int) -> None:
         """One after another until the time is over."""
