@@ -6,6 +6,7 @@ Legend: T tokens in the pack, B sequences, D width.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -159,7 +160,7 @@ def _finite(module: Any, given: Any, vectors: Any) -> None:
 def _is_finite(vectors: Tensor) -> bool:
     """Their sum tells in one pass; only a sum that is not finite needs a second."""
     found = vectors.detach()
-    return bool(found.sum(dtype=torch.float32).isfinite()) or bool(found.isfinite().all())
+    return math.isfinite(found.sum(dtype=torch.float32).item()) or bool(found.isfinite().all())
 
 
 def _each(work: Callable[[list[int]], None], groups: list[list[int]], device: str) -> None:
