@@ -304,7 +304,7 @@ def attack(given: argparse.Namespace, server: Running, able: dict[int, float]) -
     promise = "H6: 20 clients that do not read are let go, or refused"
     judged.append((promise, left >= len(stuck), f"{left:.0f} after {took:.0f} s"))
 
-    look = {"texts": [(CHINESE * 700)[:10_000]], "explain": {"method": "integrated-gradients"}}
+    look = {"texts": [(CHINESE * 700)[:5_000]], "explain": {"method": "sampling"}}
     asking = [_asked_look(server.port, look) for _ in range(3)]
     time.sleep(1)
     answers = [posted(server.port, "/embed", {"inputs": "今天天气很好"}) for _ in range(10)]
