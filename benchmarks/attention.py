@@ -32,13 +32,13 @@ import numpy as np
 import torch
 
 import timing
-from filbert.artefact.folder import load
 from filbert.builtin import model as builtin
 from filbert.core.records import Encoding
-from filbert.data.packing import pack
+from filbert.folder.folder import load
 from filbert.models import bert
 from filbert.nn import maps
 from filbert.nn.attention import tensors
+from filbert.pack.lay import pack
 
 TARGET = 1.3
 NAMES = ("plain", "one layer", "one layer alone", "all layers", "eager", "eager maps")

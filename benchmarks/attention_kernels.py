@@ -3,10 +3,10 @@
     python benchmarks/attention_kernels.py [--out FILE.json] [--only flash,triton,…] [--seconds 200] [--quick]
         [--sweep-only]
 
-Contenders: flash (PyTorch's variable-length kernel), triton (ours, nn.short_attention; `joined` reads and writes
-queries, keys and values side by side), flex (FlexAttention with a mask of documents), cudnn (its variable-length one).
-All start from one tensor [T, 3, H, 64], as a projection leaves it, and end with its gradient. Each is checked against
-the definition in fp32 before it is timed. Times are medians of 20 replays of a CUDA graph, so the host's work is not in
+Contenders: flash (PyTorch's variable-length kernel), triton (ours, nn.kernels.short_attention; `joined` reads and
+writes queries, keys and values side by side), flex (FlexAttention with a mask of documents), cudnn (its variable-length
+one). All start from one tensor [T, 3, H, 64], as a projection leaves it, and end with its gradient. Each is checked
+against the definition in fp32 before it is timed. Times are medians of 20 replays of a CUDA graph, so the host's work is not in
 them; where no graph can be captured they are of plain calls, and say so ("host_ms" is a plain call by the wall clock:
 PyTorch up to 2.13 builds cuDNN's plan anew in every such call). One that fails is recorded and passed over.
 """
@@ -30,14 +30,15 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 from filbert.core.records import Packed
-from filbert.nn import attention, short_attention
+from filbert.nn import attention
+from filbert.nn.kernels import short_attention
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
 BOUND = 5e-3
 ROUNDS = 20
-# Block sizes that the sweep tries, by the name they have in nn.short_attention. For the backward pass those that spill
-# registers at a head width of 64 on Hopper are left out: the keys' kernel with 128 queries at a time.
+# Block sizes that the sweep tries, by the name they have in nn.kernels.short_attention. For the backward pass those
+# that spill registers at a head width of 64 on Hopper are left out: the keys' kernel with 128 queries at a time.
 SWEPT = {
     "FORWARD": ((64, 64, 4, 3), (128, 64, 4, 3), (128, 128, 8, 2), (128, 64, 8, 3), (128, 64, 4, 2)),
     "BACKWARD_QUERIES": (

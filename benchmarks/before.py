@@ -72,7 +72,7 @@ def encodes(runtime: str, home: str) -> None:
     if kind == "onnx":
         exported = Path(home) / "model"
         if not exported.exists():
-            from filbert.artefact import onnx
+            from filbert.ship import onnx
 
             onnx.export(folder, exported, int8=True)
         folder = exported

@@ -17,8 +17,8 @@ import torch
 
 from filbert.core.records import Example
 from filbert.models import transformer
-from filbert.nn import search
-from filbert.tasks import summarize
+from filbert.nn import generation
+from filbert.tasks.summarize import items as summarize
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.step import on_device
 from timing import machine, ratios, rotated, spread
@@ -36,7 +36,7 @@ def works(given: argparse.Namespace) -> dict[str, dict[str, Callable[[], object]
     pairs = [Example((source,), target, at) for at, (source, target) in enumerate(texts)]
     task = summarize.Task(pairs, (), tokenizer, summarize.Config())
     batch = on_device(task.batch((0, np.arange(given.sources))), "cpu")
-    rules = search.Rules(end=tokenizer.sep_id, max_new=given.target, min_new=given.target)
+    rules = generation.Rules(end=tokenizer.sep_id, max_new=given.target, min_new=given.target)
     starts = torch.full((given.sources,), tokenizer.cls_id)
     found: dict[str, dict[str, Callable[[], object]]] = {"learning": {}, "greedy": {}, "beam of 4": {}}
     for name, parts in KINDS.items():
@@ -51,7 +51,7 @@ def works(given: argparse.Namespace) -> dict[str, dict[str, Callable[[], object]
         def write(width: int, model: transformer.Transformer = model, read: tuple = (memory, source)) -> None:
             with torch.inference_mode():
                 state = model.eval().started(*read)
-                search.beam(model, starts, state, rules, width=width)
+                generation.beam(model, starts, state, rules, width=width)
 
         found["learning"][name], found["greedy"][name] = learn, lambda write=write: write(1)
         found["beam of 4"][name] = lambda write=write: write(4)

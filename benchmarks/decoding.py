@@ -18,10 +18,10 @@ import numpy as np
 import torch
 
 from filbert.core.records import Encoding
-from filbert.data.packing import pack
 from filbert.models import transformer
-from filbert.nn import search
+from filbert.nn import generation
 from filbert.nn.attention import tensors
+from filbert.pack.lay import pack
 from timing import machine, ratios, rotated, spread
 
 PAD, START, END = 0, 1, 2
@@ -110,15 +110,15 @@ def contenders(given: argparse.Namespace) -> dict[str, Callable[[], list[list[in
     for row, text in zip(padded, texts, strict=True):
         row[: len(text)] = torch.from_numpy(text)
     padded = padded.to(given.device)
-    rules = search.Rules(end=END, max_new=given.new, min_new=given.new)
+    rules = generation.Rules(end=END, max_new=given.new, min_new=given.new)
     starts = torch.full((len(texts),), START, device=given.device)
 
     @torch.inference_mode()
     def ours() -> list[list[int]]:
         state = model.started(model(packed), packed)
         if given.beam == 1:
-            return [list(text.ids) for text in search.greedy(model, starts, state, rules)]
-        return [list(text.ids) for text in search.beam(model, starts, state, rules, width=given.beam)]
+            return [list(text.ids) for text in generation.greedy(model, starts, state, rules)]
+        return [list(text.ids) for text in generation.beam(model, starts, state, rules, width=given.beam)]
 
     @torch.inference_mode()
     def other() -> list[list[int]]:

@@ -29,13 +29,13 @@ import torch
 
 import filbert as fb
 from filbert import run
-from filbert.artefact.folder import load, save
 from filbert.core.files import json_text, write_text
 from filbert.core.records import Example
-from filbert.data import splits
-from filbert.infer import heads as worth
-from filbert.infer.prune import least, without
-from filbert.infer.slim import slimmed
+from filbert.folder.folder import load, save
+from filbert.forms import splits
+from filbert.see import head_importance as worth
+from filbert.ship.prune import least, without
+from filbert.ship.shrink import slimmed
 from filbert.text.tokenizer import Tokenizer
 from finetune_gpu import Data
 from finetune_sets import SETS, SHARED

@@ -27,10 +27,10 @@ from filbert.core.errors import FilbertError
 from filbert.core.files import json_text, write_text
 from filbert.core.random import generator
 from filbert.core.records import Example
-from filbert.data.datasets import examples, label_table
+from filbert.forms.datasets import examples, label_table
 from filbert.metrics import labels as metrics
-from filbert.tasks.blank import PRIORS
-from filbert.tasks.classify import golds
+from filbert.tasks.blank.items import PRIORS
+from filbert.tasks.classify.items import golds
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "data"
 NEWS = "这是一条[MASK]新闻：{text}"

@@ -30,16 +30,16 @@ import numpy as np
 import torch
 
 from filbert import run
-from filbert.artefact.folder import load
 from filbert.core.registry import member
-from filbert.data import splits
-from filbert.data.batches import batches
-from filbert.data.datasets import examples
-from filbert.data.sources import label_names
-from filbert.infer import baselines, views
+from filbert.folder.folder import load
+from filbert.forms import splits
+from filbert.forms.datasets import examples
+from filbert.forms.sources import label_names
+from filbert.judge import baselines, sections
 from filbert.metrics import tags
 from filbert.metrics.numbers import spearman
-from filbert.run.finetuning import _fine_recipe
+from filbert.pack.batches import batches
+from filbert.run.finetune import _fine_recipe
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop
 from finetune_peer import CLASSES, trained
@@ -244,7 +244,7 @@ def baseline(given: argparse.Namespace) -> dict[str, Any]:
     for name in given.baselines.split(","):
         data = Data(name, given)
         learnt, asked = data.parts["train"], data.parts["test"] or data.parts["dev"]
-        rows, is_pair = [views.rows(part) for part in (learnt, asked)], views.is_pair(learnt)
+        rows, is_pair = [sections.rows(part) for part in (learnt, asked)], sections.is_pair(learnt)
         if data.about.task == "tag":
             names = baselines.Dictionary([e.texts[0] for e in learnt], [e.gold for e in learnt])
             found_spans = tags.table([e.gold for e in asked], [names(e.texts[0]) for e in asked])

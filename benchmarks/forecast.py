@@ -1,4 +1,4 @@
-"""Fits the law of `filbert.train.forecast`: run folders and tables of results in; constants and how well they fit out.
+"""Fits the law of `filbert.clock.forecast`: run folders and tables of results in; constants and how well they fit out.
 
     python benchmarks/forecast.py RUN... [--points points.jsonl]
 
@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import least_squares
 
+from filbert.clock import forecast
 from filbert.core.files import json_object
-from filbert.train import forecast
 from filbert.train.journal import entries
 
 FITTED = ("floor", "size", "size_power", "data", "data_power")  # each of them positive: fitted by its logarithm

@@ -21,7 +21,8 @@ import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from filbert.nn import dropout, fused
+from filbert.nn import dropout
+from filbert.nn.kernels import fused
 
 SIZES = [
     (span, rows, warps)

@@ -24,9 +24,9 @@ import torch.nn.functional as F
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 from filbert.core.records import Encoding
-from filbert.data.packing import pack
 from filbert.models import bert
 from filbert.nn.attention import attend, tensors
+from filbert.pack.lay import pack
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 HALF = torch.bfloat16

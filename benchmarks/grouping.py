@@ -28,7 +28,7 @@ Way = Callable[[Tensor, Tensor, Tensor, Packed], Tensor]
 
 
 def pack_of(lengths: list[int]) -> Packed:
-    """A pack of those lengths, shortest first, as data.packing lays it out."""
+    """A pack of those lengths, shortest first, as pack.lay lays it out."""
     sizes = sorted(lengths)
     edges = torch.tensor(np.cumsum([0, *sizes]), dtype=torch.int32)
     ids = torch.zeros(sum(sizes), dtype=torch.long)

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
-from filbert.metrics import written
-from filbert.tasks.summarize import _first
+from filbert.metrics import generation
+from filbert.tasks.summarize.items import _first
 from writing_sets import SHARED, _columns, central
 
 SIZES = (15, 20, 25, 30, 40, 60)  # characters
@@ -24,13 +24,13 @@ CLAUSES = re.compile("[，。；：、,;:]")
 
 def rouge_l(said: Sequence[str], gold: Sequence[str]) -> float:
     """The mean over all rows."""
-    return float(written.rouge(said, gold)["rouge_l"].mean())
+    return float(generation.rouge(said, gold)["rouge_l"].mean())
 
 
 def best_clause(text: str, title: str) -> float:
     """ROUGE-L of the clause that is nearest to the title."""
     clauses = [clause for clause in CLAUSES.split(text) if clause]
-    return float(written.rouge(clauses, [title] * len(clauses))["rouge_l"].max()) if clauses else 0.0
+    return float(generation.rouge(clauses, [title] * len(clauses))["rouge_l"].max()) if clauses else 0.0
 
 
 def main() -> None:

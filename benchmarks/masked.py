@@ -17,9 +17,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 from filbert import run
-from filbert.artefact.folder import load
-from filbert.data import shards
-from filbert.tasks import mlm_nsp
+from filbert.corpus import shards
+from filbert.folder.folder import load
+from filbert.tasks.mlm_nsp import items as mlm_nsp
 from filbert.text.tokenizer import Tokenizer
 
 

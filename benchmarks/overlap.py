@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from filbert.core.files import json_text, write_text
-from filbert.data.overlap import Fingerprints, Hashes, Places, Runs, runs, strings
+from filbert.corpus.overlap import Fingerprints, Hashes, Places, Runs, runs, strings
 from filbert.text.corpus import documents
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "data"

@@ -349,7 +349,7 @@ def export_filbert(setup: Setup) -> Path:
 
 
 def _write_filbert(setup: Setup, target: Path) -> None:
-    from filbert.artefact import onnx
+    from filbert.ship import onnx
 
     onnx.export(setup.folder, target / "model", int8=True)
 

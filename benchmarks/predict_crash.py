@@ -19,8 +19,8 @@ from pathlib import Path
 import torch
 
 from filbert import run
-from filbert.artefact.folder import load, save
 from filbert.core.records import Example
+from filbert.folder.folder import load, save
 from filbert.models import bert
 from filbert.text.tokenizer import Tokenizer
 

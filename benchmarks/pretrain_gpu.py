@@ -35,8 +35,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 from filbert.core.protocols import Batch
 from filbert.models import bert
-from filbert.nn import attention, short_attention
-from filbert.tasks import mlm_nsp
+from filbert.nn import attention
+from filbert.nn.kernels import short_attention
+from filbert.tasks.mlm_nsp import items as mlm_nsp
 from filbert.train import machine as machines
 from filbert.train.distributed import Ranks
 from filbert.train.feed import Feed

@@ -16,9 +16,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from filbert.data.stretches import Stretches
 from filbert.models import bert
-from filbert.tasks import mlm_nsp
+from filbert.pack.stretches import Stretches
+from filbert.tasks.mlm_nsp import items as mlm_nsp
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"

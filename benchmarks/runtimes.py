@@ -83,7 +83,7 @@ CASES = {
 
 def answer(folder: str, task: str, texts: str, out: str, dtype: str = "float32", runtime: str = "onnx") -> None:
     """What a model says of a file of texts, as JSON in another: decisions, and the scores behind them."""
-    from filbert.infer.model import load
+    from filbert.engine.model import load
 
     model = load(folder, runtime=runtime, dtype=dtype, device="cpu")
     asked = [_tupled(one) for one in json.loads(Path(texts).read_text(encoding="utf-8"))]
@@ -131,8 +131,8 @@ def apart(one: Sequence[Any], two: Sequence[Any]) -> tuple[int, float]:
 
 def base(home: Path, layers: int) -> Path:
     """So many of the built-in model's layers, as a folder."""
-    from filbert.artefact.folder import load, save
-    from filbert.infer.slim import slimmed
+    from filbert.folder.folder import load, save
+    from filbert.ship.shrink import slimmed
     from filbert.text.tokenizer import Tokenizer
 
     found = load("builtin")
@@ -142,9 +142,9 @@ def base(home: Path, layers: int) -> Path:
 def measured(name: str, case: Case, start: Path, home: Path) -> dict[str, Any]:
     """Fine-tunes, exports, asks in every runtime and compares."""
     from filbert import run
-    from filbert.data import sources
-    from filbert.infer import cost, shipping
-    from filbert.infer.predict import asked as as_asked
+    from filbert.engine.reader import asked as as_asked
+    from filbert.forms import sources
+    from filbert.ship import cost, export
 
     reads = case.task or "classify"
     kind = "tag" if case.made is _sets else reads
@@ -160,7 +160,7 @@ def measured(name: str, case: Case, start: Path, home: Path) -> dict[str, Any]:
         settings = [f"train.steps={STEPS}", "machine.threads=1", *case.settings]
         run.finetune(case.task, train, start, home / name, dev=dev, settings=settings, quiet=True)
         folder = home / name / "model"
-    stated = shipping.export(folder, home / f"{name}-out", int8=True, dev=dev if case.task else None)[1]
+    stated = export.export(folder, home / f"{name}-out", int8=True, dev=dev if case.task else None)[1]
     texts = home / f"{name}.json"
     texts.write_text(json.dumps([as_asked(one) for one in asked], ensure_ascii=False), encoding="utf-8")
     told = {how: _asked(home / f"{name}-out", case.task, texts, how) for how in ("torch", "onnx", "no torch", "int8")}

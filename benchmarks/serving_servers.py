@@ -57,7 +57,7 @@ def model_folders() -> tuple[Path, Path]:
         AutoModelForSequenceClassification.from_pretrained(source, num_labels=NUM_LABELS).save_pretrained(folder)
         AutoTokenizer.from_pretrained(source).save_pretrained(folder)
     if not (exported / "model.int8.onnx").exists():
-        from filbert.artefact import onnx
+        from filbert.ship import onnx
 
         onnx.export(folder, exported, int8=True)
     return folder, exported

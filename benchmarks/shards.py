@@ -54,7 +54,7 @@ def vocabulary(corpus: Path, to: Path) -> Path:
 
 def ours(corpus: Path, vocab: Path, folder: Path, words: bool) -> dict[str, float]:
     """One build, its seconds, and the most memory that it and its workers had at once."""
-    from filbert.data import shards
+    from filbert.corpus import shards
     from filbert.text.tokenizer import Tokenizer
 
     tokenizer = Tokenizer.load(vocab)
@@ -115,7 +115,7 @@ def _resident_kb(process: str) -> int:
 def compared(corpus: Path, vocab: Path, folder: Path) -> tuple[int, int]:
     """Documents whose ids in the shards are Rust's, and all: the shards lie in the corpus's order, held ones aside."""
     import tokenizer as race
-    from filbert.data import shards
+    from filbert.corpus import shards
     from filbert.text.corpus import documents
 
     theirs = race.rust(vocab)

@@ -12,9 +12,9 @@ import argparse
 import numpy as np
 
 import filbert as fb
-from filbert.data.datasets import examples
-from filbert.decode.pooling import unit_length
+from filbert.forms.datasets import examples
 from filbert.metrics.numbers import spearman
+from filbert.pack.pooling import unit_length
 
 
 def main() -> None:

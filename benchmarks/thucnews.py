@@ -23,9 +23,9 @@ import numpy as np
 from filbert import run
 from filbert.core.errors import FilbertError, MissingExtra
 from filbert.core.files import json_text, write_text
-from filbert.data.datasets import examples, label_table
+from filbert.forms.datasets import examples, label_table
 from filbert.metrics import labels as metrics
-from filbert.tasks.classify import golds
+from filbert.tasks.classify.items import golds
 from filbert.train import journal
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "data" / "thucnews"

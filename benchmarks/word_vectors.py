@@ -28,12 +28,13 @@ import torch
 
 from filbert.core.errors import FilbertError, needed
 from filbert.core.files import json_text, write_text
-from filbert.data import shards as sharding
-from filbert.data.batches import batches
-from filbert.data.lexicon import Lexicon, WordText, lexicon
+from filbert.corpus import shards as sharding
+from filbert.corpus.word_vocab import Lexicon, WordText, lexicon
 from filbert.metrics import words as metrics
 from filbert.models import glove, word2vec
-from filbert.tasks import cooccurrence, word_vectors
+from filbert.pack.batches import batches
+from filbert.tasks.cooccurrence import items as cooccurrence
+from filbert.tasks.word_vectors import items as word_vectors
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop
 from filbert.train.machine import Config as Machine

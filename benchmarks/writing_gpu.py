@@ -29,13 +29,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 import torch
 from torch import nn
 
-from filbert.artefact.folder import load
 from filbert.core.random import generator
 from filbert.core.registry import member
 from filbert.core.settings import parsed
-from filbert.metrics import written as metrics
+from filbert.folder.folder import load
+from filbert.metrics import generation as metrics
 from filbert.models import transformer
-from filbert.run import fresh
+from filbert.run import new_models
 from filbert.text import vocab
 from filbert.text.sentences import sentences
 from filbert.text.tokenizer import Tokenizer
@@ -118,7 +118,7 @@ def options() -> argparse.Namespace:
     words.add_argument("--rows", type=int, help="only so many pairs: a trial")
     words.add_argument("--steps", type=int, help="of each lesson: a trial")
     words.add_argument("--vocab-size", type=int, help="pieces of the vocabulary: a trial")
-    words.add_argument("--recorded", action="store_true", help="record the encoder's passes (train.playback)")
+    words.add_argument("--recorded", action="store_true", help="record the encoder's passes (train.recorded)")
     words.add_argument("--table", nargs="*", type=Path, help="files that earlier runs wrote: prints them as a table")
     words.add_argument("--out", type=Path)
     given = words.parse_args()
@@ -215,7 +215,7 @@ def _model(lesson: Lesson, module: Any, tokenizer: Tokenizer, fields: Mapping[st
     copies = member("tasks", lesson.task).Task.copies if lesson.copies is None else lesson.copies
     parts = ("writer", "copier") if copies else ("writer",)
     if lesson.bert:
-        started = fresh.writing(load("builtin"))
+        started = new_models.writing(load("builtin"))
         model = module.Model(replace(started.config, **fields), parts)
         model.load_state_dict(started.model.state_dict(), strict=False)  # all but the decoder
         return model

@@ -22,7 +22,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 from filbert.core.records import Example
-from filbert.data.sources import read
+from filbert.forms.sources import read
 from filbert.text.sentences import sentences
 
 SHARED = Path(__file__).resolve().parent.parent.parent / "shared" / "data"

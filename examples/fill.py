@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 
 import filbert as fb
-from filbert.decode.blanks import filled
+from filbert.engine.blanks import filled
 
 
 def main(folder: str, text: str = "今天天[MASK]很好，我们去[MASK]园散步。") -> None:

@@ -46,8 +46,8 @@ def minilm() -> Path:
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model folder with random weights and a vocabulary of the built-in texts; heads: pooler, mlm, nsp."""
     torch = pytest.importorskip("torch")
-    from filbert.artefact.folder import save
     from filbert.builtin.texts import sample
+    from filbert.folder.folder import save
     from filbert.models import bert
     from filbert.text.tokenizer import Tokenizer
     from filbert.text.vocab import train

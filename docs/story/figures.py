@@ -19,14 +19,14 @@ import torch.nn.functional as F
 from filbert.builtin.model import folder
 from filbert.builtin.texts import sample
 from filbert.core.records import Encoding, Packed
-from filbert.data import shards
-from filbert.data.lexicon import lexicon
-from filbert.data.packing import pack
+from filbert.corpus import shards
+from filbert.corpus.word_vocab import lexicon
 from filbert.metrics import labels
 from filbert.models import glove, seq2seq
 from filbert.nn.attention import tensors
 from filbert.nn.positions import Sinusoidal
-from filbert.tasks import cooccurrence
+from filbert.pack.lay import pack
+from filbert.tasks.cooccurrence import items as cooccurrence
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop
 

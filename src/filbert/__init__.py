@@ -25,18 +25,18 @@ processor.heed()  # before torch asks
 if TYPE_CHECKING:
     from filbert.core.errors import FilbertError as FilbertError
     from filbert.core.errors import InputError as InputError
-    from filbert.infer.model import Model as Model
-    from filbert.infer.model import load as load
+    from filbert.engine.model import Model as Model
+    from filbert.engine.model import load as load
     from filbert.run import finetune as finetune
     from filbert.text.tokenizer import Tokenizer as Tokenizer
 
 _HOMES = {
     "FilbertError": "filbert.core.errors",
     "InputError": "filbert.core.errors",
-    "Model": "filbert.infer.model",
+    "Model": "filbert.engine.model",
     "Tokenizer": "filbert.text.tokenizer",
     "finetune": "filbert.run",
-    "load": "filbert.infer.model",
+    "load": "filbert.engine.model",
 }
 __all__ = ["FilbertError", "InputError", "Model", "Tokenizer", "finetune", "load"]
 

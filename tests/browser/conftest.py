@@ -28,7 +28,7 @@ def browser() -> Iterator[Any]:
 @pytest.fixture
 def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """A scene in; its saved file, opened as a double click does and with the network off, and decoded, out."""
-    from filbert.page import book
+    from filbert.draw import book
 
     open_now: list[Any] = []
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from filbert.page.book import packed
+from filbert.draw.book import packed
 
 Scene = dict[str, Any]
 View = dict[str, Any]

@@ -19,7 +19,7 @@ import page_scenes as scenes
 from PIL import Image
 from watching import until, watched
 
-from filbert.page import book
+from filbert.draw import book
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "img"
 MOST_BYTES = 200_000

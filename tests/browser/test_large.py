@@ -14,7 +14,7 @@ import page_scenes as scenes
 import pytest
 from watching import watched
 
-from filbert.page import book
+from filbert.draw import book
 
 FIRST_PAINT_MS, ALL_DRAWN_MS, HOVER_MS, HEAD_MS = 15_000, 60_000, 750, 1_500
 

@@ -12,8 +12,8 @@ import page_scenes as scenes
 import pytest
 from watching import until, watched
 
-from filbert.page import book
-from filbert.page.book import packed
+from filbert.draw import book
+from filbert.draw.book import packed
 
 pytestmark = pytest.mark.slow
 

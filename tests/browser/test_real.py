@@ -10,7 +10,7 @@ import numpy as np
 import page_scenes as scenes
 import pytest
 
-from filbert.page.book import packed
+from filbert.draw.book import packed
 
 
 def view_of(seen: Any) -> dict[str, Any]:

@@ -11,9 +11,10 @@ import torch
 
 from filbert.core.errors import InputError
 from filbert.core.records import Encoding, Packed, runs
-from filbert.data.packing import pack
-from filbert.nn import attention, layers, short_attention
+from filbert.nn import attention, layers
 from filbert.nn.attention import attend, attend_first, attend_joined, tensors, use
+from filbert.nn.kernels import short_attention
+from filbert.pack.lay import pack
 
 
 def sequences(lengths: list[int], vocab: int = 100, seed: int = 0) -> list[Encoding]:

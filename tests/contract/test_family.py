@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from filbert import run
-from filbert.artefact.folder import load, save
 from filbert.core.records import Encoding, Example, Packed
 from filbert.core.registry import member, members
-from filbert.data.packing import pack
+from filbert.folder.folder import load, save
 from filbert.nn.attention import tensors
-from filbert.run import fresh
+from filbert.pack.lay import pack
+from filbert.run import new_models
 from filbert.text.tokenizer import Tokenizer
 
 MODELS = members("models")
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def made(name: str, tokenizer: Tokenizer, parts: tuple[str, ...] = ()) -> Any:
     """A tiny one with weights that are not as they begin, in use."""
     torch.manual_seed(0)
-    model = fresh.model_of(name, fresh.config_of(name, "tiny", tokenizer), parts, tokenizer)
+    model = new_models.model_of(name, new_models.config_of(name, "tiny", tokenizer), parts, tokenizer)
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(torch.randn_like(weight) * 0.05)

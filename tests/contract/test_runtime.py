@@ -14,19 +14,20 @@ import pytest
 import torch
 from tests.unit.small_models import small_bert
 
-from filbert.artefact import encoder, int8, onnx, portable
-from filbert.artefact.folder import save
-from filbert.artefact.manifest import seal
 from filbert.core.errors import InputError
 from filbert.core.records import Prediction
-from filbert.data.packing import pack
-from filbert.decode.chains import marginals
-from filbert.decode.plain import erf
-from filbert.decode.tags import allowed
-from filbert.infer.model import Model, load
+from filbert.engine.model import Model, load
+from filbert.folder import runtime
+from filbert.folder.folder import save
+from filbert.folder.manifest import seal
 from filbert.models import bert
 from filbert.nn.attention import tensors
 from filbert.nn.crf import CRF
+from filbert.nn.crf_walk import marginals
+from filbert.nn.numpy_heads import erf
+from filbert.pack.lay import pack
+from filbert.ship import encoder, int8, onnx
+from filbert.tasks.tag.decode import allowed
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import encode_windows
 
@@ -141,7 +142,7 @@ def test_every_layout_gives_the_same_vectors(layout: str, vocabulary: Tokenizer,
 @pytest.mark.slow
 def test_the_folder_holds_every_number_once_and_still_loads_everywhere(vocabulary: Tokenizer, tmp_path: Path) -> None:
     folder = exported(tmp_path, "classify", vocabulary)
-    assert (folder / portable.ENCODER).stat().st_size < 20_000 < (folder / "model.safetensors").stat().st_size
+    assert (folder / runtime.ENCODER).stat().st_size < 20_000 < (folder / "model.safetensors").stat().st_size
     assert (folder / "model.safetensors").read_bytes() == (tmp_path / "torch/model.safetensors").read_bytes()
     from transformers import AutoModelForSequenceClassification
 
@@ -194,7 +195,7 @@ def test_what_needs_torch_says_so(vocabulary: Tokenizer, tmp_path: Path) -> None
         load(folder, runtime="tensorflow")
     with pytest.raises(InputError, match=r"has no model\.int8\.onnx"):
         load(folder, dtype="int8")
-    (folder / portable.ENCODER).write_bytes(b"broken")
+    (folder / runtime.ENCODER).write_bytes(b"broken")
     with pytest.raises(InputError, match=r"model\.onnx"):
         load(folder, runtime="onnx")
 
@@ -240,7 +241,7 @@ def test_eight_bits_say_nearly_the_same(case: str, vocabulary: Tokenizer, tmp_pa
     exported(tmp_path, case, vocabulary, width=128, inner=256, heads=4)
     folder = onnx.export(tmp_path / "torch", tmp_path / "small", int8=True)
     exact, small = load(folder, runtime="onnx"), load(folder, dtype="int8")
-    assert (folder / portable.SMALL_WEIGHTS).stat().st_size < 0.4 * 4 * sum(
+    assert (folder / runtime.SMALL_WEIGHTS).stat().st_size < 0.4 * 4 * sum(
         p.numel() for n, p in load(folder, device="cpu").backbone.named_parameters() if n.startswith("layers.")
     )
     asked = CASES[case][3]
@@ -286,8 +287,8 @@ def test_a_folder_of_the_first_export_takes_the_graph_that_is_right_everywhere(
     exported(tmp_path, "classify", vocabulary)
     folder = onnx.export(tmp_path / "torch", tmp_path / "small", int8=True)
     told = load(folder, dtype="int8").embed(["今天"])
-    (folder / portable.SMALL_ENCODER).rename(folder / portable.FORMER_ENCODER)
-    (folder / portable.SMALL_ENCODER).write_bytes(b"of CPUs with VNNI")
+    (folder / runtime.SMALL_ENCODER).rename(folder / runtime.FORMER_ENCODER)
+    (folder / runtime.SMALL_ENCODER).write_bytes(b"of CPUs with VNNI")
     seal(folder)
     assert np.array_equal(load(folder, dtype="int8").embed(["今天"]), told)
 

@@ -44,7 +44,7 @@ def apart(got: Tensor, right: Tensor) -> float:
 
 
 def check_attention() -> None:
-    from filbert.nn import short_attention
+    from filbert.nn.kernels import short_attention
 
     torch.manual_seed(0)
     edges = torch.tensor([0, *itertools.accumulate(LENGTHS)], dtype=torch.int32)
@@ -86,7 +86,7 @@ def check_attention() -> None:
 
 
 def check_gelu() -> None:
-    from filbert.nn import fused
+    from filbert.nn.kernels import fused
 
     for shape, dtype in itertools.product(SHAPES, (torch.float16, torch.float32)):
         x, grad = (2 * torch.randn(2, *shape)).to(dtype)
@@ -105,7 +105,8 @@ def check_gelu() -> None:
 
 
 def check_norm() -> None:
-    from filbert.nn import dropout, fused
+    from filbert.nn import dropout
+    from filbert.nn.kernels import fused
 
     for (tokens, width), share, dtype in itertools.product(NORMS, (0.1, 0.5), (torch.float16, torch.float32)):
         fused.NORM_BACKWARD = (32, 4, 4)
@@ -140,7 +141,8 @@ def check_norm() -> None:
 
 def check_layer() -> None:
     """A layer whose biases get their gradients from the kernels is one graph and has the gradients of a plain one."""
-    from filbert.nn import attention, fused, layers
+    from filbert.nn import attention, layers
+    from filbert.nn.kernels import fused
 
     def gradients_of(layer: nn.Module) -> list[Tensor]:
         return list(torch.autograd.grad(layer(x, packed), parameters, weight))

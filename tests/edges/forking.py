@@ -124,10 +124,10 @@ class Server:
         if self.process.stdout is not None:
             self.process.stdout.close()
 
-    def _asked(self, **scene: Any) -> Any:
+    def _asked(self, **view_model: Any) -> Any:
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(scene) + "\n")
+        self.process.stdin.write(json.dumps(view_model) + "\n")
         self.process.stdin.flush()
         told = json.loads(self.process.stdout.readline())
         assert "hung" not in told, told
@@ -150,10 +150,12 @@ def _serve() -> None:
     import torch
     import torch._dynamo  # what the first optimiser imports
 
-    from filbert.artefact import onnx  # noqa: F401
-    from filbert.data import doctor, mending  # noqa: F401
-    from filbert.infer import attend, explain, honest, pictures, predict, probe, prune, results, scene  # noqa: F401
-    from filbert.run import comparing, distilling, finetuning, pretraining  # noqa: F401
+    from filbert.doctor import diagnosis, mending  # noqa: F401
+    from filbert.run import compare, distill, finetune, pretrain  # noqa: F401
+    from filbert.ship import (
+        onnx,  # noqa: F401
+        prune,  # noqa: F401
+    )
 
     torch.set_num_threads(1)
     gc.collect()
@@ -167,17 +169,17 @@ def _serve() -> None:
     os._exit(0)
 
 
-def _played(scene: dict[str, Any]) -> Any:
-    words = tuple(scene["words"])
-    if not scene.get("two"):
-        return Child(words, FAULTS[scene["fault"]](scene["number"])).ended()
-    first, second = Child(words, signalled(signal.SIGSTOP, scene["number"])), None
+def _played(view_model: dict[str, Any]) -> Any:
+    words = tuple(view_model["words"])
+    if not view_model.get("two"):
+        return Child(words, FAULTS[view_model["fault"]](view_model["number"])).ended()
+    first, second = Child(words, signalled(signal.SIGSTOP, view_model["number"])), None
     try:
         if first.stopped():
             second = Child(words, lambda: None).ended()
     finally:
         if not first.is_over:
-            os.kill(first.pid, signal.SIGINT if scene["only"] else signal.SIGCONT)
+            os.kill(first.pid, signal.SIGINT if view_model["only"] else signal.SIGCONT)
             os.kill(first.pid, signal.SIGCONT)
     return second, first.ended()
 

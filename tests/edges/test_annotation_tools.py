@@ -13,10 +13,10 @@ import pytest
 
 from filbert.core.errors import InputError
 from filbert.core.records import Span
-from filbert.data.datasets import examples
-from filbert.data.doctor import examine, rendered
-from filbert.data.markup import Relation
-from filbert.data.mending import mended
+from filbert.doctor.diagnosis import examine, rendered
+from filbert.doctor.mending import mended
+from filbert.forms.datasets import examples
+from filbert.forms.markup import Relation
 from filbert.text.streams import CorpusReport, Reading
 
 QUICK = ["--epochs", "1", "--set", "machine.threads=1", "--set", "task.max_length=32"]
@@ -125,7 +125,7 @@ def test_B11_a_list_of_one_label_in_every_row_is_one_label_each(
 
 
 def test_B11_one_row_with_several_is_enough(tmp_path: Path) -> None:
-    from filbert.tasks import classify
+    from filbert.tasks.classify import items as classify
 
     rows = [{"text": f"第{n}条", "label": ["好评"]} for n in range(4)]
     one = list(examples(lines(tmp_path / "a.jsonl", *rows)))

@@ -14,12 +14,12 @@ import pytest
 import torch
 
 import filbert as fb
-from filbert.artefact import folder as folders
-from filbert.artefact import weights
-from filbert.artefact.published import export as for_transformers
 from filbert.core.errors import InputError
-from filbert.infer import shipping
+from filbert.folder import folder as folders
+from filbert.folder import weights
+from filbert.folder.write_transformers import export as for_transformers
 from filbert.models import bert
+from filbert.ship import export
 from filbert.text.tokenizer import Tokenizer
 
 TEXTS = ["今天天气很好", "The train leaves at seven.", "我们坐高铁去北京"]
@@ -101,7 +101,7 @@ def test_C1_both_forms_of_the_pooling_are_read_and_carried(
     np.testing.assert_allclose(found[0], pooled(model, TEXTS[0], way), atol=1e-5)
     folders.import_folder(source, tmp_path / "ours")
     folder, *_ = for_transformers(tmp_path / "ours", tmp_path / "back")
-    shipped, _ = shipping.export(tmp_path / "ours", tmp_path / "onnx")
+    shipped, _ = export.export(tmp_path / "ours", tmp_path / "onnx")
     for one in (tmp_path / "ours", folder):
         np.testing.assert_array_equal(fb.load(one, device="cpu").embed(TEXTS), found)
     np.testing.assert_allclose(fb.load(shipped, runtime="onnx").embed(TEXTS), found, atol=1e-4)
@@ -416,7 +416,7 @@ def test_C7_a_tagger_of_any_labels_answers(
 ) -> None:
     folder = tagged(tmp_path / "pos", "tokens", labels)
     if runtime == "onnx":
-        folder, _ = shipping.export(folder, tmp_path / "onnx")
+        folder, _ = export.export(folder, tmp_path / "onnx")
     said = fb.load(folder, runtime=runtime).predict(["今天天气很好", "", "The trains"])
     kinds = {label.partition("-")[2] or label for label in labels} | {"_"}
     assert {span.label for one in said for span in one.spans} <= kinds
@@ -440,7 +440,7 @@ def test_C7_labels_without_prefixes_stand_for_words(tagged: Callable[..., Path],
 
 def test_C7_such_a_tagger_is_measured_too(tagged: Callable[..., Path], tmp_path: Path) -> None:
     from filbert.core.records import Example, Span
-    from filbert.tasks import tag
+    from filbert.tasks.tag import items as tag
 
     model = fb.load(tagged(tmp_path / "ner", "tokens", ["O", "PER"]), device="cpu")
     text = "今天 trains"

@@ -9,7 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from filbert.metrics import answers, choices, intervals, label_sets, labels, paired, relations, tags, vectors, written
+from filbert.metrics import (
+    answers,
+    choices,
+    generation,
+    intervals,
+    label_sets,
+    labels,
+    paired,
+    relations,
+    tags,
+    vectors,
+)
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -53,7 +64,7 @@ def test_E5_the_likeliest_labels_are_written_and_it_is_told(tmp_path: Path, filb
     pytest.importorskip("torch")
     import torch
 
-    from filbert.artefact.folder import save
+    from filbert.folder.folder import save
     from filbert.models import bert
 
     torch.manual_seed(0)
@@ -76,8 +87,9 @@ def test_E5_the_likeliest_labels_are_written_and_it_is_told(tmp_path: Path, filb
 def test_E5_a_report_of_many_labels_is_small(tmp_path: Path, tokenizer: Any) -> None:
     pytest.importorskip("torch")
     from filbert.core.records import Example
-    from filbert.infer import honest, page
-    from filbert.tasks import classify
+    from filbert.judge import page
+    from filbert.judge import report as honest
+    from filbert.tasks.classify import items as classify
 
     random = np.random.Generator(np.random.PCG64(0))
     names = [f"label {number}" for number in range(2_000)]
@@ -120,7 +132,7 @@ def test_E7_no_share_of_few_perfect_answers_is_from_1_to_1() -> None:
         *relations.summary(labels.confusion([0, 1], [0, 1], 2), None)["intervals"].values(),
         *vectors.preferred(np.eye(3), np.eye(3), -np.eye(3))["intervals"].values(),
         *vectors.retrieval(np.eye(3), np.eye(3), np.arange(3))["intervals"].values(),
-        *written.rouge_summary(["很 好"], ["很 好"])["intervals"].values(),
+        *generation.rouge_summary(["很 好"], ["很 好"])["intervals"].values(),
     ]  # fmt: skip
     assert all(low < 0.8 and high == 1.0 for low, high in found)
 
@@ -158,9 +170,9 @@ def test_E8_a_difference_of_nothing_is_not_known_to_be_nothing() -> None:
 def test_E8_every_sentence_is_of_the_measure_at_the_head(tokenizer: Any) -> None:
     pytest.importorskip("torch")
     from filbert.core.records import Example, Span
-    from filbert.decode import tags as decoding
-    from filbert.infer import honest
-    from filbert.tasks import tag
+    from filbert.judge import report as honest
+    from filbert.tasks.tag import decode as decoding
+    from filbert.tasks.tag import items as tag
 
     examples = [Example((f"张三去北京{number}",), gold=(Span(0, 2, "PER"), Span(3, 5, "LOC"))) for number in range(6)]
     task = tag.Task(examples, decoding.tag_set(["LOC", "PER"], "bio"), tokenizer, tag.Config(max_length=32))
@@ -177,24 +189,24 @@ def test_E8_every_sentence_is_of_the_measure_at_the_head(tokenizer: Any) -> None
 
 def test_E15_overlapping_intervals_are_named() -> None:
     pytest.importorskip("torch")
-    from filbert.run import comparing
+    from filbert.run import compare
 
     def row(name: str, low: float, high: float) -> dict[str, Any]:
         return {"model": name, "measure": "accuracy", "intervals": {"accuracy": [low, high]}}
 
     rows = [row("gpt", 0.5, 0.7), row("bert", 0.65, 0.9), row("han", 0.95, 1.0)]
-    (said,) = comparing.overlaps(rows)
+    (said,) = compare.overlaps(rows)
     assert "gpt and bert." in said
     assert "han" not in said
-    assert comparing.overlaps(rows[1:]) == ["No two intervals overlap."]
-    assert comparing.overlaps(rows[:1]) == []
+    assert compare.overlaps(rows[1:]) == ["No two intervals overlap."]
+    assert compare.overlaps(rows[:1]) == []
 
 
 # E6: a verdict rests on enough ----------------------------------------------------------------------------------------
 
 
 def test_E6_enough_is_held_back_for_a_verdict(tmp_path: Path, tokenizer: Any) -> None:
-    from filbert.data import shards as sharding
+    from filbert.corpus import shards as sharding
 
     corpus = tmp_path / "text.txt"
     corpus.write_text("\n\n".join(f"第{i}天" + "今天天气很好。" * (1 + i % 90) for i in range(400)), encoding="utf-8")
@@ -211,7 +223,7 @@ def test_E6_enough_is_held_back_for_a_verdict(tmp_path: Path, tokenizer: Any) ->
 
 
 def test_E6_the_verdict_says_its_interval_or_is_none() -> None:
-    from filbert.train.forecast import Forecast
+    from filbert.clock.forecast import Forecast
 
     told = Forecast(loss=4.0, low=3.8, high=4.2, accuracy=0.3, entropy=7.0, weights=10**6, unique=10**6)
     assert (

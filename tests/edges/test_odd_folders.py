@@ -16,12 +16,12 @@ from tests.unit.small_models import small_bert
 
 import filbert as fb
 from filbert import run
-from filbert.artefact import folder as folders
-from filbert.artefact import onnx, weights
 from filbert.core.errors import InputError
-from filbert.infer import shipping, verify
-from filbert.infer.prune import fewer_layers, without
+from filbert.folder import folder as folders
+from filbert.folder import weights
 from filbert.run.folders import check_home
+from filbert.ship import export, onnx, verify
+from filbert.ship.prune import fewer_layers, without
 from filbert.text.added import Normalized
 from filbert.text.tokenizer import Tokenizer
 
@@ -231,7 +231,7 @@ def test_int8_of_layouts_that_only_filbert_writes(shape: str, tiny_folder: Path,
     model = small_bert(tokenizer, ("labels",), len(LABELS), noise=0.3, **more)
     gone = {"pruned": [(1, 0)], "headless": [(0, 0), (0, 1), (1, 1)], "sinusoidal": []}[shape]
     folders.save(tmp_path / "m", without(model, gone) if gone else model, tokenizer, labels=LABELS)
-    folder, _ = shipping.export(tmp_path / "m", tmp_path / "out", int8=True)
+    folder, _ = export.export(tmp_path / "m", tmp_path / "out", int8=True)
     assert [each.runtime for each in verify.verified(folder) if each.holds and not each.missing] == [
         "torch",
         "onnx",
@@ -378,7 +378,7 @@ def test_numbers_too_large_for_float32_are_named_where_they_lie(tiny_folder: Pat
     told[first] = ("F64", told[first][1], np.full(told[first][1], 1e300).reshape(-1).view(np.uint8))
     weights.write(folder / "model.safetensors", told)
     with pytest.raises(InputError, match=r"m/model\.safetensors: tensor .* infinite"):
-        shipping.imported(folder, tmp_path / "ours")
+        export.imported(folder, tmp_path / "ours")
 
 
 # GPT-2 ----------------------------------------------------------------------------------------------------------------
@@ -431,7 +431,7 @@ def test_what_a_gpt2_folder_says_besides_is_named_by_import(gpt2: Path, tmp_path
     folder = Path(shutil.copytree(gpt2, tmp_path / "m"))
     put(folder, "config.json", my_own=1)
     put(folder, "generation_config.json", temperature=0.5)
-    notes = " ".join(shipping.imported(folder, tmp_path / "ours").described.notes)
+    notes = " ".join(export.imported(folder, tmp_path / "ours").described.notes)
     assert "my_own" in notes
     assert "temperature" in notes
     put(folder, "config.json", n_embd=None)

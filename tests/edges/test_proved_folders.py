@@ -15,13 +15,14 @@ import torch
 from tests.unit.small_models import small_bert
 
 import filbert as fb
-from filbert.artefact import folder as folders
-from filbert.artefact import portable, weights
-from filbert.artefact.manifest import fingerprint, seal
 from filbert.core.errors import FilbertError, InputError
-from filbert.infer import shipping, verify
-from filbert.infer.work import checked
+from filbert.engine.threads import checked
+from filbert.folder import folder as folders
+from filbert.folder import runtime as portable
+from filbert.folder import weights
+from filbert.folder.manifest import fingerprint, seal
 from filbert.serve import keys
+from filbert.ship import export, verify
 from filbert.text.tokenizer import Tokenizer
 
 onnx = pytest.importorskip("onnx")
@@ -37,7 +38,7 @@ def whole(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     model = small_bert(tokenizer, ("labels", "mlm"), len(LABELS), noise=0.3)
     said = {"task": "classify", "max_length": 64, "overlap": 16}
     folders.save(folder / "m", model, tokenizer, labels=LABELS, files={"task.json": json.dumps(said)})
-    return shipping.export(folder / "m", folder / "out", int8=True)[0]
+    return export.export(folder / "m", folder / "out", int8=True)[0]
 
 
 @pytest.fixture
@@ -254,8 +255,8 @@ def test_I4_verify_finds_a_graph_that_is_not_built_from_the_config(
 
 
 def test_I4_the_same_bytes_are_built_again(whole: Path) -> None:
-    from filbert.artefact.manifest import model_folder
-    from filbert.artefact.onnx import strange
+    from filbert.folder.manifest import model_folder
+    from filbert.ship.onnx import strange
 
     assert strange(whole) == []
     assert strange(model_folder("builtin")) == []
@@ -357,8 +358,8 @@ def test_I10_a_line_that_is_no_case_is_named(line: bytes, tmp_path: Path) -> Non
 def test_I1_the_guard_leaves_training_alone(tiny_folder: Path) -> None:
     """What is checked are numbers; gradients pass as before."""
     model = fb.load(tiny_folder, device="cpu")
-    from filbert.data.packing import pack
     from filbert.nn.attention import tensors
+    from filbert.pack.lay import pack
 
     packed, _ = pack([model.tokenizer.encode("今天")])
     model.backbone(tensors(packed, "cpu")).sum().backward()

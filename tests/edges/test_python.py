@@ -16,7 +16,7 @@ import pytest
 import filbert as fb
 from filbert import run
 from filbert.core.records import Example, Span
-from filbert.data import sources
+from filbert.forms import sources
 from filbert.text.streams import Reading
 from filbert.train import loop
 
@@ -146,7 +146,7 @@ def test_D1_a_verb_of_one_text_refuses_anything_else(wrong: Any, models: dict[st
 
 
 def test_D1_keys_of_an_index_stand_by_their_place() -> None:
-    from filbert.infer.search import Index
+    from filbert.engine.neighbours import Index
 
     column = pytest.importorskip("pandas").Series(["a", "b"], index=[1, 0])  # whose [0] is its second
     assert Index([[1.0, 0.0], [0.0, 1.0]], column).search([[1.0, 0.0]], 1)[0][0].key == "a"
@@ -240,7 +240,7 @@ def test_D2_rows_train_measure_and_resume(tiny_folder: Path, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_D2_rows_are_compared_on_and_distilled_from(folders: Kept, tmp_path: Path) -> None:
-    from filbert.run.comparing import Contest, compare
+    from filbert.run.compare import Contest, compare
 
     def contest(rows: Any) -> Contest:
         fields = ("train.steps=1", "train.batch_tokens=256", "machine.threads=1")
@@ -496,9 +496,9 @@ def test_D5_listeners_are_added_to_the_log_and_the_report(tiny_folder: Path, tmp
 
 @pytest.mark.slow
 def test_D5_pretraining_hears_and_writes_as_well(tiny_folder: Path, tmp_path: Path) -> None:
-    from filbert.data import shards
+    from filbert.corpus import shards
     from filbert.models import bert
-    from filbert.tasks import mlm_nsp
+    from filbert.tasks.mlm_nsp import items as mlm_nsp
 
     (tmp_path / "a.txt").write_text(
         "今天天气很好。我们去公园散步。\n\n火车站就在前面。走五分钟就到。\n", encoding="utf-8"

@@ -14,9 +14,10 @@ from tests.unit.small_models import small_bert
 
 import filbert as fb
 from filbert import run
-from filbert.artefact.folder import save
 from filbert.core.errors import InputError
-from filbert.infer import search, slim, verify
+from filbert.engine import neighbours
+from filbert.folder.folder import save
+from filbert.ship import shrink, verify
 from filbert.text.tokenizer import Tokenizer
 
 LABELS = ("甲", "乙", "丙")
@@ -182,19 +183,19 @@ TABLE = np.eye(3, dtype=np.float32)
 @pytest.mark.parametrize(
     "call",
     [
-        lambda: search.Index("abc"),
-        lambda: search.Index([["a", "b"]]),
-        lambda: search.Index([["1", "2"]]),
-        lambda: search.Index([[1, 2], [3]]),
-        lambda: search.Index({"a": 1}),
-        lambda: search.Index(TABLE.astype(complex)),
-        lambda: search.Index(TABLE, keys=5),
-        lambda: search.clusters("abc", 1),
-        lambda: search.communities(TABLE, threshold="x"),
-        lambda: search.communities(TABLE, threshold=None),
-        lambda: slim.chosen(1.5, 3),
-        lambda: slim.chosen(True, 3),
-        lambda: slim.chosen(["a"], 3),
+        lambda: neighbours.Index("abc"),
+        lambda: neighbours.Index([["a", "b"]]),
+        lambda: neighbours.Index([["1", "2"]]),
+        lambda: neighbours.Index([[1, 2], [3]]),
+        lambda: neighbours.Index({"a": 1}),
+        lambda: neighbours.Index(TABLE.astype(complex)),
+        lambda: neighbours.Index(TABLE, keys=5),
+        lambda: neighbours.clusters("abc", 1),
+        lambda: neighbours.communities(TABLE, threshold="x"),
+        lambda: neighbours.communities(TABLE, threshold=None),
+        lambda: shrink.chosen(1.5, 3),
+        lambda: shrink.chosen(True, 3),
+        lambda: shrink.chosen(["a"], 3),
         lambda: verify.check_sealed(Path("there"), 5),
         lambda: run.distill("builtin", ROWS, "there", None),
     ],

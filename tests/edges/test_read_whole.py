@@ -15,9 +15,11 @@ import pytest
 
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Span
-from filbert.data import brat, datasets, label_sets, mending, objects, overlap, sources
-from filbert.data.doctor import examine
-from filbert.data.markup import Answer, Relation
+from filbert.corpus import overlap
+from filbert.doctor import mending
+from filbert.doctor.diagnosis import examine
+from filbert.forms import brat, datasets, label_sets, objects, sources
+from filbert.forms.markup import Answer, Relation
 from filbert.text import corpus
 from filbert.text.streams import CorpusReport, Reading
 

@@ -14,10 +14,11 @@ import filbert as fb
 from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.records import Example
-from filbert.data import sources
-from filbert.data.datasets import examples
-from filbert.infer import heads, shipping
-from filbert.infer.predict import DATA, trained_on
+from filbert.engine.reader import DATA, trained_on
+from filbert.forms import sources
+from filbert.forms.datasets import examples
+from filbert.see import head_importance
+from filbert.ship import export
 from filbert.text.streams import Reading
 from filbert.train import loop
 
@@ -130,11 +131,11 @@ def test_B5_every_other_command_tells(
 ) -> None:
     data, out = files["train"], tmp_path / "out"
     if command == "importance":
-        heads.importance(fb.load(trained, device="cpu"), data, most=4)
+        head_importance.importance(fb.load(trained, device="cpu"), data, most=4)
         err = capsys.readouterr().err
     elif command == "export":
         pytest.importorskip("onnxruntime")
-        shipping.export(trained, out, int8=True, dev=data)
+        export.export(trained, out, int8=True, dev=data)
         err = capsys.readouterr().err
     else:
         more = {

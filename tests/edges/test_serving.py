@@ -23,7 +23,6 @@ from typing import Any
 import pytest
 
 from filbert import run
-from filbert.artefact import onnx
 from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.serve import keys, look
@@ -35,6 +34,7 @@ from filbert.serve.lane import Lane
 from filbert.serve.limits import Limits, Refused, as_json, as_json_in_pieces
 from filbert.serve.metrics import Tally
 from filbert.serve.models import Shelf
+from filbert.ship import onnx
 from served import Server, received, request_bytes, serving, until
 
 pytest.importorskip("fastapi")

@@ -22,10 +22,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import filbert as fb
-from filbert.artefact import onnx
-from filbert.artefact.folder import save
 from filbert.core.errors import InputError
-from filbert.infer.runtime import COPIES
+from filbert.engine.backend_onnx import COPIES
+from filbert.folder.folder import save
 from filbert.models import bert
 from filbert.serve import guard, keys
 from filbert.serve.ending import Server as Ending
@@ -33,6 +32,7 @@ from filbert.serve.limits import Limits, Refused, _unpacked
 from filbert.serve.models import Served
 from filbert.serve.process import Plan
 from filbert.serve.workers import FailedError, Supervisor
+from filbert.ship import onnx
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import num_read, plan
 from served import NO_TORCH, Server, received, request_bytes, serving, until

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from filbert.artefact import onnx
 from filbert.serve.batcher import Batcher, FullError
 from filbert.serve.limits import Refused
+from filbert.ship import onnx
 from served import Server, serving, until
 
 pytest.importorskip("fastapi")

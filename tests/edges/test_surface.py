@@ -18,7 +18,7 @@ import filbert as fb
 from filbert.cli.main import filbert as house
 from filbert.cli.main import main
 from filbert.core import names
-from filbert.data import splits
+from filbert.forms import splits
 
 Filbert = Callable[..., Any]
 ROWS = [
@@ -86,8 +86,8 @@ def test_F7_what_is_missing_is_told_of_every_training_command(command: str, filb
 
 def test_F7_every_synonym_is_of_a_field_or_an_argument_that_is_there() -> None:
     from filbert.core.settings import parsed
-    from filbert.run.finetuning import MORE
-    from filbert.tasks import classify
+    from filbert.run.finetune import MORE
+    from filbert.tasks.classify import items as classify
     from filbert.train import loop
 
     sections = {"train": loop.Config, "task": classify.Config}

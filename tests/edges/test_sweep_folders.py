@@ -17,10 +17,10 @@ import pytest
 from tests.unit.small_models import small_bert
 
 import filbert as fb
-from filbert.artefact import config as configs
-from filbert.artefact import fields, modules
-from filbert.artefact.folder import save
 from filbert.core.errors import InputError
+from filbert.folder import config as configs
+from filbert.folder import fields, sentence_transformers
+from filbert.folder.folder import save
 from filbert.models import bert
 from filbert.text import tokenizer_files
 from filbert.text.tokenizer import Tokenizer
@@ -94,7 +94,7 @@ HARMLESS: dict[str, dict[str, str]] = {
     "modern/config.json": fields.HARMLESS,
     "tokenizer_config.json": tokenizer_files.HARMLESS,
     "generation_config.json": dict.fromkeys(fields.GENERATION_HARMLESS, "the tokenizer and config.json say it"),
-    **modules.HARMLESS,
+    **sentence_transformers.HARMLESS,
 }
 FURTHER = tokenizer_files.FURTHER
 OTHER = {"model_max_length": 16, "max_len": 16, "dtype": "float16", "torch_dtype": "float16"}  # where 7 is not allowed

@@ -21,12 +21,12 @@ import sweep_options as sweep
 import sweep_runs
 
 from filbert import run
-from filbert.artefact import folder as folders
 from filbert.cli.main import filbert as house
 from filbert.core.records import Example
-from filbert.infer import shipping
-from filbert.infer.results import Results
+from filbert.engine.results import Results
+from filbert.folder import folder as folders
 from filbert.models import gpt, transformer
+from filbert.ship import export
 from filbert.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -73,7 +73,7 @@ def lab(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
         gpt.Model(gpt.Config(vocab_size=tokenizer.vocab_size, **SHAPE | {"max_length": 96}), ("lm",)),
         tokenizer,
     )
-    shipping.export(lab / "cls", lab / "onnx", int8=True)
+    export.export(lab / "cls", lab / "onnx", int8=True)
     return lab
 
 

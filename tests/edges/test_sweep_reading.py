@@ -21,9 +21,9 @@ import pytest
 from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Span
-from filbert.data import sources
-from filbert.data.datasets import TASKS
-from filbert.data.markup import Answer, Relation
+from filbert.forms import sources
+from filbert.forms.datasets import TASKS
+from filbert.forms.markup import Answer, Relation
 from filbert.text.streams import Reading
 from filbert.train import loop
 

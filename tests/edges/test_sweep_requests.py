@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from filbert.artefact.folder import save
+from filbert.folder.folder import save
 from filbert.models import bert
 from filbert.text.tokenizer import Tokenizer
 from served import Server, serving

@@ -116,7 +116,7 @@ def data(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _translator(out: Path, tiny_folder: Path) -> None:
     """A translator that nobody has taught."""
-    from filbert.artefact import folder as folders
+    from filbert.folder import folder as folders
 
     tokenizer = Tokenizer.load(tiny_folder)
     shape = {"width": 16, "layers": 1, "heads": 2, "inner": 32, "max_length": 32, "writer_layers": 1}

@@ -13,11 +13,11 @@ import pytest
 
 from filbert.core.errors import InputError
 from filbert.core.records import Example
-from filbert.data.datasets import examples, label_table, near_duplicates
-from filbert.data.doctor import examine, rendered
-from filbert.data.headers import NO, PERHAPS, SURE, looks
-from filbert.data.markup import Answer
-from filbert.data.mending import mended
+from filbert.doctor.diagnosis import examine, rendered
+from filbert.doctor.mending import mended
+from filbert.forms.datasets import examples, label_table, near_duplicates
+from filbert.forms.headers import NO, PERHAPS, SURE, looks
+from filbert.forms.markup import Answer
 from filbert.text.streams import CorpusReport, Reading
 
 QUICK = ["--epochs", "1", "--set", "machine.threads=1", "--set", "task.max_length=32"]

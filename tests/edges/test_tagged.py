@@ -11,10 +11,12 @@ import pytest
 
 from filbert.core.errors import FilbertError, InputError
 from filbert.core.records import Example, Span
-from filbert.data import conll, mending, overlap
-from filbert.data.datasets import examples
-from filbert.data.doctor import examine
-from filbert.data.spacing import joined
+from filbert.corpus import overlap
+from filbert.doctor import mending
+from filbert.doctor.diagnosis import examine
+from filbert.forms import conll
+from filbert.forms.datasets import examples
+from filbert.forms.spacing import joined
 from filbert.text.streams import Reading
 
 Ran = Callable[..., tuple[int, str, str]]

@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 
 from filbert import run
 from filbert.core.errors import InputError
-from filbert.data import shards as sharding
+from filbert.corpus import shards as sharding
 from filbert.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -227,7 +227,7 @@ def test_E10_a_corpus_without_pairs_of_words_is_refused(
 
 
 def test_E13_tags_are_decoded_in_groups_of_so_many_tokens() -> None:
-    from filbert.decode import tags
+    from filbert.tasks.tag import decode as tags
 
     assert list(tags.together([3, 3, 3, 20, 1, 1], 6)) == [(0, 2), (2, 3), (3, 4), (4, 6)]
     assert list(tags.together([], 6)) == []
@@ -237,8 +237,9 @@ def test_E13_groups_change_no_tag(monkeypatch: pytest.MonkeyPatch, tokenizer: To
     import numpy as np
 
     from filbert.core.records import Example
-    from filbert.decode import tags as decoding
-    from filbert.tasks import tag
+    from filbert.nn import crf_walk
+    from filbert.tasks.tag import decode as decoding
+    from filbert.tasks.tag import items as tag
 
     texts = [Example(("今天天气很好" * size,)) for size in (1, 9, 2, 40, 3)]
     task = tag.Task(texts, decoding.tag_set(["A", "B"], "bio"), tokenizer, tag.Config(max_length=64))
@@ -246,9 +247,9 @@ def test_E13_groups_change_no_tag(monkeypatch: pytest.MonkeyPatch, tokenizer: To
     sizes = np.diff(task.pieces.boundaries).tolist()
     raw = [random.normal(size=(size, len(task.labels))).astype(np.float32) for size in sizes]
     whole, walked = task.predictions(raw), []
-    kept = decoding.viterbi
+    kept = crf_walk.viterbi
     monkeypatch.setattr(tag, "CELLS", 50 * len(task.labels) ** 2)
-    monkeypatch.setattr(decoding, "viterbi", lambda scores, *more, **how: walked.append(len(scores)) or kept(
+    monkeypatch.setattr(crf_walk, "viterbi", lambda scores, *more, **how: walked.append(len(scores)) or kept(
         scores, *more, **how))  # fmt: skip
     assert task.predictions(raw) == whole
     assert len(walked) > 1
@@ -264,7 +265,7 @@ def test_E14_a_pretrained_model_says_whether_a_text_follows(tiny_folder: Path, f
 
     import filbert as fb
     from filbert.core.records import Encoding
-    from filbert.data.packing import pack
+    from filbert.pack.lay import pack
 
     first, second = "今天天气很好。", "我们去公园玩。"
     done = filbert("predict", tiny_folder, "--pair", first, second, "--pair", second, first)

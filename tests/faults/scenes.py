@@ -22,7 +22,7 @@ from typing import Any
 import torch
 import victim as v
 
-from filbert.run import pretraining
+from filbert.run import pretrain
 
 SCENES: dict[str, Callable[..., Any]] = {}
 
@@ -367,7 +367,7 @@ def changes(folder: Path) -> dict[str, Any]:
     refused = {}
     other = folder / "other"
     v.arguments(other, out)
-    pretraining.vocabulary(pretraining.Corpus(sources=(str(v.corpus(other)),)), 290, other / "smaller")
+    pretrain.vocabulary(pretrain.Corpus(sources=(str(v.corpus(other)),)), 290, other / "smaller")
     ways: dict[str, tuple[list[str], dict[str, object]]] = {
         "rate": ([], {"train__learning_rate": 1e-4}), "width": ([], {"model__width": 64}),
         "vocabulary": (["--vocab", str(other / "smaller" / "vocab"), "--shards", str(other / "shards-1")], {}),
@@ -499,7 +499,7 @@ def early(folder: Path) -> dict[str, Any]:
     out = folder / "out"
 
     def unsaved() -> None:
-        pretraining.save = lambda *_, **__: v.suicide()
+        pretrain.save = lambda *_, **__: v.suicide()
 
     assert v.ended(v.forked(v.arguments(folder, out, **settings), v.both(worse, unsaved))) == -9
     assert resumed(folder, out, worse, **settings) == 0, v.said(out)

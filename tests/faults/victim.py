@@ -31,7 +31,7 @@ from filbert import run
 from filbert.cli import main as cli
 from filbert.cli import pretrain  # noqa: F401  imported before the fork
 from filbert.core.protocols import Term
-from filbert.tasks import mlm_nsp
+from filbert.tasks.mlm_nsp import items as mlm_nsp
 from filbert.train import checkpoint, journal, loop, optim
 from filbert.train.feed import Fed, Feed
 from filbert.train.step import Stepper

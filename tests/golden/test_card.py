@@ -11,15 +11,15 @@ import pytest
 from tests.unit.small_models import small_bert
 
 from filbert import run
-from filbert.artefact import card
-from filbert.artefact.folder import save
-from filbert.artefact.manifest import check_manifest
 from filbert.core.files import sha256
 from filbert.core.records import Example
 from filbert.core.registry import member
-from filbert.data import sources
-from filbert.infer import verify
+from filbert.folder import card
+from filbert.folder.folder import save
+from filbert.folder.manifest import check_manifest
+from filbert.forms import sources
 from filbert.run import cards
+from filbert.ship import verify
 from filbert.text.tokenizer import Tokenizer
 
 GOLDEN = Path(__file__).with_name("card.md")

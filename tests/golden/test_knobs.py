@@ -10,17 +10,18 @@ from pathlib import Path
 import click
 
 from filbert.cli.main import filbert
-from filbert.core.registry import ROOMS, members
+from filbert.core.registry import ROOMS, member, members
 
 GOLDEN = Path(__file__).with_name("knobs.txt")
 
 
 def knobs() -> list[str]:
     lines = []
-    places = [f"{room}.{name}" for room in ROOMS for name in members(room)]
-    places += ["train.loop", "train.tune", "train.machine", "train.distil"]
-    for place in places:
-        config = importlib.import_module(f"filbert.{place}").Config
+    places = {f"{room}.{name}": member(room, name) for room in ROOMS for name in members(room)}
+    others = ("train.loop", "train.tune", "train.machine", "teach.teacher")
+    places |= {name: importlib.import_module(f"filbert.{name}") for name in others}
+    for place, module in places.items():
+        config = module.Config
         lines += [f"{place}.{f.name} = {f.default!r}" for f in dataclasses.fields(config)]
     context = click.Context(filbert)
     for name in filbert.list_commands(context):

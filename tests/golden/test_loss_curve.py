@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from filbert.data import shards
+from filbert.corpus import shards
 from filbert.models import bert
-from filbert.tasks import mlm_nsp
+from filbert.tasks.mlm_nsp import items as mlm_nsp
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop, machine
 

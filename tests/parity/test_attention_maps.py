@@ -16,13 +16,13 @@ from test_gpt import sequences_of
 from test_transformer import drawn, embedded, model_of, packed_of, torchs
 
 import filbert as fb
-from filbert.artefact.folder import load
 from filbert.builtin import model as builtin
 from filbert.core.records import Encoding, Packed
-from filbert.data.packing import pack
+from filbert.folder.folder import load
 from filbert.models import gpt
 from filbert.nn import maps
 from filbert.nn.attention import tensors
+from filbert.pack.lay import pack
 
 transformers = pytest.importorskip("transformers")
 logging.getLogger("transformers").setLevel(logging.ERROR)

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import torch
 
-from filbert.artefact.folder import load
 from filbert.core.records import Encoding
-from filbert.data.packing import pack
+from filbert.folder.folder import load
 from filbert.models import bert
 from filbert.nn.attention import tensors
+from filbert.pack.lay import pack
 
 transformers = pytest.importorskip("transformers")
 logging.getLogger("transformers").setLevel(logging.ERROR)

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from filbert.core.records import Example, Prediction
-from filbert.infer.attribute import TOLERANCE, gradient_x_input, integrated_gradients, occlusion, sampling
-from filbert.infer.engine import Engine
-from filbert.infer.questions import Reading, layout
-from filbert.infer.subject import Subject
+from filbert.engine.backend_torch import Engine
+from filbert.explain.attribution import TOLERANCE, gradient_x_input, integrated_gradients, occlusion, sampling
+from filbert.explain.perturbation import Subject
+from filbert.explain.questions import Reading, layout
 from filbert.models import bert
-from filbert.tasks import classify
+from filbert.tasks.classify import items as classify
 from filbert.text.tokenizer import Tokenizer
 
 captum = pytest.importorskip("captum.attr")
@@ -70,7 +70,7 @@ def by_word(subject: Subject, given_T: Tensor) -> np.ndarray[Any, Any]:
 
 @pytest.mark.slow
 def test_integrated_gradients_are_captums(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("filbert.infer.attribute.TOLERANCE", 1e-5)  # both as exact as they can be
+    monkeypatch.setattr("filbert.explain.attribution.TOLERANCE", 1e-5)  # both as exact as they can be
     assert TOLERANCE > 1e-5
     function, whole, empty = parts(subject)
     theirs = captum.IntegratedGradients(function).attribute(

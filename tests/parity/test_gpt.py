@@ -13,9 +13,9 @@ import torch
 
 from filbert.core.errors import InputError
 from filbert.core.records import Encoding, Packed
-from filbert.data.packing import pack
 from filbert.models import gpt
 from filbert.nn.attention import tensors
+from filbert.pack.lay import pack
 
 transformers = pytest.importorskip("transformers")
 logging.getLogger("transformers").setLevel(logging.ERROR)

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from filbert.artefact import folder as folders
-from filbert.artefact import foreign, weights
 from filbert.core.records import Encoding, Packed
-from filbert.data.packing import pack
+from filbert.folder import folder as folders
+from filbert.folder import read_transformers, weights
 from filbert.models import bert
 from filbert.nn.attention import tensors
+from filbert.pack.lay import pack
 from filbert.text.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers")
@@ -165,7 +165,7 @@ def check_gradients(model: bert.Bert, other: Any, kind: str) -> None:
     wanted = {name: parameter.grad for name, parameter in other.named_parameters()}
     largest = max(float(gradient.abs().max()) for gradient in wanted.values())
     mine = dict(model.named_parameters())
-    for ours, names in foreign.layout(kind, model.config, model.parts):
+    for ours, names in read_transformers.layout(kind, model.config, model.parts):
         assert mine[ours].grad is not None, ours
         for name, gradient in zip(names, mine.pop(ours).grad.chunk(len(names)), strict=True):
             # A key's bias changes nothing (softmax is blind to it): its gradient is noise around zero in both.

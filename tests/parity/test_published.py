@@ -12,11 +12,11 @@ import pytest
 import torch
 from tests.unit.small_models import small_bert
 
-from filbert.artefact import published
-from filbert.artefact.folder import save
 from filbert.core.errors import InputError
-from filbert.infer import verify
-from filbert.infer.model import load
+from filbert.engine.model import load
+from filbert.folder import write_transformers
+from filbert.folder.folder import save
+from filbert.ship import verify
 from filbert.text.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers")
@@ -74,7 +74,9 @@ def heads(name: str, said: list[Any]) -> np.ndarray:
 @pytest.mark.parametrize("case", CASES)
 def test_their_class_gives_our_numbers(case: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
     parts, labels, said, asked, loads = CASES[case]
-    folder, name, remarks = published.export(made(tmp_path / "m", parts, labels, said, tokenizer), tmp_path / "t")
+    folder, name, remarks = write_transformers.export(
+        made(tmp_path / "m", parts, labels, said, tokenizer), tmp_path / "t"
+    )
     assert name == loads
     assert remarks
     verify.verified(folder)  # every file is as the manifest says
@@ -104,7 +106,7 @@ def test_their_class_gives_our_numbers(case: str, tokenizer: Tokenizer, tmp_path
 
 
 def test_blanks_and_vectors(tiny_folder: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
-    folder, name, _ = published.export(tiny_folder, tmp_path / "t")
+    folder, name, _ = write_transformers.export(tiny_folder, tmp_path / "t")
     assert name == "AutoModelForPreTraining"
     ours = load(folder, device="cpu")
     other = transformers.AutoModelForMaskedLM.from_pretrained(folder).eval()
@@ -114,7 +116,7 @@ def test_blanks_and_vectors(tiny_folder: Path, tokenizer: Tokenizer, tmp_path: P
         scores = other(**fed).logits[0, place].softmax(-1)
     for each in ours.fill("今天天[MASK]很好。")[0].candidates:
         assert float(scores[tokenizer.id_of(each.token)]) == pytest.approx(each.score, abs=1e-5)
-    vectors, name, remarks = published.export(
+    vectors, name, remarks = write_transformers.export(
         made(tmp_path / "v", (), (), {"task": "embed"}, tokenizer), tmp_path / "tv"
     )
     assert name == "AutoModel"
@@ -145,7 +147,7 @@ def test_what_they_cannot_hold_is_one_sentence(
 ) -> None:
     folder = made(tmp_path / "m", parts, labels, said, tokenizer)
     with pytest.raises(InputError, match=why):
-        published.export(folder, tmp_path / "t")
+        write_transformers.export(folder, tmp_path / "t")
     assert not (tmp_path / "t").exists()
 
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from filbert.core.errors import InputError
 from filbert.models import bert, transformer
-from filbert.nn import search
-from filbert.nn.search import Drawing, Rules
+from filbert.nn import generation
+from filbert.nn.generation import Drawing, Rules
 from packs import packed_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -178,16 +178,16 @@ def test_searches_write_alike_alone_and_together(width: int) -> None:
     model = model_of()
     texts, rules = drawn(4, 9, 1, 6), Rules(end=END, max_new=(12, 5, 9, 20), min_new=3)
 
-    def written(which: list[int]) -> list[list[search.Written]]:
+    def written(which: list[int]) -> list[list[generation.Written]]:
         source = packed_of([texts[at] for at in which])
         own = Rules(end=END, max_new=[rules.limits(4)[at] for at in which], min_new=3)
         starts = torch.full((len(which),), START)
         with torch.no_grad():
             memory = model(source)
         return [
-            search.beam(model, starts, model.started(memory, source), own, width=width),
-            search.greedy(model, starts, model.started(memory, source), own),
-            search.sample(model, starts, model.started(memory, source), own, Drawing(), which),
+            generation.beam(model, starts, model.started(memory, source), own, width=width),
+            generation.greedy(model, starts, model.started(memory, source), own),
+            generation.sample(model, starts, model.started(memory, source), own, Drawing(), which),
         ]
 
     together = written([0, 1, 2, 3])
@@ -228,7 +228,7 @@ def test_too_long_a_text_is_refused() -> None:
     model, source = model_of(max_length=4), packed_of(drawn(3))
     state = model.started(model(source), source)
     with pytest.raises(InputError, match=r"writes at most 4 tokens; lower max_new"):
-        search.greedy(model, torch.tensor([START]), state, Rules(end=END, max_new=9, min_new=9))
+        generation.greedy(model, torch.tensor([START]), state, Rules(end=END, max_new=9, min_new=9))
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float32])
@@ -286,6 +286,6 @@ def test_it_learns_to_reverse_digits() -> None:
     source = packed_of(unseen)
     with torch.no_grad():
         state = model.started(model(source), source)
-    found = search.beam(model, torch.full((60,), START), state, Rules(end=END, max_new=10), width=3)
+    found = generation.beam(model, torch.full((60,), START), state, Rules(end=END, max_new=10), width=3)
     assert [text.ids for text in found] == [tuple(reversed(text)) for text in unseen]
     assert all(text.ended for text in found)

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from hypothesis import strategies as st
 
 from filbert.builtin.texts import sample
-from filbert.data.shard_writer import Cutter
+from filbert.corpus.writer import Cutter
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import train
 from filbert.text.words import segmenter

@@ -20,8 +20,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from filbert.core.errors import InputError
-from filbert.data.datasets import TASKS, examples, label_table
-from filbert.data.doctor import examine, rendered
+from filbert.doctor.diagnosis import examine, rendered
+from filbert.forms.datasets import TASKS, examples, label_table
 from filbert.text import streams
 from filbert.text.corpus import CorpusReport, documents
 from filbert.text.sentences import sentences

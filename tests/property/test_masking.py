@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from filbert.core.random import keys
-from filbert.data import masking
-from filbert.data.masking import KINDS, SPAN_PROB, SPAN_WORDS
-from filbert.data.packing import collate
-from filbert.data.stretches import OBJECTIVES
-from filbert.tasks.mlm_nsp import Config, Task
+from filbert.pack import masking
+from filbert.pack.lay import collate
+from filbert.pack.masking import KINDS, SPAN_PROB, SPAN_WORDS
+from filbert.pack.stretches import OBJECTIVES
+from filbert.tasks.mlm_nsp.items import Config, Task
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from filbert.core.protocols import Item
 from filbert.core.records import Encoding
-from filbert.data.packing import bins, collate, pack, unpack
+from filbert.pack.lay import bins, collate, pack, unpack
 
 LENGTHS = st.lists(st.integers(1, 40), min_size=1, max_size=30)
 

@@ -11,7 +11,7 @@ from corpora import LANGUAGES, Tokens, assert_as_expected, made_up, shard, shard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from filbert.data.stretches import FOLLOWS, LEAST, NOTHING, OBJECTIVES, RANDOM, Round, Stretches, stretches
+from filbert.pack.stretches import FOLLOWS, LEAST, NOTHING, OBJECTIVES, RANDOM, Round, Stretches, stretches
 
 
 def documents_of(text: Round, places: np.ndarray) -> np.ndarray:

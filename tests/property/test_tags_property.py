@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from filbert.core.records import Span
-from filbert.data.markup import joined
-from filbert.decode import tags
+from filbert.forms.markup import joined
+from filbert.nn import crf_walk
+from filbert.tasks.tag import decode as tags
 from filbert.text.tokenizer import Tokenizer
 
 TYPES = st.lists(st.sampled_from(["PER", "LOC", "A-B", "机构", "B", "_x"]), min_size=1, max_size=4, unique=True)
@@ -82,7 +83,7 @@ def test_viterbi_is_never_illegal(data: st.DataObject, types: list[str], scheme:
     with torch.no_grad():
         for weight, array in zip((crf.begin, crf.transitions, crf.end), arrays[1:], strict=True):
             weight.copy_(torch.tensor(array))
-    found = tags.viterbi(arrays[0], edges, tuple(arrays[1:]), legal)
+    found = crf_walk.viterbi(arrays[0], edges, tuple(arrays[1:]), legal)
     assert len(legal.broken(found, edges)) == 0
     assert np.array_equal(found, crf.viterbi(torch.tensor(arrays[0]), edges).numpy())
     for start, end in pairwise(edges.tolist()):

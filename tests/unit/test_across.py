@@ -13,7 +13,7 @@ from torch import Tensor
 
 from filbert.core.errors import InputError
 from filbert.core.records import Packed
-from filbert.nn import across
+from filbert.nn import decoder_attention
 from filbert.nn.layers import BLOCKS, FeedForward
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -64,7 +64,7 @@ def test_the_past_and_nothing_else(sizes: tuple[int, ...]) -> None:
     leaves = drawn(sum(sizes))
     spans = list(itertools.pairwise(packed.boundaries.tolist()))
     want = torch.cat([defined(*(x[a:b] for x in leaves), causal=True) for a, b in spans] or [leaves[0]])
-    equal(across.attend_causal(*leaves, packed), want, leaves)
+    equal(decoder_attention.attend_causal(*leaves, packed), want, leaves)
 
 
 CASES = [
@@ -99,18 +99,18 @@ def test_all_of_the_own_source_and_nothing_else(
         part = [leaves[0][edges_t[b] : edges_t[b + 1]], *(x[begin:end] for x in leaves[1:])]
         rows.append(defined(*part, causal=False))
     given = None if owners is None else kind(owners)
-    equal(across.attend_across(*leaves, target, source, given), torch.cat(rows or [leaves[0]]), leaves)
+    equal(decoder_attention.attend_across(*leaves, target, source, given), torch.cat(rows or [leaves[0]]), leaves)
 
 
 def test_a_source_is_brought_into_the_targets_order_once() -> None:
     source, target = packed_of(1, 3, 2), packed_of(4, 4, 5, 1)
-    x, moved = across.arranged(torch.arange(6.0)[:, None], source, target, (2, 0, -1, 1))
+    x, moved = decoder_attention.arranged(torch.arange(6.0)[:, None], source, target, (2, 0, -1, 1))
     assert x[:, 0].tolist() == [4, 5, 0, 1, 2, 3]
     assert moved.lengths == (2, 1, 0, 3)
     assert moved.boundaries.tolist() == [0, 2, 3, 3, 6]
     assert moved.ids.tolist() == [4, 5, 0, 1, 2, 3]
     assert moved.positions.tolist() == [0, 1, 0, 0, 1, 2]
-    same, untouched = across.arranged(x, source, packed_of(1, 1, 1), (0, 1, 2))
+    same, untouched = decoder_attention.arranged(x, source, packed_of(1, 1, 1), (0, 1, 2))
     assert same is x
     assert untouched is source
 
@@ -119,12 +119,12 @@ def test_a_source_is_brought_into_the_targets_order_once() -> None:
 def test_owners_that_cannot_be_are_refused(owners: tuple[int, ...]) -> None:
     target, source = packed_of(2, 3), packed_of(4, 1)
     with pytest.raises(InputError, match=r"at most 2 numbers from -1 to 1"):
-        across.attend_across(*drawn(5, 1), *drawn(5, 2), target, source, owners)
+        decoder_attention.attend_across(*drawn(5, 1), *drawn(5, 2), target, source, owners)
 
 
 def test_without_owners_there_are_as_many_sources_as_targets() -> None:
     with pytest.raises(InputError, match=r"2 targets cannot read 1 sources"):
-        across.attend_across(*drawn(5, 1), *drawn(5, 2), packed_of(2, 3), packed_of(5))
+        decoder_attention.attend_across(*drawn(5, 1), *drawn(5, 2), packed_of(2, 3), packed_of(5))
 
 
 @pytest.mark.parametrize("norm", ["pre", "post"])
@@ -132,7 +132,7 @@ def test_a_block_with_causal_attention_reads_no_later_token(norm: str) -> None:
     """The layers' blocks take it as they take an encoder's attention, the asked rows included."""
     torch.manual_seed(0)
     norms = (torch.nn.LayerNorm(8), torch.nn.LayerNorm(8))
-    block = BLOCKS[norm](across.CausalAttention(8, 2, bias=True), FeedForward(8, 16, True), norms, 0.0)
+    block = BLOCKS[norm](decoder_attention.CausalAttention(8, 2, bias=True), FeedForward(8, 16, True), norms, 0.0)
     packed, x = packed_of(2, 4), torch.randn(6, 8, requires_grad=True)
     out = block(x, packed)
     (gradient,) = torch.autograd.grad(out[3].square().sum(), x, retain_graph=True)
@@ -145,8 +145,8 @@ def test_half_precision_follows_float32() -> None:
     torch.manual_seed(0)
     target, source = packed_of(3, 5), packed_of(7, 2)
     leaves = [*drawn(8, 1), *drawn(9, 2)]
-    want = across.attend_across(*leaves, target, source)
-    got = across.attend_across(*(x.bfloat16() for x in leaves), target, source)
+    want = decoder_attention.attend_across(*leaves, target, source)
+    got = decoder_attention.attend_across(*(x.bfloat16() for x in leaves), target, source)
     assert got.dtype == torch.bfloat16
     torch.testing.assert_close(got.float(), want, atol=0.03, rtol=0)
 
@@ -155,7 +155,7 @@ def test_this_torch_has_the_spelling_that_the_kernel_is_called_by() -> None:
     """Whichever it is: the kernel's own signature has it."""
     from torch.nn.attention.varlen import varlen_attn
 
-    spelled = across._causal_spelling()
+    spelled = decoder_attention._causal_spelling()
     assert set(spelled) <= set(inspect.signature(varlen_attn).parameters)
     assert spelled in ({"window_size": (-1, 0)}, {"is_causal": True})
 
@@ -172,9 +172,9 @@ def test_the_flash_kernel_equals_the_definition(kind: torch.dtype) -> None:
         for p in (target, source)
     ]
     owners = (2, 0, 3, 1)
-    got = across.attend_across(q, k, v, *on_gpu, owners)
-    want = across.attend_across(q.float(), k.float(), v.float(), *on_gpu, owners)
+    got = decoder_attention.attend_across(q, k, v, *on_gpu, owners)
+    want = decoder_attention.attend_across(q.float(), k.float(), v.float(), *on_gpu, owners)
     torch.testing.assert_close(got.float(), want, atol=0.02, rtol=0)
-    got = across.attend_causal(q, q, q, on_gpu[0])
-    want = across.attend_causal(*(q.float(),) * 3, on_gpu[0])
+    got = decoder_attention.attend_causal(q, q, q, on_gpu[0])
+    want = decoder_attention.attend_causal(*(q.float(),) * 3, on_gpu[0])
     torch.testing.assert_close(got.float(), want, atol=0.02, rtol=0)

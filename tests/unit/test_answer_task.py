@@ -14,12 +14,12 @@ from small_models import small_bert
 
 import filbert as fb
 from filbert import run
-from filbert.artefact import folder as folders
 from filbert.core.errors import InputError
 from filbert.core.records import Example
-from filbert.data.markup import Answer
+from filbert.folder import folder as folders
+from filbert.forms.markup import Answer
 from filbert.models import bert
-from filbert.tasks import answer
+from filbert.tasks.answer import items as answer
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import encode_windows
 from filbert.train import loop, machine

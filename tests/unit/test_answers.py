@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from filbert.core.errors import FilbertError, InputError
-from filbert.decode import answers
 from filbert.metrics import answers as metrics
+from filbert.tasks.answer import decode as answers
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import SPECIALS
 from filbert.text.windows import WindowEncoding, encode_windows, windowed

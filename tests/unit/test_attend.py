@@ -13,16 +13,16 @@ import pytest
 import torch
 
 import filbert as fb
-from filbert.artefact.folder import save
 from filbert.core.errors import InputError
 from filbert.core.files import json_text
 from filbert.core.records import Encoding
-from filbert.data.packing import pack
-from filbert.infer import attend
-from filbert.infer.attend import Maps, Seen
+from filbert.explain import attention_maps
+from filbert.explain.attention_maps import Maps, Seen
+from filbert.folder.folder import save
 from filbert.nn import maps
 from filbert.nn.attention import tensors
-from filbert.run import fresh
+from filbert.pack.lay import pack
+from filbert.run import new_models
 from filbert.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -43,9 +43,9 @@ def made(tiny_folder: Path, tmp_path: Path) -> Made:
     def folder(name: str, parts: tuple[str, ...] = (), task: dict[str, Any] | None = None, **shape: Any) -> fb.Model:
         tokenizer = Tokenizer.load(tiny_folder)
         torch.manual_seed(1)
-        config = fresh.config_of(name, "tiny", tokenizer)
+        config = new_models.config_of(name, "tiny", tokenizer)
         config = type(config)(**{**{f: getattr(config, f) for f in config.__dataclass_fields__}, **shape})
-        found = fresh.model_of(name, config, parts, tokenizer)
+        found = new_models.model_of(name, config, parts, tokenizer)
         with torch.no_grad():
             for weight in found.parameters():
                 weight.add_(torch.randn_like(weight) * 0.1)
@@ -213,7 +213,7 @@ def test_twenty_thousand_characters(model: fb.Model, monkeypatch: pytest.MonkeyP
     seen = model.attention(text, layers=[0], heads=[1])
     check(seen)
     cells = sum(own.values.size for own in seen.windows)
-    monkeypatch.setattr(attend, "MOST_BYTES", 4 * cells)
+    monkeypatch.setattr(attention_maps, "MOST_BYTES", 4 * cells)
     model.attention(text, layers=[0], heads=[1])
     with pytest.raises(InputError, match="ask for fewer layers or heads"):
         model.attention(text, layers=[0])

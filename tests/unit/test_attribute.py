@@ -15,14 +15,21 @@ from small_models import small_bert
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction, Span
 from filbert.core.registry import member
-from filbert.data.markup import Relation
-from filbert.infer.attribute import METHODS, integrated_gradients, occlusion, sampling
-from filbert.infer.engine import Engine
-from filbert.infer.grouping import grouped
-from filbert.infer.questions import FILL, Filling, Reading, Target, layout, log_odds
-from filbert.infer.subject import Subject
+from filbert.engine.backend_torch import Engine
+from filbert.explain.attribution import METHODS, integrated_gradients, occlusion, sampling
+from filbert.explain.perturbation import Subject
+from filbert.explain.questions import FILL, Filling, Reading, Target, layout, log_odds
+from filbert.explain.word_groups import grouped
+from filbert.forms.markup import Relation
 from filbert.nn.attention import batch_tensors
-from filbert.tasks import answer, blank, choose, classify, embed, pair, relation, tag
+from filbert.tasks.answer import items as answer
+from filbert.tasks.blank import items as blank
+from filbert.tasks.choose import items as choose
+from filbert.tasks.classify import items as classify
+from filbert.tasks.embed import items as embed
+from filbert.tasks.pair import items as pair
+from filbert.tasks.relation import items as relation
+from filbert.tasks.tag import items as tag
 from filbert.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")

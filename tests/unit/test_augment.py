@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from filbert import run
-from filbert.artefact import folder as folders
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Span
-from filbert.data import augment
+from filbert.folder import folder as folders
+from filbert.forms import augment
 from filbert.models import bert
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import machine, tune
@@ -122,7 +122,7 @@ def test_own_rows_stay_and_dev_data_are_never_touched(
     tiny_folder: Path, tmp_path: Path, filbert: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every example that reaches a task is looked at: copies only in what is learnt from."""
-    from filbert.tasks import classify
+    from filbert.tasks.classify import items as classify
 
     train, dev = made(("今天的菜很好", "服务差", "我们喜欢这里", "不会再来")), made(("味道不错", "太贵了"))
     seen: list[list[str]] = []

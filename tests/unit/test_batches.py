@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from filbert.core.protocols import Item
 from filbert.core.records import Encoding
-from filbert.data.batches import batches, built, epochs, part, part_budget, plan
+from filbert.pack.batches import batches, built, epochs, part, part_budget, plan
 
 LENGTHS = st.lists(st.integers(1, 60), max_size=80).map(lambda sizes: np.array(sizes, dtype=np.int64))
 

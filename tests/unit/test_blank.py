@@ -17,14 +17,14 @@ from small_models import small_bert
 
 import filbert as fb
 from filbert import run
-from filbert.artefact import folder as folders
 from filbert.core.errors import InputError
 from filbert.core.protocols import Item
 from filbert.core.records import Encoding, Example
-from filbert.data.packing import collate
-from filbert.infer.predict import peeked
+from filbert.engine.reader import peeked
+from filbert.folder import folder as folders
 from filbert.models import bert
-from filbert.tasks import blank
+from filbert.pack.lay import collate
+from filbert.tasks.blank import items as blank
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import windows
 from filbert.train import loop, machine

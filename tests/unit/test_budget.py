@@ -13,14 +13,15 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from filbert.builtin.texts import sample as sample_texts  # noqa: E402
+from filbert.clock import budget, forecast  # noqa: E402
 from filbert.core.errors import InputError  # noqa: E402
-from filbert.data import shards as sharding  # noqa: E402
+from filbert.corpus import shards as sharding  # noqa: E402
 from filbert.models import bert  # noqa: E402
 from filbert.run import Recipe  # noqa: E402
 from filbert.text.corpus import CorpusReport  # noqa: E402
 from filbert.text.tokenizer import Tokenizer  # noqa: E402
 from filbert.text.vocab import train  # noqa: E402
-from filbert.train import budget, forecast, loop, optim  # noqa: E402
+from filbert.train import loop, optim  # noqa: E402
 
 
 @pytest.mark.parametrize(

@@ -17,10 +17,11 @@ import torch
 from click.testing import CliRunner
 
 import filbert as fb
-from filbert.artefact import folder as folders
-from filbert.artefact import onnx, weights
 from filbert.builtin import model as builtin
 from filbert.cli.main import filbert
+from filbert.folder import folder as folders
+from filbert.folder import weights
+from filbert.ship import onnx
 
 MOST_BYTES = 40_000_000
 FILES = {

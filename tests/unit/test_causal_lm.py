@@ -14,12 +14,12 @@ import torch
 from filbert.builtin.texts import sample
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Term
-from filbert.data.packing import collate
-from filbert.data.shards import Options, Shard, build
-from filbert.data.stretches import NOTHING
+from filbert.corpus.shards import Options, Shard, build
 from filbert.models import bert, elmo, gpt, nnlm
-from filbert.tasks import causal_lm
-from filbert.tasks.causal_lm import Writing, continuations, continued
+from filbert.pack.lay import collate
+from filbert.pack.stretches import NOTHING
+from filbert.tasks.causal_lm import items as causal_lm
+from filbert.tasks.causal_lm.items import Writing, continuations, continued
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import SPECIALS, train
 from filbert.train import loop, machine

@@ -12,14 +12,14 @@ import torch
 
 import filbert as fb
 from filbert import run
-from filbert.artefact.folder import save
 from filbert.builtin.texts import sample
 from filbert.core.records import Example
-from filbert.infer import certificate
-from filbert.infer.attribute import METHODS, Attribution
-from filbert.infer.explain import read
-from filbert.infer.model import Model
-from filbert.infer.subject import Subject
+from filbert.engine.model import Model
+from filbert.explain import certificate
+from filbert.explain.attribution import METHODS, Attribution
+from filbert.explain.explanation import read
+from filbert.explain.perturbation import Subject
+from filbert.folder.folder import save
 from filbert.models import bert
 from filbert.text.tokenizer import Tokenizer
 

@@ -15,14 +15,14 @@ from small_models import small_bert
 
 import filbert as fb
 from filbert import run
-from filbert.artefact import folder as folders
 from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.core.registry import member
-from filbert.data.datasets import examples
+from filbert.folder import folder as folders
+from filbert.forms.datasets import examples
 from filbert.metrics.intervals import wilson
 from filbert.models import bert
-from filbert.tasks import choose
+from filbert.tasks.choose import items as choose
 from filbert.text.streams import Reading
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import encode_windows

@@ -14,13 +14,13 @@ import torch.nn.functional as F
 from small_models import small_bert
 
 from filbert import run
-from filbert.artefact import folder as folders
 from filbert.core.errors import InputError
 from filbert.core.records import Example
-from filbert.data.packing import collate
-from filbert.decode.labels import predictions
+from filbert.folder import folder as folders
 from filbert.models import bert
-from filbert.tasks import classify
+from filbert.pack.lay import collate
+from filbert.tasks.classify import items as classify
+from filbert.tasks.classify.decode import predictions
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import encode_windows, merge_scores
 from filbert.train import loop, machine
@@ -94,8 +94,8 @@ def test_windows_are_those_of_the_one_rule(tokenizer: Tokenizer) -> None:
 
 def test_windows_of_a_text_are_one_decision(tokenizer: Tokenizer) -> None:
     """cls: the mean of the windows' scores by what each owns; mean: the head on the very vector that embed gives."""
-    from filbert.infer.engine import Engine
-    from filbert.infer.model import OVERLAP, Model
+    from filbert.engine.backend_torch import Engine
+    from filbert.engine.model import OVERLAP, Model
 
     examples = made(6, long=True)
     for pool in ("mean", "cls"):

@@ -11,7 +11,7 @@ import pytest
 from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.records import Example
-from filbert.run import comparing
+from filbert.run import compare
 from filbert.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -77,7 +77,7 @@ def test_models_are_compared_and_what_is_done_is_kept(
     def never(*given: Any, **more: Any) -> None:
         raise AssertionError("trained again")
 
-    monkeypatch.setattr(comparing, "finetune", never)
+    monkeypatch.setattr(compare, "finetune", never)
     second = filbert(*asked(data, "word2vec,han", *corpus))
     assert second.code == 0, second.err
     assert second.out.splitlines()[0].split()[:2] == ["model", "score"]
@@ -87,7 +87,7 @@ def test_models_are_compared_and_what_is_done_is_kept(
 @pytest.mark.slow
 def test_a_row_that_was_killed_goes_on(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """After pretraining, which is not done again; the rows before it stay."""
-    contest = comparing.Contest(
+    contest = compare.Contest(
         task="classify", train=str(data / "train.tsv"), test=str(data / "test.tsv"), models=("nnlm",), preset="tiny",
         corpus=(str(data / "text.txt"),), tokens=2_000, vocab=str(data / "vocab"),
         settings=("machine.threads=1", "pretrain.machine.threads=1", "pretrain.train.batch_tokens=512"),
@@ -97,27 +97,27 @@ def test_a_row_that_was_killed_goes_on(data: Path, monkeypatch: pytest.MonkeyPat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(comparing, "finetune", killed)
+        patched.setattr(compare, "finetune", killed)
         with pytest.raises(KeyboardInterrupt):
-            comparing.compare(contest, data / "out")
+            compare.compare(contest, data / "out")
     before = json.loads((data / "out" / "nnlm" / "pretrained" / "row.json").read_text())
     assert before.pop("identity")
-    monkeypatch.setattr(comparing, "pretrain", killed)
-    found = comparing.compare(contest, data / "out")
+    monkeypatch.setattr(compare, "pretrain", killed)
+    found = compare.compare(contest, data / "out")
     assert found["rows"][0]["pretrained"] == before
     with pytest.raises(InputError, match="is of another comparison"):
-        comparing.compare(comparing.Contest(**{**vars(contest), "seed": 1}), data / "out")
+        compare.compare(compare.Contest(**{**vars(contest), "seed": 1}), data / "out")
 
 
 def test_sentences_on_which_models_part_stand_by_sense() -> None:
     """Those with a word of several senses first, then those with the most answers; where all agree, none."""
     examples = [Example((text,), "x") for text in ("天气", "苹果手机", "河边", "云")]
     said = [{"model": name, "said": list(row)} for name, row in (("a", "xyzx"), ("b", "xxyx"), ("c", "xxxx"))]
-    found = comparing.parted(said, examples)
+    found = compare.parted(said, examples)
     assert [entry["text"] for entry in found] == ["苹果手机", "河边"]
     assert found[0]["said"] == {"a": "y", "b": "x", "c": "x"}
     assert found[0]["senses"] == ["苹果"]
-    assert comparing.parted(said[:1], examples) == []
+    assert compare.parted(said[:1], examples) == []
 
 
 @pytest.mark.parametrize(

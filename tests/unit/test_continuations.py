@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from filbert.decode.continuations import joined
+from filbert.text.joining import joined
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import SPECIALS
 

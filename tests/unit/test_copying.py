@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from filbert.models import seq2seq, transformer
-from filbert.nn import search
+from filbert.nn import generation
 from filbert.nn.copying import Copier, Copies, likeliest, log_chance, log_chances
 from packs import packed_of
 
@@ -215,8 +215,8 @@ def learnt_to_echo(parts: tuple[str, ...]) -> float:
     source = packed_of(unseen)
     with torch.no_grad():
         state = model.eval().started(model(source), source)
-        rules = search.Rules(end=END, max_new=9)
-        found = search.beam(model, torch.full((40,), START), state, rules, width=3)
+        rules = generation.Rules(end=END, max_new=9)
+        found = generation.beam(model, torch.full((40,), START), state, rules, width=3)
     pairs = zip((one.ids for one in found), unseen, strict=True)
     right = sum(a == b for said, text in pairs for a, b in zip(said, text, strict=False))
     return right / sum(map(len, unseen))

@@ -13,14 +13,15 @@ from small_models import gradients
 
 from filbert import load as loaded
 from filbert import run
-from filbert.artefact.folder import load, save
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch
 from filbert.core.records import Example
-from filbert.data.packing import bins
+from filbert.folder.folder import load, save
 from filbert.models import seq2seq, transformer
 from filbert.nn.copying import log_chances
-from filbert.tasks import summarize, translate
+from filbert.pack.lay import bins
+from filbert.tasks.summarize import items as summarize
+from filbert.tasks.translate import items as translate
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.step import on_device
 

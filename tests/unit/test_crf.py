@@ -10,15 +10,16 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from filbert.core.errors import FilbertError, InputError  # noqa: E402
-from filbert.decode import tags  # noqa: E402
 from filbert.nn import crf as module  # noqa: E402
+from filbert.nn import crf_walk  # noqa: E402
 from filbert.nn.crf import CRF  # noqa: E402
+from filbert.tasks.tag import decode as tags  # noqa: E402
 
 LENGTHS = [3, 1, 5, 1, 2, 4]
 MASKS = ["free", "bio", "bioes", "random"]
 
 
-def mask(kind: str, num_labels: int, seed: int) -> tags.Allowed | None:
+def mask(kind: str, num_labels: int, seed: int) -> crf_walk.Allowed | None:
     if kind == "free":
         return None
     if kind == "random":  # tag 0 is always allowed, so that there is a legal sequence of each length
@@ -26,7 +27,7 @@ def mask(kind: str, num_labels: int, seed: int) -> tags.Allowed | None:
         begin, end = random.random(num_labels) < 0.6, random.random(num_labels) < 0.6
         pair = random.random((num_labels, num_labels)) < 0.5
         begin[0] = end[0] = pair[0, 0] = True
-        return tags.Allowed(begin, pair, end)
+        return crf_walk.Allowed(begin, pair, end)
     wide = tags.tag_set(["A", "B"], kind)[:num_labels]
     return tags.allowed(wide, kind)
 
@@ -144,7 +145,7 @@ def test_an_empty_batch(edges: list[int]) -> None:
     assert crf.viterbi(scores, edges).shape == (0,)
     assert crf.viterbi(scores, edges).dtype == torch.long
     assert crf.marginals(scores, edges).shape == (0, 3)
-    assert tags.viterbi(np.zeros((0, 3)), edges).shape == (0,)
+    assert crf_walk.viterbi(np.zeros((0, 3)), edges).shape == (0,)
 
 
 def test_one_tag_is_certain() -> None:
@@ -233,15 +234,15 @@ def test_masks_that_leave_nothing_are_refused() -> None:
     yes, no = np.ones(2, np.bool_), np.zeros(2, np.bool_)
     everything = np.ones((2, 2), np.bool_)
     for legal, length in (
-        (tags.Allowed(no, everything, yes), 1),
-        (tags.Allowed(yes, everything, no), 1),
-        (tags.Allowed(yes, ~everything, yes), 2),
-        (tags.Allowed(np.array([True, False]), np.array([[0, 1], [1, 0]], np.bool_), np.array([True, False])), 2),
+        (crf_walk.Allowed(no, everything, yes), 1),
+        (crf_walk.Allowed(yes, everything, no), 1),
+        (crf_walk.Allowed(yes, ~everything, yes), 2),
+        (crf_walk.Allowed(np.array([True, False]), np.array([[0, 1], [1, 0]], np.bool_), np.array([True, False])), 2),
     ):
         with pytest.raises(InputError, match=f"no legal tags for a sequence of {length} unit"):
             CRF(2, legal)
         with pytest.raises(InputError, match="no legal tags at all"):
-            tags.viterbi(np.zeros((length, 2)), [0, length], legal=legal)
+            crf_walk.viterbi(np.zeros((length, 2)), [0, length], legal=legal)
 
 
 @pytest.mark.slow
@@ -257,7 +258,7 @@ def test_extreme_scores_never_make_viterbi_illegal(kind: str, value: float) -> N
         scores[::3] = -value
         found = crf.viterbi(scores, [0, 1, 11, 40])
         assert len(legal.broken(found.numpy(), [0, 1, 11, 40])) == 0
-        assert np.array_equal(found.numpy(), tags.viterbi(scores.numpy(), [0, 1, 11, 40], legal=legal))
+        assert np.array_equal(found.numpy(), crf_walk.viterbi(scores.numpy(), [0, 1, 11, 40], legal=legal))
     with torch.no_grad():
         crf.transitions[~crf.may_pair] = 1e9  # whatever was learnt or loaded there
     assert len(legal.broken(crf.viterbi(torch.zeros(9, len(names)), [0, 9]).numpy(), [0, 9])) == 0
@@ -269,7 +270,7 @@ def test_no_number_is_an_error() -> None:
     with pytest.raises(FilbertError, match="NaN"):
         CRF(3).viterbi(scores, [0, 2])
     with pytest.raises(FilbertError, match="NaN"):
-        tags.viterbi(scores.numpy(), [0, 2])
+        crf_walk.viterbi(scores.numpy(), [0, 2])
     with pytest.raises(InputError, match="boundaries"):
         CRF(3).log_partition(scores, [0, 1])
 
@@ -289,7 +290,7 @@ def test_viterbi_without_torch_is_the_same_with_ties(kind: str, precision: str) 
                     weight.copy_(weight.round().clamp(-1, 1))
         crf, scores = crf.to(getattr(torch, precision)), scores.to(getattr(torch, precision))
         weights = tuple(weight.detach().numpy() for weight in (crf.begin, crf.transitions, crf.end))
-        found = tags.viterbi(scores.numpy(), edges, weights, crf.allowed)
+        found = crf_walk.viterbi(scores.numpy(), edges, weights, crf.allowed)
         assert np.array_equal(found, crf.viterbi(scores, edges).numpy())
 
 

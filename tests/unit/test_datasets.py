@@ -14,8 +14,8 @@ import pytest
 
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Span
-from filbert.data.datasets import examples, label_table, near_duplicates
-from filbert.data.markup import Answer, Relation, joined
+from filbert.forms.datasets import examples, label_table, near_duplicates
+from filbert.forms.markup import Answer, Relation, joined
 from filbert.text.streams import CorpusReport, Reading
 
 

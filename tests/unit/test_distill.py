@@ -20,18 +20,19 @@ from small_models import small_bert
 
 import filbert as fb
 from filbert import run
-from filbert.artefact.folder import load, save
 from filbert.core.errors import InputError
 from filbert.core.protocols import Decisions
 from filbert.core.records import Example, Span
 from filbert.core.registry import member, naming
-from filbert.data.markup import Answer, Relation
-from filbert.infer import slim
+from filbert.folder.folder import load, save
+from filbert.forms.markup import Answer, Relation
 from filbert.models import transformer
-from filbert.nn import lessons
 from filbert.nn.crf import CRF
+from filbert.ship import shrink
+from filbert.teach import losses
+from filbert.teach import teacher as distil
 from filbert.text.tokenizer import Tokenizer
-from filbert.train import distil, loop
+from filbert.train import loop
 from filbert.train.step import on_device
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -70,17 +71,17 @@ def test_a_choice_is_kl_of_softened_scores() -> None:
     own, theirs, counted = drawn(5, 4), drawn(5, 4, seed=1), [True, False, True, True, False]
     said = Decisions("one", tensor(own), torch.tensor(counted))
     wanted = 9 * divergence(theirs[counted] / 3, own[counted] / 3)
-    assert float(lessons.apart(said, Decisions("one", tensor(theirs)), 3.0)) == pytest.approx(wanted, rel=1e-5)
+    assert float(losses.apart(said, Decisions("one", tensor(theirs)), 3.0)) == pytest.approx(wanted, rel=1e-5)
 
 
 def test_a_head_that_makes_scores_some_at_a_time_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     own, theirs, map_ = (tensor(drawn(*shape, seed=seed)) for seed, shape in enumerate(((7, 3), (7, 3), (5, 3))))
     own.requires_grad_()
     head = lambda rows: rows @ map_.T  # noqa: E731
-    plain = lessons.apart(Decisions("one", head(own)), Decisions("one", head(theirs)), 2.0)
+    plain = losses.apart(Decisions("one", head(own)), Decisions("one", head(theirs)), 2.0)
     (wanted,) = torch.autograd.grad(plain, own)
-    monkeypatch.setattr(lessons, "CELLS", 10)  # two rows of five
-    made = lessons.apart(Decisions("one", own, head=head), Decisions("one", theirs, head=head), 2.0)
+    monkeypatch.setattr(losses, "CELLS", 10)  # two rows of five
+    made = losses.apart(Decisions("one", own, head=head), Decisions("one", theirs, head=head), 2.0)
     (found,) = torch.autograd.grad(made, own)
     assert made.item() == pytest.approx(plain.item(), rel=1e-6)
     assert torch.allclose(found, wanted, atol=1e-6)
@@ -95,7 +96,7 @@ def test_neighbours_choose_among_themselves_in_each_column() -> None:
             rows = [row for row in range(begin, end) if row != 1]
             wanted += 0.5 * 4 * divergence(theirs[rows, column] / 2, own[rows, column] / 2)
     said = Decisions("among", tensor(own), torch.tensor([True, True, False]), torch.tensor(sizes))
-    found = lessons.apart(said, Decisions("among", tensor(theirs), sizes=torch.tensor(sizes)), 2.0)
+    found = losses.apart(said, Decisions("among", tensor(theirs), sizes=torch.tensor(sizes)), 2.0)
     assert float(found) == pytest.approx(wanted, rel=1e-5)
 
 
@@ -104,9 +105,9 @@ def test_several_numbers_and_vectors() -> None:
     p, q = (1 / (1 + np.exp(-each / 2)) for each in (theirs, own))
     wanted = 4 * (p * np.log(p / q) + (1 - p) * np.log((1 - p) / (1 - q))).sum()
     pair = (Decisions("several", tensor(own)), Decisions("several", tensor(theirs)))
-    assert float(lessons.apart(*pair, 2.0)) == pytest.approx(wanted, rel=1e-5)
+    assert float(losses.apart(*pair, 2.0)) == pytest.approx(wanted, rel=1e-5)
     numbers = (Decisions("number", tensor(own)), Decisions("number", tensor(theirs)))
-    assert float(lessons.apart(*numbers, 2.0)) == pytest.approx(((own - theirs) ** 2).sum(), rel=1e-5)
+    assert float(losses.apart(*numbers, 2.0)) == pytest.approx(((own - theirs) ** 2).sum(), rel=1e-5)
     unit = [each / np.linalg.norm(each, axis=1, keepdims=True) for each in (own, theirs)]
     cosines = [each @ each.T for each in unit]
     groups = np.array([0, 0, 1])
@@ -115,7 +116,7 @@ def test_several_numbers_and_vectors() -> None:
         ((cosines[0] - cosines[1]) ** 2 * same).sum(1) / same.sum(1)
     ).sum()
     vectors = [Decisions("vector", tensor(each), sizes=torch.tensor(groups)) for each in (own, theirs)]
-    assert float(lessons.apart(*vectors)) == pytest.approx(wanted, rel=1e-5)
+    assert float(losses.apart(*vectors)) == pytest.approx(wanted, rel=1e-5)
 
 
 def test_chains_are_compared_by_all_their_sequences() -> None:
@@ -142,7 +143,7 @@ def test_chains_are_compared_by_all_their_sequences() -> None:
         wanted += divergence(theirs, own)
     said = [Decisions("chain", tensor(each), sizes=lengths, chain=chain)
             for chain, each in zip(chains, scores, strict=True)]  # fmt: skip
-    assert lessons.apart(*said, heat).item() == pytest.approx(heat**2 * wanted, rel=1e-4)
+    assert losses.apart(*said, heat).item() == pytest.approx(heat**2 * wanted, rel=1e-4)
 
 
 def test_relations_of_models_of_other_widths_and_heads() -> None:
@@ -159,10 +160,10 @@ def test_relations_of_models_of_other_widths_and_heads() -> None:
                     tables.append(a @ b.T / np.sqrt(width))
                 wanted += divergence(tables[1], tables[0]) / heads
     made = [[tensor(each) for each in side] for side in (own, theirs)]
-    found = lessons.relations_apart(made[0], made[1], lengths, heads, ("qq", "vv", "qk"))
+    found = losses.relations_apart(made[0], made[1], lengths, heads, ("qq", "vv", "qk"))
     assert float(found) == pytest.approx(wanted, rel=1e-5)
-    assert lessons.relation_heads([384, 256]) == 16
-    assert lessons.relation_heads([7, 5]) == 1
+    assert losses.relation_heads([384, 256]) == 16
+    assert losses.relation_heads([7, 5]) == 1
 
 
 # Every task -----------------------------------------------------------------------------------------------------------
@@ -441,17 +442,17 @@ def test_a_run_that_was_killed_goes_on_bit_for_bit(taught: Path, tokenizer: Toke
 
 
 def test_layers_and_feed_forwards_are_taken_away(tokenizer: Tokenizer) -> None:
-    assert slim.spread(4, 8) == (0, 2, 5, 7)
-    assert slim.spread(1, 8) == (7,)
-    assert slim.chosen("0,3", 8) == (0, 3)
+    assert shrink.spread(4, 8) == (0, 2, 5, 7)
+    assert shrink.spread(1, 8) == (7,)
+    assert shrink.chosen("0,3", 8) == (0, 3)
     whole = small_bert(tokenizer, ("labels", "mlm"), 3, layers=4)
-    from filbert.data.packing import pack
     from filbert.nn.attention import tensors
+    from filbert.pack.lay import pack
     from filbert.text.windows import encode_windows
 
     packed = tensors(pack([w for text in TEXTS for w in encode_windows(tokenizer, text)])[0])
     with torch.no_grad():
-        assert torch.equal(slim.slimmed(whole)(packed), whole(packed))
+        assert torch.equal(shrink.slimmed(whole)(packed), whole(packed))
         for index in (1, 2):  # layers that change nothing can go
             block = whole.layers[index]
             for weight in (block.attention.out, block.feed.down):
@@ -463,16 +464,16 @@ def test_layers_and_feed_forwards_are_taken_away(tokenizer: Tokenizer) -> None:
         whole.layers[0].feed_norm.bias.zero_()
         for layer in whole.layers:  # and inner numbers that go nowhere
             layer.feed.down.weight[:, 20:] = 0
-        small = slim.slimmed(whole, layers=[0, 3], inner=20)
+        small = shrink.slimmed(whole, layers=[0, 3], inner=20)
         assert (small.config.layers, small.config.inner) == (2, 20)
         assert torch.allclose(small(packed), whole(packed), atol=1e-5)
     modern = small_bert(tokenizer, (), norm="pre", feedforward="geglu", positions="rotary", segments=0, layers=3)
-    assert slim.slimmed(modern, [1, 2], 24)(packed).shape == (packed.num_tokens, 32)
+    assert shrink.slimmed(modern, [1, 2], 24)(packed).shape == (packed.num_tokens, 32)
     pruned = small_bert(tokenizer, (), heads=(4, 3, 0, 1), layers=3)
-    assert slim.slimmed(pruned, "0,2").config.heads == (4, 3, 1)
+    assert shrink.slimmed(pruned, "0,2").config.heads == (4, 3, 1)
     for wrong in (0, 5, "0,9", "2,1", "x"):
         with pytest.raises(InputError, match="layers is"):
-            slim.slimmed(whole, wrong)
+            shrink.slimmed(whole, wrong)
 
 
 # What is refused ------------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from filbert.core.errors import InputError
-from filbert.data.doctor import MAX_OF_A_KIND, Finding, examine, rendered
+from filbert.doctor.diagnosis import MAX_OF_A_KIND, Finding, examine, rendered
 
 
 def write(path: Path, data: str | bytes) -> Path:

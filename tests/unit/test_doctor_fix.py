@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 from filbert.core.errors import InputError
-from filbert.data.datasets import TASKS, examples
-from filbert.data.doctor import examine
-from filbert.data.mending import LIST, cell, mended, records
-from filbert.data.mending_json import safe_place
-from filbert.data.places import edited, parsed, removals, rewritten
+from filbert.doctor.diagnosis import examine
+from filbert.doctor.mending import LIST, cell, mended, records
+from filbert.doctor.mending_json import safe_place
+from filbert.doctor.places import edited, parsed, removals, rewritten
+from filbert.forms.datasets import TASKS, examples
 from filbert.text.streams import Reading, whole_lines
 from filbert.text.tables import cells
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from filbert.data.checks import Measure, is_blank, loose_key, sequence_tokens
-from filbert.data.doctor import examine, rendered
+from filbert.doctor.checks import Measure, is_blank, loose_key, sequence_tokens
+from filbert.doctor.diagnosis import examine, rendered
 from filbert.text.tokenizer import Tokenizer
 
 

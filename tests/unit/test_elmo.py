@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
-from filbert.artefact.folder import load, save
 from filbert.core.errors import InputError
 from filbert.core.records import Encoding, Packed
-from filbert.data.packing import pack
+from filbert.folder.folder import load, save
 from filbert.models import elmo
 from filbert.nn.attention import tensors
+from filbert.pack.lay import pack
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import tune
 

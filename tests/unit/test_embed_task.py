@@ -24,7 +24,7 @@ from filbert.metrics import vectors as metrics
 from filbert.metrics.calibration import Fit
 from filbert.metrics.intervals import wilson
 from filbert.models import bert
-from filbert.tasks import embed
+from filbert.tasks.embed import items as embed
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop, machine
 from filbert.train.step import on_device

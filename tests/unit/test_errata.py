@@ -23,19 +23,22 @@ from small_models import small_bert
 from torch.utils.flop_counter import FlopCounterMode
 
 from filbert import run
-from filbert.artefact import folder as folders
 from filbert.builtin.texts import sample
 from filbert.core.records import Encoding, Example
-from filbert.data import augment
-from filbert.data.packing import pack
-from filbert.data.shards import Options, Shard, build
-from filbert.data.stretches import FOLLOWS, RANDOM
+from filbert.corpus.shards import Options, Shard, build
+from filbert.folder import folder as folders
+from filbert.forms import augment
 from filbert.models import bert, elmo, gpt, han, nnlm, seq2seq
-from filbert.nn.across import attend_causal
 from filbert.nn.attention import attend, tensors
+from filbert.nn.decoder_attention import attend_causal
 from filbert.nn.dropout import Dropout
 from filbert.nn.layers import FeedForward, SelfAttention
-from filbert.tasks import classify, mlm_nsp, pair, tag
+from filbert.pack.lay import pack
+from filbert.pack.stretches import FOLLOWS, RANDOM
+from filbert.tasks.classify import items as classify
+from filbert.tasks.mlm_nsp import items as mlm_nsp
+from filbert.tasks.pair import items as pair
+from filbert.tasks.tag import items as tag
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import encode_windows
 from filbert.train import loop, machine, optim

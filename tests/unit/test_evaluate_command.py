@@ -13,7 +13,7 @@ import pytest
 import filbert as fb
 from filbert import run
 from filbert.core.records import Example
-from filbert.infer import honest
+from filbert.judge import report as honest
 
 pytest.importorskip("sklearn")
 pytestmark = pytest.mark.usefixtures("one_thread")

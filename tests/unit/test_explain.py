@@ -17,10 +17,10 @@ from filbert import run
 from filbert.cli import explain as command
 from filbert.core.errors import InputError
 from filbert.core.records import Example
-from filbert.infer.attribute import METHODS
-from filbert.infer.explain import Explanation
-from filbert.infer.model import Model
-from filbert.infer.subject import BASELINES
+from filbert.engine.model import Model
+from filbert.explain.attribution import METHODS
+from filbert.explain.explanation import Explanation
+from filbert.explain.perturbation import BASELINES
 
 ROWS = [("火车很好", "车"), ("公园很好", "园"), ("天气很好", "天")]
 TEXT = "我们坐火车去公园，今天天气很好。"
@@ -143,7 +143,7 @@ def test_twenty_thousand_characters(model: Model) -> None:
 
 
 def test_the_page_shows_what_is_in_the_text_and_runs_none_of_it(model: Model) -> None:
-    pytest.importorskip("filbert.page.book")
+    pytest.importorskip("filbert.draw.book")
     found = model.explain(SCRIPT, certificate=False)
     page = found.to_html()
     assert "<script>alert" not in page
@@ -207,7 +207,7 @@ def test_the_command_on_a_file(folder: Path, tmp_path: Path, ran: Callable[..., 
 
 
 def test_the_command_writes_a_page(folder: Path, tmp_path: Path, ran: Callable[..., Any]) -> None:
-    pytest.importorskip("filbert.page.book")
+    pytest.importorskip("filbert.draw.book")
     page = tmp_path / "page.html"
     given = ran(folder, "--text", SCRIPT, "--out", page)
     assert given.code == 0

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from tests.unit.small_models import small_bert
 
-from filbert.artefact import portable
-from filbert.artefact.folder import save
-from filbert.artefact.manifest import seal, stated
-from filbert.infer import cost, shipping, verify
-from filbert.infer.model import load
+from filbert.engine.model import load
+from filbert.folder import runtime
+from filbert.folder.folder import save
+from filbert.folder.manifest import seal, stated
+from filbert.ship import cost, export, verify
 from filbert.text.tokenizer import Tokenizer
 
 pytest.importorskip("onnx")
@@ -63,14 +63,14 @@ def dev_file(folder: Path, case: str) -> Path:
 def shipped(tokenizer: Tokenizer, tmp_path: Path) -> Path:
     """A classifier with eight bits whose cost was measured."""
     dev = dev_file(tmp_path, "classify")
-    return shipping.export(made(tmp_path, "classify", tokenizer), tmp_path / "out", int8=True, dev=dev)[0]
+    return export.export(made(tmp_path, "classify", tokenizer), tmp_path / "out", int8=True, dev=dev)[0]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_the_cost_is_measured_for_every_task(case: str, tokenizer: Tokenizer, tmp_path: Path) -> None:
     dev, measure = dev_file(tmp_path, case), CASES[case][5]
-    folder, found = shipping.export(made(tmp_path, case, tokenizer), tmp_path / "out", int8=True, dev=dev)
+    folder, found = export.export(made(tmp_path, case, tokenizer), tmp_path / "out", int8=True, dev=dev)
     assert found["rows"] == len(NEWS)
     assert found["measure"] == measure or not measure
     assert found["drop"] == pytest.approx(found["float32"] - found["int8"])
@@ -102,14 +102,14 @@ def test_scores_are_those_of_the_two_runtimes(shipped: Path, tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_without_dev_data_the_card_says_so(tiny_folder: Path, tmp_path: Path) -> None:
-    folder, found = shipping.export(tiny_folder, tmp_path / "out", int8=True)
+    folder, found = export.export(tiny_folder, tmp_path / "out", int8=True)
     assert "measure" not in found
     card = (folder / "README.md").read_text(encoding="utf-8")
     assert "not measured on dev data" in card
     assert "golden cases" in card
     texts = tmp_path / "texts.txt"
     texts.write_text("".join(f"{text}\n" for text in NEWS), encoding="utf-8")
-    found = shipping.export(tiny_folder, tmp_path / "out", int8=True, dev=str(texts))[1]
+    found = export.export(tiny_folder, tmp_path / "out", int8=True, dev=str(texts))[1]
     assert found["neighbours"]["of"] == len(NEWS)
     assert found["data"][0]["name"] == "texts.txt"
 
@@ -121,7 +121,7 @@ def test_eight_bits_that_lose_more_than_stated_do_not_hold(
     """The eight-bit weights of a worse export, sealed as if they were these: hashes agree, the promise is broken."""
     dev = dev_file(tmp_path, "classify")
     assert filbert("verify", shipped, "--dev", dev).code == 0
-    path = shipped / portable.SMALL_WEIGHTS
+    path = shipped / runtime.SMALL_WEIGHTS
     raw = bytearray(path.read_bytes())
     for place in range(len(raw) - 20_000, len(raw)):
         raw[place] = 0
@@ -143,7 +143,7 @@ def test_eight_bits_that_lose_more_than_stated_do_not_hold(
 
 def test_options_that_mean_nothing_are_refused(tiny_folder: Path, tmp_path: Path, filbert: Callable[..., Any]) -> None:
     assert "--int8" in filbert("export", tiny_folder, "--dev", "x.tsv", "--out", tmp_path / "o").err
-    exported = shipping.export(tiny_folder, tmp_path / "o")[0]
+    exported = export.export(tiny_folder, tmp_path / "o")[0]
     assert "states no cost" in filbert("verify", exported, "--dev", "x.tsv").err
 
 
@@ -151,7 +151,7 @@ def test_options_that_mean_nothing_are_refused(tiny_folder: Path, tmp_path: Path
 def test_commands_take_the_runtime_and_its_numbers(
     tokenizer: Tokenizer, tmp_path: Path, filbert: Callable[..., Any]
 ) -> None:
-    folder = shipping.export(made(tmp_path, "classify", tokenizer), tmp_path / "out", int8=True)[0]
+    folder = export.export(made(tmp_path, "classify", tokenizer), tmp_path / "out", int8=True)[0]
     asked = {"predict": ["predict", folder, "--text", NEWS[3]], "embed": ["embed", folder, "--text", NEWS[3]]}
     for words in asked.values():
         told = {how: filbert(*words, *how.split(), "--json") for how in ("", "--runtime onnx", "--dtype int8")}

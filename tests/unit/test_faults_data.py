@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from filbert.core.errors import InputError
-from filbert.data.datasets import examples, label_table
-from filbert.data.doctor import examine
+from filbert.doctor.diagnosis import examine
+from filbert.forms.datasets import examples, label_table
 from filbert.text.corpus import CorpusReport, documents
 from filbert.text.sentences import sentences
 from filbert.text.streams import Reading

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from filbert.core.errors import InputError
-from filbert.data.datasets import examples, label_table
-from filbert.data.doctor import examine
+from filbert.doctor.diagnosis import examine
+from filbert.forms.datasets import examples, label_table
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 QUICK = ["--epochs", "1", "--set", "machine.threads=1", "--set", "task.max_length=32"]

@@ -19,9 +19,9 @@ import numpy as np
 import pytest
 import torch
 
-from filbert.artefact import folder as folders
-from filbert.artefact import weights
 from filbert.core.errors import InputError
+from filbert.folder import folder as folders
+from filbert.folder import weights
 from filbert.models import bert
 from filbert.text.tokenizer import Tokenizer
 

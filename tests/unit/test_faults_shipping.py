@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from tests.unit.small_models import small_bert
 
-from filbert.artefact import portable
-from filbert.artefact.folder import save
-from filbert.artefact.manifest import check_manifest, seal
 from filbert.core.errors import InputError
-from filbert.infer import shipping
-from filbert.infer.model import load
+from filbert.engine.model import load
+from filbert.folder import runtime
+from filbert.folder.folder import save
+from filbert.folder.manifest import check_manifest, seal
+from filbert.ship import export
 from filbert.text.tokenizer import Tokenizer
 
 onnx = pytest.importorskip("onnx")
@@ -34,7 +34,7 @@ def made(folder: Path, tokenizer: Tokenizer) -> Path:
 @pytest.fixture
 def shipped(tokenizer: Tokenizer, tmp_path: Path) -> Path:
     """An exported classifier."""
-    return shipping.export(made(tmp_path, tokenizer), tmp_path / "out")[0]
+    return export.export(made(tmp_path, tokenizer), tmp_path / "out")[0]
 
 
 # M17: a graph that names foreign files --------------------------------------------------------------------------------
@@ -51,7 +51,7 @@ def test_external_data_outside_the_folder_is_refused(where: str, sealed: bool, s
     if where == "link":
         (shipped / "linked").symlink_to(outside)
     places = {"up": "../outside.safetensors", "absolute": str(outside), "link": "linked", "folder": "deep/weights"}
-    _moved(shipped / portable.ENCODER, places.get(where, "../outside.safetensors"), nested=where == "nested")
+    _moved(shipped / runtime.ENCODER, places.get(where, "../outside.safetensors"), nested=where == "nested")
     seal(shipped) if sealed else (shipped / "manifest.json").unlink()
     with pytest.raises(InputError, match=r"only files of the same folder|link that leaves the folder"):
         load(shipped, runtime="onnx")
@@ -59,14 +59,14 @@ def test_external_data_outside_the_folder_is_refused(where: str, sealed: bool, s
 
 def test_the_same_graph_written_again_is_read_and_one_over_a_copy_is_not(shipped: Path) -> None:
     """Numbers lie in the weight file, where the headers say so: a copy beside it can be another tomorrow."""
-    _moved(shipped / portable.ENCODER, "model.safetensors")
+    _moved(shipped / runtime.ENCODER, "model.safetensors")
     seal(shipped)
     assert (
         load(shipped, runtime="onnx").predict(["今天"])[0].label
         == load(shipped, device="cpu").predict(["今天"])[0].label
     )
     shutil.copyfile(shipped / "model.safetensors", shipped / "other")
-    _moved(shipped / portable.ENCODER, "other")
+    _moved(shipped / runtime.ENCODER, "other")
     seal(shipped)
     with pytest.raises(InputError, match="not where and what the folder's weights have"):
         load(shipped, runtime="onnx")
@@ -93,7 +93,7 @@ def _moved(path: Path, location: str, nested: bool = False) -> None:
 VICTIM = """
 import os, resource, signal, sys
 import onnx, onnxruntime
-import filbert.artefact.int8, filbert.infer.engine, filbert.infer.runtime, filbert.tasks.classify
+import filbert.ship.int8, filbert.engine.backend_torch, filbert.engine.backend_onnx, filbert.tasks.classify.items
 from filbert.infer import shipping
 from filbert.core.errors import FilbertError
 model, out, *stages = sys.argv[1:]
@@ -141,7 +141,7 @@ def test_an_export_that_is_killed_or_finds_the_disk_full_leaves_no_partial_folde
     tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     model, out = made(tmp_path, tokenizer), tmp_path / "out"
-    before = shipping.export(model, tmp_path / "before")[0]
+    before = export.export(model, tmp_path / "before")[0]
     shutil.copytree(before, out / "killed-24")  # one that stood there before
     weights = (model / "model.safetensors").stat().st_size
     kills = [f"killed-{n}" for n in (1, 9, 12, 15, 18, 21, 24, 100)]
@@ -158,4 +158,4 @@ def test_an_export_that_is_killed_or_finds_the_disk_full_leaves_no_partial_folde
     assert (out / "killed-24/README.md").read_bytes() == (before / "README.md").read_bytes()
     left = [path.name for path in out.iterdir() if path.name.startswith(".")]
     assert not [name for name in left if name.startswith(".full")]  # who can still act tidies up
-    assert shipping.export(model, out / "killed-9", int8=True)[0].exists()  # and it can simply be done again
+    assert export.export(model, out / "killed-9", int8=True)[0].exists()  # and it can simply be done again

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from filbert.core.protocols import Batch
-from filbert.data.packing import pack
-from filbert.tasks import mlm_nsp
+from filbert.pack.lay import pack
+from filbert.tasks.mlm_nsp import items as mlm_nsp
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import train
 from filbert.train import feed, machine

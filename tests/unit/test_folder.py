@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from filbert.artefact import folder as folders
 from filbert.core.errors import InputError
 from filbert.core.records import Packed
+from filbert.folder import folder as folders
 from filbert.models import bert
 from filbert.text.tokenizer import Tokenizer
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from filbert.artefact import folder as folders
-from filbert.artefact import weights
 from filbert.core.errors import InputError
+from filbert.folder import folder as folders
+from filbert.folder import weights
 from filbert.models import bert
 from filbert.text.tokenizer import Tokenizer
 

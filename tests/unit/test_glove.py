@@ -14,11 +14,11 @@ import torch
 
 from filbert.core.errors import InputError
 from filbert.core.records import Encoding, Packed
-from filbert.data import cooccurrence as counting
-from filbert.data.packing import collate, pack
+from filbert.corpus import cooccurrence as counting
 from filbert.models import glove
 from filbert.nn.attention import tensors
-from filbert.tasks import cooccurrence
+from filbert.pack.lay import collate, pack
+from filbert.tasks.cooccurrence import items as cooccurrence
 from filbert.train import loop, machine
 from filbert.train.step import on_device
 

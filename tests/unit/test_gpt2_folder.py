@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 
-from filbert.artefact.folder import import_folder, load
 from filbert.core.errors import InputError
 from filbert.core.records import Encoding
-from filbert.data.packing import pack
+from filbert.folder.folder import import_folder, load
 from filbert.nn.attention import tensors
+from filbert.pack.lay import pack
 from filbert.text.tokenizer import Tokenizer
 
 transformers = pytest.importorskip("transformers")

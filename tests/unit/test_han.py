@@ -12,9 +12,9 @@ from torch import Tensor
 
 from filbert.core.errors import InputError
 from filbert.core.records import Encoding, Packed
-from filbert.data.packing import pack
 from filbert.models import han
 from filbert.nn.attention import tensors
+from filbert.pack.lay import pack
 from filbert.text.tokenizer import Tokenizer
 
 STOP, ASK, SEP = 1, 2, 3

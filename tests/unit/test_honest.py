@@ -15,10 +15,15 @@ import pytest
 from filbert import run
 from filbert.core import errors
 from filbert.core.records import Example, Span
-from filbert.data.markup import Answer, Relation
-from filbert.infer import baselines, honest, page, views
+from filbert.forms.markup import Answer, Relation
+from filbert.judge import baselines, page, sections
+from filbert.judge import report as honest
 from filbert.metrics import paired
-from filbert.tasks import choose, classify, pair, relation, tag
+from filbert.tasks.choose import items as choose
+from filbert.tasks.classify import items as classify
+from filbert.tasks.pair import items as pair
+from filbert.tasks.relation import items as relation
+from filbert.tasks.tag import items as tag
 from filbert.text.tokenizer import Tokenizer
 
 pytest.importorskip("sklearn")
@@ -293,7 +298,7 @@ def test_vectors_have_their_metrics_and_leaks(tiny_folder: Path, tmp_path: Path)
     assert told["intervals"]
     assert told["leaks"]["num"] == 4
     assert set(told["leaks"]["without"]) >= set(told["intervals"])
-    assert views.View.learnt is type(views.view(None, [], [], {"intervals": {}})).learnt
+    assert sections.View.learnt is type(sections.view(None, [], [], {"intervals": {}})).learnt
 
 
 # The page -------------------------------------------------------------------------------------------------------------

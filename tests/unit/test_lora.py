@@ -11,14 +11,14 @@ import torch
 
 import filbert as fb
 from filbert import run
-from filbert.artefact import folder as folders
 from filbert.core.errors import InputError
 from filbert.core.records import Example
-from filbert.data.packing import pack
+from filbert.folder import folder as folders
 from filbert.models import bert
 from filbert.nn import lora
 from filbert.nn.attention import tensors
-from filbert.tasks import classify
+from filbert.pack.lay import pack
+from filbert.tasks.classify import items as classify
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop, machine
 from filbert.train.checkpoint import Store

@@ -13,10 +13,10 @@ import torch
 from filbert.builtin.texts import sample
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Term
-from filbert.data.shards import Options, Shard, build
-from filbert.data.stretches import NOTHING, OBJECTIVES, RANDOM
+from filbert.corpus.shards import Options, Shard, build
 from filbert.models import bert
-from filbert.tasks import mlm_nsp
+from filbert.pack.stretches import NOTHING, OBJECTIVES, RANDOM
+from filbert.tasks.mlm_nsp import items as mlm_nsp
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import train
 from filbert.train import loop, machine

@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import filbert as fb
-from filbert.artefact import folder as folders
-from filbert.artefact import modules
-from filbert.data.packing import pack
-from filbert.decode.blanks import filled
-from filbert.infer.engine import Engine
+from filbert.engine.backend_torch import Engine
+from filbert.engine.blanks import filled
+from filbert.folder import folder as folders
+from filbert.folder import sentence_transformers
 from filbert.nn.attention import tensors
+from filbert.pack.lay import pack
 from filbert.text.windows import encode_windows
 
 TEXTS = ["今天天气很好", "", "The train leaves at seven.", "我们坐高铁去北京，then we walk!", "好" * 50, "a b c " * 9]
@@ -157,7 +157,7 @@ def test_a_model_without_heads_says_so(minilm: Path, tmp_path: Path) -> None:
     model = fb.load(minilm, device="cpu")
     with pytest.raises(fb.InputError, match="cannot fill"):
         model.fill("a [MASK]")
-    assert modules.read(minilm, 384).pool == "mean"
+    assert sentence_transformers.read(minilm, 384).pool == "mean"
 
 
 def test_an_imported_folder_keeps_its_pooling(tiny_folder: Path, tmp_path: Path) -> None:

@@ -15,16 +15,17 @@ from small_models import small_bert
 
 import filbert as fb
 from filbert import run
-from filbert.artefact import folder as folders
 from filbert.core.errors import InputError
 from filbert.core.records import Example
-from filbert.data import label_sets
-from filbert.data.datasets import examples, label_table
-from filbert.data.packing import collate
-from filbert.decode.labels import chances, set_predictions
+from filbert.folder import folder as folders
+from filbert.forms import label_sets
+from filbert.forms.datasets import examples, label_table
 from filbert.metrics import label_sets as metrics
 from filbert.models import bert
-from filbert.tasks import classify, pair
+from filbert.pack.lay import collate
+from filbert.tasks.classify import items as classify
+from filbert.tasks.classify.decode import chances, set_predictions
+from filbert.tasks.pair import items as pair
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop, machine
 from filbert.train.step import on_device

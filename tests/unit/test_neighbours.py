@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from filbert.builtin.texts import sample
-from filbert.data.datasets import examples
-from filbert.data.neighbours import Match, Neighbours, letters, pairs
+from filbert.forms.datasets import examples
+from filbert.forms.near import Match, Neighbours, letters, pairs
 
 
 def widened(text: str) -> str:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from filbert.core.records import Span
-from filbert.data.datasets import examples, label_table
-from filbert.infer import baselines
+from filbert.forms.datasets import examples, label_table
+from filbert.judge import baselines
 from filbert.metrics import noise
-from filbert.tasks.classify import golds
+from filbert.tasks.classify.items import golds
 
 pytest.importorskip("sklearn")
 TOPICS = ("股票基金银行上涨", "球队比赛进球冠军", "电影演员导演票房")

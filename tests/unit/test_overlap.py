@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from filbert.core.errors import InputError
-from filbert.data.overlap import Fingerprints, runs, strings
+from filbert.corpus.overlap import Fingerprints, runs, strings
 
 HAN = st.integers(0x4E00, 0x9FA5).map(chr)
 LETTERS = st.sampled_from("abcdefghijklmnopqrstuvwxyz0123456789")

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from filbert.page import book
+from filbert.draw import book
 
 HOSTILE = "</script><script>ran()</script><!-- {{style}} & ' \" \u2028\u2029 \ud800 \x00 👨‍👩‍👧 上海"
 
@@ -96,7 +96,7 @@ def test_the_file_needs_nothing_else() -> None:
 
 
 def test_every_module_is_in_the_page_and_opens_with_a_sentence() -> None:
-    folder = resources.files("filbert.page")
+    folder = resources.files("filbert.draw").joinpath("page")
     modules = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".js"))
     code = parts(book.saved(scene())).all("script")[1][1]
     assert "main.js" in modules
@@ -108,7 +108,7 @@ def test_every_module_is_in_the_page_and_opens_with_a_sentence() -> None:
 
 
 def test_both_languages_say_everything_that_is_said() -> None:
-    folder = resources.files("filbert.page")
+    folder = resources.files("filbert.draw").joinpath("page")
     sources = {
         entry.name: entry.read_text(encoding="utf-8") for entry in folder.iterdir() if entry.name.endswith(".js")
     }

@@ -14,12 +14,12 @@ from small_models import small_bert
 
 import filbert as fb
 from filbert import run
-from filbert.artefact import folder as folders
 from filbert.core.errors import InputError
 from filbert.core.records import Example
+from filbert.folder import folder as folders
 from filbert.metrics import numbers
 from filbert.models import bert
-from filbert.tasks import pair
+from filbert.tasks.pair import items as pair
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import encode_windows
 from filbert.train import loop, machine

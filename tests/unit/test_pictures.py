@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from filbert.core.errors import InputError
-from filbert.infer import flow
-from filbert.infer.drawing import is_leftward, shortened, width_of
-from filbert.infer.pictures import KINDS, attention, draw, png, svg
-from filbert.infer.pictures import Choices as Chosen
-from filbert.page.book import packed
+from filbert.draw import text_layout
+from filbert.draw.book import packed
+from filbert.draw.pictures import KINDS, attention, draw, png, svg
+from filbert.draw.pictures import Choices as Chosen
+from filbert.draw.svg import is_leftward, shortened, width_of
 
 TEXTS = {
     "chinese": "今天北京的天气很好，小明去公园看熊猫。",
@@ -234,8 +234,11 @@ def test_text_from_right_to_left_runs_that_way() -> None:
     """The first word stands to the right of the second; what runs the other way keeps its own order."""
     text = "שלום עולם abc <def> סוף"
     cuts = [(0, 5), (5, 10), (10, 14), (14, 15), (15, 18), (18, 20), (20, 23)]
-    stretches = flow.pieces(text, [(start, end, start) for start, end in cuts])
-    places = {piece.text.strip(): piece.x for piece in flow.laid(stretches, 0, 0, 500, flow.Look(), is_leftward(text))}
+    stretches = text_layout.pieces(text, [(start, end, start) for start, end in cuts])
+    places = {
+        piece.text.strip(): piece.x
+        for piece in text_layout.laid(stretches, 0, 0, 500, text_layout.Look(), is_leftward(text))
+    }
     assert places["שלום"] > places["עולם"] > places["abc"]
     assert places["abc"] < places["<"] < places["def"]
     assert places["סוף"] < places["abc"]
@@ -244,10 +247,12 @@ def test_text_from_right_to_left_runs_that_way() -> None:
 
 def test_lines_break_within_their_width() -> None:
     for text in (*TEXTS.values(), "one two three " * 20, "x" * 200):
-        for piece in flow.laid(flow.pieces(text, []), 10, 0, 200, flow.Look(), is_leftward(text)):
+        for piece in text_layout.laid(text_layout.pieces(text, []), 10, 0, 200, text_layout.Look(), is_leftward(text)):
             assert piece.x >= 10 - width_of("  ", 15)
             assert piece.x + piece.width <= 210 + width_of("  ", 15)
-        laid = "".join(piece.text for piece in flow.laid(flow.pieces(text, []), 10, 0, 200, flow.Look()))
+        laid = "".join(
+            piece.text for piece in text_layout.laid(text_layout.pieces(text, []), 10, 0, 200, text_layout.Look())
+        )
         assert "".join(laid.split()) == "".join(text.split())
     assert shortened("今天天气", 30, 12) == "今…"
     assert width_of("今天", 12) == 24

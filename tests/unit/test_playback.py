@@ -15,10 +15,11 @@ import pytest
 import torch
 
 from filbert import run
-from filbert.artefact.folder import load
 from filbert.core.records import Example, Span
-from filbert.data.markup import Answer, Relation
-from filbert.train import loop, machine, playback
+from filbert.folder.folder import load
+from filbert.forms.markup import Answer, Relation
+from filbert.train import loop, machine
+from filbert.train import recorded as playback
 
 TEXTS = [
     "今天天气很好，我们去公园",

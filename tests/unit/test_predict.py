@@ -19,9 +19,9 @@ import filbert as fb
 from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction
-from filbert.infer import predict
-from filbert.infer.predict import Asked, answered
-from filbert.infer.results import Results
+from filbert.engine import reader as predict
+from filbert.engine.reader import Asked, answered
+from filbert.engine.results import Results
 
 ROWS = [("the train leaves the station", "rail"), ("a ship on the water", "sea"), ("clouds and the wind", "sky")]
 

@@ -18,7 +18,7 @@ import pytest
 pytest.importorskip("torch")
 
 from filbert.cli.pretrain import process_start
-from filbert.train.budget import PLAN
+from filbert.clock.budget import PLAN
 
 LATE = 2.0  # times the budget: how late a machine may make a run by stalling; the clock itself is tested in test_budget
 

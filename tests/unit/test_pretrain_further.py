@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from filbert.artefact import folder as folders
+from filbert.folder import folder as folders
 from filbert.models import bert
 from filbert.text.tokenizer import Tokenizer
 

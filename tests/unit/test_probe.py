@@ -19,12 +19,12 @@ import filbert as fb
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Span
 from filbert.core.registry import members
-from filbert.data.packing import pack
-from filbert.infer import probe
-from filbert.infer.hidden import every_layer
-from filbert.infer.probe import fitted, probed, untrained
 from filbert.nn.attention import tensors
-from filbert.run import fresh
+from filbert.pack.lay import pack
+from filbert.run import new_models
+from filbert.see import probe
+from filbert.see.hidden import every_layer
+from filbert.see.probe import fitted, probed, untrained
 from filbert.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -86,7 +86,7 @@ def test_features_equal_a_plain_forward(model: Any) -> None:
 
 
 def test_windows_of_a_long_text_are_read_as_the_task_reads_them(model: Any) -> None:
-    from filbert.tasks import classify
+    from filbert.tasks.classify import items as classify
 
     examples = [replace(example, texts=(example.texts[0] * 30,)) for example in texts(model, 20)]
     _, layers = probe._read(model, examples, "classify")
@@ -105,7 +105,7 @@ def test_windows_of_a_long_text_are_read_as_the_task_reads_them(model: Any) -> N
         def forward(self, packed: Any, rows: Any = None) -> Any:
             return self.backbone(packed, rows)
 
-    from filbert.infer.engine import Engine
+    from filbert.engine.backend_torch import Engine
 
     np.testing.assert_allclose(layers[-1], np.stack(Engine(Plain()).answers(task)), atol=1e-5)
 
@@ -132,7 +132,7 @@ def test_a_words_vector_is_the_mean_of_its_tokens(model: Any) -> None:
 def test_every_encoder_of_the_family_gives_its_layers(name: str, tokenizer: Tokenizer) -> None:
     """First the embeddings, last what the encoder itself gives; nothing listens to it afterwards."""
     torch.manual_seed(0)
-    encoder = fresh.model_of(name, fresh.config_of(name, "tiny", tokenizer), (), tokenizer).eval()
+    encoder = new_models.model_of(name, new_models.config_of(name, "tiny", tokenizer), (), tokenizer).eval()
     packed = tensors(pack([tokenizer.encode("今天天气很好，我们去公园。"), tokenizer.encode("好")])[0])
     with torch.inference_mode(), every_layer(encoder) as hidden:
         all_TX, plain_TD = hidden(packed), encoder(packed)

@@ -15,15 +15,17 @@ from small_models import small_bert
 
 import filbert as fb
 from filbert import run
-from filbert.artefact.folder import load, save
 from filbert.core.errors import InputError
 from filbert.core.files import json_text
 from filbert.core.records import Example, Packed
-from filbert.data.packing import pack
-from filbert.infer import heads, prune
+from filbert.explain import map_sums
+from filbert.folder.folder import load, save
 from filbert.models import bert
 from filbert.nn import lora, maps
 from filbert.nn.attention import tensors
+from filbert.pack.lay import pack
+from filbert.see import head_importance
+from filbert.ship import prune
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import optim
 
@@ -171,7 +173,9 @@ def test_the_least_important_heads_go(fine: Path, data: Path, tmp_path: Path, me
     """The folder says what it was, answers as the masked model does, and knows its task."""
     done = prune.prune(fine, data, tmp_path / "out", heads=5, method=method)
     model = fb.load(fine, device="cpu")
-    np.testing.assert_allclose(done.importance, heads.importance(model, data, method=method), rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(
+        done.importance, head_importance.importance(model, data, method=method), rtol=1e-4, atol=1e-7
+    )
     scores = done.importance.astype(float)
     if method == "gradient":
         scores = scores / np.linalg.norm(scores, axis=1, keepdims=True)
@@ -182,10 +186,10 @@ def test_the_least_important_heads_go(fine: Path, data: Path, tmp_path: Path, me
     assert smaller.task() == "classify"
     with maps.masked(masks(model.backbone, done.heads)):
         wanted = model.predict(["今天天气很好", "太差了"])
-        masked_loss = heads.loss(model, heads.labelled(model, data))
+        masked_loss = head_importance.loss(model, head_importance.labelled(model, data))
     for said, other in zip(smaller.predict(["今天天气很好", "太差了"]), wanted, strict=True):
         assert said.scores == pytest.approx(other.scores, abs=1e-5)
-    whole_loss = heads.loss(model, heads.labelled(model, data))
+    whole_loss = head_importance.loss(model, head_importance.labelled(model, data))
     assert done.loss == pytest.approx((whole_loss, masked_loss), abs=1e-5)
     assert done.parameters[1] < done.parameters[0]
     assert "transformers cannot read this folder" in (tmp_path / "out" / "README.md").read_text("utf-8")
@@ -202,10 +206,10 @@ def test_what_a_pruned_model_attends_to(fine: Path, data: Path, tmp_path: Path) 
     assert not seen.values[0, 3].any()
     assert not seen.values[1].any()
     assert seen.values[2].sum(-1) == pytest.approx(1, abs=1e-5)
-    np.testing.assert_allclose(heads.rollout(seen).sum(-1), 1, atol=1e-5)
-    np.testing.assert_allclose(heads.rollout(seen)[1], heads.rollout(seen)[0], atol=1e-6)
+    np.testing.assert_allclose(map_sums.rollout(seen).sum(-1), 1, atol=1e-5)
+    np.testing.assert_allclose(map_sums.rollout(seen)[1], map_sums.rollout(seen)[0], atol=1e-6)
     assert model.attention("今天天气很好", layers=[0]).map.values.shape[:2] == (1, 3)
-    assert heads.entropy(seen)[1].tolist() == [0, 0, 0, 0]
+    assert map_sums.entropy(seen)[1].tolist() == [0, 0, 0, 0]
 
 
 @pytest.mark.slow
@@ -218,7 +222,7 @@ def test_a_pruned_model_learns_on(fine: Path, data: Path, tmp_path: Path) -> Non
     run.finetune("classify", data, tmp_path / "out", tmp_path / "run", settings=settings, quiet=True, epochs=4)
     after = fb.load(tmp_path / "run", device="cpu")
     assert after.config.heads == start.config.heads
-    losses = [heads.loss(model, heads.labelled(model, data)) for model in (start, after)]
+    losses = [head_importance.loss(model, head_importance.labelled(model, data)) for model in (start, after)]
     assert losses[1] < 0.7 * losses[0]
 
 

@@ -10,9 +10,9 @@ import torch
 
 from filbert.core.errors import InputError
 from filbert.core.records import Encoding, Packed
-from filbert.data.packing import pack
 from filbert.nn.attention import tensors
 from filbert.nn.recurrent import Recurrent
+from filbert.pack.lay import pack
 
 
 def packed_of(*sizes: int) -> Packed:

@@ -15,16 +15,16 @@ from small_models import small_bert
 
 import filbert as fb
 from filbert import run
-from filbert.artefact import folder as folders
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Span
-from filbert.data.datasets import examples, label_table
-from filbert.data.markup import Relation
+from filbert.folder import folder as folders
+from filbert.forms.datasets import examples, label_table
+from filbert.forms.markup import Relation
 from filbert.metrics import labels as label_metrics
 from filbert.metrics import relations as metrics
 from filbert.metrics.intervals import wilson
 from filbert.models import bert
-from filbert.tasks import relation
+from filbert.tasks.relation import items as relation
 from filbert.text.streams import Reading
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop, machine

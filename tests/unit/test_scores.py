@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from filbert.core.errors import InputError
-from filbert.nn.scores import SCORES, MultiHead, Score, mix, mix_within, score
+from filbert.nn.attention_scores import SCORES, MultiHead, Score, mix, mix_within, score
 
 Numbers = Any
 WIDTH = 6

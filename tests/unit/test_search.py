@@ -11,7 +11,7 @@ import pytest
 
 import filbert as fb
 from filbert.core.errors import InputError
-from filbert.infer import search
+from filbert.engine import neighbours
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TEXTS = ["今天天气很好", "the train leaves", "今天天气很好。", "a ship on water", "天气", "the train leaves", "", "🙂"]
@@ -27,12 +27,12 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("blocks", [(3, 5), (256, 16_384)])
 def test_the_nearest_are_those_of_a_full_sort(monkeypatch: pytest.MonkeyPatch, blocks: tuple[int, int]) -> None:
-    monkeypatch.setattr(search, "QUERIES", blocks[0])
-    monkeypatch.setattr(search, "VECTORS", blocks[1])
+    monkeypatch.setattr(neighbours, "QUERIES", blocks[0])
+    monkeypatch.setattr(neighbours, "VECTORS", blocks[1])
     vectors, queries = drawn(37), drawn(10, seed=1)
     vectors[[5, 20, 30]] = vectors[2]  # ties: in the order in which they were given
     wanted = np.round(unit(queries) @ unit(vectors).T, 6)
-    index = search.Index(vectors * 7, [f"k{place}" for place in range(37)])
+    index = neighbours.Index(vectors * 7, [f"k{place}" for place in range(37)])
     for row, hits in zip(wanted, index.search(queries, 6), strict=True):
         order = np.argsort(-row, kind="stable")[:6]
         assert [hit.place for hit in hits] == order.tolist()
@@ -44,60 +44,60 @@ def test_the_nearest_are_those_of_a_full_sort(monkeypatch: pytest.MonkeyPatch, b
 
 
 def test_nothing_to_search_in_and_nothing_to_search_for() -> None:
-    assert search.Index([]).search(drawn(2)) == [[], []]
-    assert search.Index(drawn(3)).search(np.zeros((0, 8))) == []
-    assert search.clusters([], 1).tolist() == []
-    assert search.communities([]) == []
+    assert neighbours.Index([]).search(drawn(2)) == [[], []]
+    assert neighbours.Index(drawn(3)).search(np.zeros((0, 8))) == []
+    assert neighbours.clusters([], 1).tolist() == []
+    assert neighbours.communities([]) == []
 
 
 def test_wrong_asks_are_named() -> None:
     with pytest.raises(InputError, match="3 vectors but 2 keys"):
-        search.Index(drawn(3), ["a", "b"])
+        neighbours.Index(drawn(3), ["a", "b"])
     with pytest.raises(InputError, match="4 numbers each, but the vectors have 8"):
-        search.Index(drawn(3)).search(drawn(1, 4))
+        neighbours.Index(drawn(3)).search(drawn(1, 4))
     with pytest.raises(InputError, match="top is 0"):
-        search.Index(drawn(3)).search(drawn(1), 0)
+        neighbours.Index(drawn(3)).search(drawn(1), 0)
     with pytest.raises(InputError, match="must be a table"):
-        search.Index([1.0, 2.0])
+        neighbours.Index([1.0, 2.0])
     with pytest.raises(InputError, match="not finite"):
-        search.Index([[1.0, np.nan]])
+        neighbours.Index([[1.0, np.nan]])
     for num in (0, 4, 1.5):
         with pytest.raises(InputError, match="from 1 to 3"):
-            search.clusters(drawn(3), num)  # type: ignore[arg-type]
+            neighbours.clusters(drawn(3), num)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="from -1 to 1"):
-        search.communities(drawn(3), 1.5)
+        neighbours.communities(drawn(3), 1.5)
 
 
 def test_clusters_that_lie_apart_are_found() -> None:
     centres = np.eye(8, dtype=np.float32)[:4] * 10
     which = np.random.default_rng(2).permutation(np.repeat(np.arange(4), 25))
     points = centres[which] + drawn(100, seed=3) * 0.5
-    labels = search.clusters(points, 4)
+    labels = neighbours.clusters(points, 4)
     assert {(int(one), int(two)) for one, two in zip(which, labels, strict=True)} == {
         (int(which[np.flatnonzero(labels == label)[0]]), label) for label in range(4)
     }
     first = [int(np.flatnonzero(labels == label)[0]) for label in range(4)]
     assert first == sorted(first)  # numbered as they come
-    assert (search.clusters(points * 3, 4) == labels).all()
-    assert (search.clusters(points, 4, seed=9) == labels).all()
+    assert (neighbours.clusters(points * 3, 4) == labels).all()
+    assert (neighbours.clusters(points, 4, seed=9) == labels).all()
 
 
 def test_clusters_of_few_different_vectors() -> None:
     points = drawn(2)[[0, 1, 0, 0, 1]]
-    assert search.clusters(points, 5).tolist() == [0, 1, 0, 0, 1]
-    assert search.clusters(points, 1).tolist() == [0] * 5
-    assert search.clusters(np.zeros((3, 4)), 2).max() <= 1  # a vector of length 0 has no direction
+    assert neighbours.clusters(points, 5).tolist() == [0, 1, 0, 0, 1]
+    assert neighbours.clusters(points, 1).tolist() == [0] * 5
+    assert neighbours.clusters(np.zeros((3, 4)), 2).max() <= 1  # a vector of length 0 has no direction
 
 
 @pytest.mark.parametrize("blocks", [(2, 3), (256, 16_384)])
 def test_near_duplicates(monkeypatch: pytest.MonkeyPatch, blocks: tuple[int, int]) -> None:
-    monkeypatch.setattr(search, "QUERIES", blocks[0])
-    monkeypatch.setattr(search, "VECTORS", blocks[1])
+    monkeypatch.setattr(neighbours, "QUERIES", blocks[0])
+    monkeypatch.setattr(neighbours, "VECTORS", blocks[1])
     turns = np.deg2rad([0, 90, 5, 180, 10, 91, 270])
     vectors = np.stack([np.cos(turns), np.sin(turns)], axis=1)
-    assert search.communities(vectors, np.cos(np.deg2rad(6))) == [[0, 2, 4], [1, 5]]  # 0 and 10 by way of 5
-    assert search.communities(vectors, np.cos(np.deg2rad(2))) == [[1, 5]]
-    assert search.communities(vectors, 1.0) == []
+    assert neighbours.communities(vectors, np.cos(np.deg2rad(6))) == [[0, 2, 4], [1, 5]]  # 0 and 10 by way of 5
+    assert neighbours.communities(vectors, np.cos(np.deg2rad(2))) == [[1, 5]]
+    assert neighbours.communities(vectors, 1.0) == []
 
 
 def test_a_model_searches(tiny_folder: Path) -> None:

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from filbert.core.errors import InputError
 from filbert.core.records import Encoding, Packed
-from filbert.data.packing import pack
 from filbert.models import seq2seq
 from filbert.nn.attention import tensors
-from filbert.nn.scores import SCORES
+from filbert.nn.attention_scores import SCORES
+from filbert.pack.lay import pack
 
 SHAPE: dict[str, Any] = {"vocab_size": 20, "width": 8, "embedding": 6, "layers": 2, "dropout": 0.0}
 SOURCES = [[7], [4, 5], [8, 9, 10, 11, 12]]

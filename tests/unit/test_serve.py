@@ -16,7 +16,7 @@ import pytest
 import filbert as fb
 from filbert import run
 from filbert.core.records import Example
-from filbert.infer.predict import record
+from filbert.engine.reader import record
 from filbert.serve.batcher import Batcher, FullError
 from filbert.serve.lane import Lane
 from served import Server, serving, until

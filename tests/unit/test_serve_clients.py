@@ -15,8 +15,8 @@ import pytest
 from small_models import small_bert
 
 import filbert as fb
-from filbert.artefact import onnx
-from filbert.artefact.folder import save
+from filbert.folder.folder import save
+from filbert.ship import onnx
 from filbert.text.tokenizer import Tokenizer
 from served import Server, serving
 

@@ -21,9 +21,9 @@ from typing import Any
 import pytest
 
 from filbert import run
-from filbert.artefact import onnx
 from filbert.core.records import Example
 from filbert.serve import process
+from filbert.ship import onnx
 from served import NO_TORCH, SLOW, Server, is_alive, received, request_bytes, serving, until
 
 pytest.importorskip("fastapi")

@@ -19,8 +19,8 @@ import pytest
 
 from filbert.builtin.texts import sample
 from filbert.core.errors import FilbertError, InputError
-from filbert.data import shard_writer, shards
-from filbert.data.shards import Options, Shards, build, opened
+from filbert.corpus import shards, writer
+from filbert.corpus.shards import Options, Shards, build, opened
 from filbert.text.sentences import sentences
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import train
@@ -131,7 +131,7 @@ def test_repeated_documents_are_dropped_and_the_first_stays(tmp_path: Path, toke
 
 
 def test_many_digests_are_remembered_while_the_table_grows(tmp_path: Path) -> None:
-    seen = shard_writer.Seen(tmp_path, slots=16)
+    seen = writer.Seen(tmp_path, slots=16)
     digests = [hashlib.blake2b(str(i).encode(), digest_size=16).digest() for i in range(20_000)]
     assert all(seen.added(digest) for digest in digests)
     assert not any(seen.added(digest) for digest in digests)
@@ -194,7 +194,7 @@ SMALL = Options(shard_tokens=2_000, held=0.1)
 def test_any_number_of_workers_writes_the_same_bytes(
     tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard_writer, "CHUNK_CHARS", 3_000)  # the parent alone cuts chunks
+    monkeypatch.setattr(writer, "CHUNK_CHARS", 3_000)  # the parent alone cuts chunks
     source = tmp_path / "c.txt.gz"
     with gzip.open(source, "wt", encoding="utf-8") as handle:
         handle.write("\n\n".join(numbered(150)))
@@ -218,7 +218,7 @@ def test_the_second_run_tokenises_nothing(
     source = corpus(tmp_path / "c.txt", numbered(60))
     first = build(source, tokenizer, tmp_path / "out", SMALL, workers=1)
     monkeypatch.setattr(shards, "documents", None)
-    monkeypatch.setattr(shard_writer, "cuts", None)
+    monkeypatch.setattr(writer, "cuts", None)
     again = build([str(source)], tokenizer, tmp_path / "out", SMALL, workers=2)
     assert again.meta == first.meta == opened(tmp_path / "out").meta
     assert again.report.remarks() == first.report.remarks()
@@ -426,7 +426,7 @@ class Deadly:
 def test_a_worker_that_dies_is_one_sentence(
     tmp_path: Path, tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shard_writer, "CHUNK_CHARS", 3_000)
+    monkeypatch.setattr(writer, "CHUNK_CHARS", 3_000)
     source = corpus(tmp_path / "c.txt", numbered(60))
     with pytest.raises(FilbertError, match="a worker process died while it tokenised"):
         build(source, tokenizer, tmp_path / "out", SMALL, workers=2, exclude=Deadly())

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from filbert.core.records import Example
-from filbert.decode.continuations import joined
-from filbert.decode.spelling import spellings, spelt
-from filbert.tasks import summarize, translate
+from filbert.tasks.summarize import items as summarize
+from filbert.tasks.translate import items as translate
+from filbert.tasks.translate.spelling import spellings, spelt
+from filbert.text.joining import joined
 from filbert.text.tokenizer import Tokenizer
 
 PIECES = (

@@ -8,7 +8,7 @@ import pytest
 
 from filbert.core.errors import InputError
 from filbert.core.records import Example
-from filbert.data.splits import share, split
+from filbert.forms.splits import share, split
 
 
 def test_a_share_is_told_from_a_file() -> None:

@@ -15,13 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_models import small_bert
 
-from filbert.artefact import folder as folders
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Span
-from filbert.decode import tags as decoding
+from filbert.folder import folder as folders
 from filbert.models import bert
-from filbert.nn import pointer
-from filbert.tasks import tag
+from filbert.nn import crf_walk, pointer
+from filbert.tasks.tag import decode as decoding
+from filbert.tasks.tag import items as tag
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop, machine
 from filbert.train.step import on_device
@@ -205,7 +205,7 @@ def test_the_chain_is_that_of_the_whole_text(tokenizer: Tokenizer) -> None:
         found = head.log_likelihood(torch.from_numpy(scores).double(), torch.from_numpy(gold), [0, len(gold)])
         total -= found.sum().item()
         weights = [getattr(head, name).detach().numpy() for name in ("begin", "transitions", "end")]
-        wanted = decoding.viterbi(scores, [0, len(scores)], tuple(weights), task.legal)
+        wanted = crf_walk.viterbi(scores, [0, len(scores)], tuple(weights), task.legal)
         assert np.array_equal(raw(task, model, [index])[0][0], wanted)  # decoded without torch, to the same tags
     terms = task.loss(model, on_device(task.batch((0, np.array([3, 0, 4, 1, 2]))), "cpu"))
     assert terms["tag_loss"].total.item() == pytest.approx(total, rel=1e-5)

@@ -12,9 +12,9 @@ import pytest
 
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Span
-from filbert.data.datasets import examples
-from filbert.data.formats import shape
-from filbert.decode import tags as decoding
+from filbert.forms.datasets import examples
+from filbert.forms.formats import shape
+from filbert.tasks.tag import decode as decoding
 from filbert.text.streams import Reading
 
 PFR = """迈向/v  充满/v  希望/n  的/u  新/a  世纪/n
@@ -184,7 +184,7 @@ SENTENCES = [
 
 
 def test_the_scheme_follows_from_the_data(tokenizer: Any) -> None:
-    from filbert.tasks import tag
+    from filbert.tasks.tag import items as tag
 
     config = tag.fitted(tag.Config(), SENTENCES)
     assert config.scheme == "plain"

@@ -14,11 +14,11 @@ import torch
 from small_models import small_bert
 
 import filbert as fb
-from filbert.artefact import folder as folders
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Span
+from filbert.folder import folder as folders
 from filbert.models import bert
-from filbert.tasks import tag
+from filbert.tasks.tag import items as tag
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import encode_windows, merge_tokens
 from filbert.train import loop, machine

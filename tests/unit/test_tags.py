@@ -10,9 +10,10 @@ import pytest
 
 from filbert.core.errors import FilbertError, InputError
 from filbert.core.records import Span
-from filbert.decode import tags
 from filbert.metrics import tags as metrics
 from filbert.metrics.intervals import wilson
+from filbert.nn import crf_walk
+from filbert.tasks.tag import decode as tags
 
 TYPES = ["PER", "LOC-X"]
 ALL = {scheme: tags.tag_set(TYPES, scheme) for scheme in ("bio", "bioes")}
@@ -326,5 +327,5 @@ def test_units_find_their_tokens() -> None:
 def test_softmax_scores_with_constraints() -> None:
     scores = np.log([[0.1, 0.2, 0.7], [0.1, 0.1, 0.8], [0.8, 0.1, 0.1]])  # I I O: cannot be
     legal = tags.allowed(("O", "B-A", "I-A"), "bio")
-    assert tags.viterbi(scores, [0, 3]).tolist() == scores.argmax(axis=1).tolist() == [2, 2, 0]
-    assert tags.viterbi(scores, [0, 3], legal=legal).tolist() == [1, 2, 0]
+    assert crf_walk.viterbi(scores, [0, 3]).tolist() == scores.argmax(axis=1).tolist() == [2, 2, 0]
+    assert crf_walk.viterbi(scores, [0, 3], legal=legal).tolist() == [1, 2, 0]

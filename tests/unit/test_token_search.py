@@ -14,8 +14,8 @@ from scipy.stats import chisquare
 from torch import Tensor
 
 from filbert.core.errors import InputError
-from filbert.nn import search
-from filbert.nn.search import Drawing, Rules, Written
+from filbert.nn import generation
+from filbert.nn.generation import Drawing, Rules, Written
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 END = 0
@@ -146,8 +146,8 @@ def test_greedy_and_a_beam_of_one_follow_the_definition(rules: Rules, state: typ
     for seed in range(4):
         model = Table(6, seed, state)
         want = [likeliest(model, own, rules, limits[own]) for own in range(5)]
-        same(search.greedy(model, *model.begun(5), rules), want)
-        same(search.beam(model, *model.begun(5), rules, width=1), want)
+        same(generation.greedy(model, *model.begun(5), rules), want)
+        same(generation.beam(model, *model.begun(5), rules, width=1), want)
 
 
 SHORT = [replace(r, max_new=4 if isinstance(r.max_new, int) else (1, 4, 2, 3), banned=r.banned[:1]) for r in RULES]
@@ -165,7 +165,7 @@ def test_a_beam_that_is_wide_enough_finds_the_best_of_all(rules: Rules, state: t
             ranked = {key: total / ((5 + len(key[0]) + key[1]) / 6) ** penalty for key, total in texts.items()}
             best = max(ranked, key=ranked.__getitem__)
             want.append(Written(best[0], texts[best], best[1]))
-        same(search.beam(model, *model.begun(4), rules, width=130, length_penalty=penalty), want)
+        same(generation.beam(model, *model.begun(4), rules, width=130, length_penalty=penalty), want)
 
 
 def plain_beam(model: Table, own: int, rules: Rules, limit: int, width: int, penalty: float) -> Written:
@@ -198,15 +198,15 @@ def plain_beam(model: Table, own: int, rules: Rules, limit: int, width: int, pen
 @pytest.mark.parametrize("looks", ["each step", "now and then"])
 def test_a_beam_follows_its_definition(rules: Rules, width: int, looks: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if looks == "now and then":  # as on a GPU: what is done runs on for a while, and must not change
-        monkeypatch.setattr(search, "_looks", lambda step, device: step % 4 == 3)
+        monkeypatch.setattr(generation, "_looks", lambda step, device: step % 4 == 3)
     limits = rules.limits(5)
     for seed, penalty in itertools.product(range(3), (0.0, 1.0)):
         model = Table(6, seed, Grouped)
         want = [plain_beam(model, own, rules, limits[own], width, penalty) for own in range(5)]
-        same(search.beam(model, *model.begun(5), rules, width=width, length_penalty=penalty), want)
+        same(generation.beam(model, *model.begun(5), rules, width=width, length_penalty=penalty), want)
         if width == 2:
             want = [likeliest(model, own, rules, limits[own]) for own in range(5)]
-            same(search.greedy(model, *model.begun(5), rules), want)
+            same(generation.greedy(model, *model.begun(5), rules), want)
 
 
 class Fixed(Table):
@@ -222,13 +222,13 @@ class Fixed(Table):
 
 def test_a_beam_stops_when_nothing_that_runs_can_win() -> None:
     model = Fixed([9.0, 0.0, 0.0, 0.0])  # ends at once, almost surely
-    assert search.beam(model, *model.begun(2), Rules(end=END, max_new=50), width=4)[1].ids == ()
+    assert generation.beam(model, *model.begun(2), Rules(end=END, max_new=50), width=4)[1].ids == ()
     assert model.rows == 2 * 4
 
 
 def test_what_has_ended_leaves_the_batch() -> None:
     model = Fixed([0.0, 9.0])  # never ends of itself
-    texts = search.greedy(model, *model.begun(4), Rules(end=END, max_new=(2, 2, 20, 2)))
+    texts = generation.greedy(model, *model.begun(4), Rules(end=END, max_new=(2, 2, 20, 2)))
     assert [len(text.ids) for text in texts] == [2, 2, 20, 2]
     assert model.rows == 4 * 2 + 18
 
@@ -236,9 +236,9 @@ def test_what_has_ended_leaves_the_batch() -> None:
 def everywhere(model: Table, num: int, rules: Rules) -> dict[str, list[Written]]:
     """The texts of every way to write."""
     return {
-        "greedy": search.greedy(model, *model.begun(num), rules),
-        "beam": search.beam(model, *model.begun(num), rules, width=3),
-        "sample": search.sample(model, *model.begun(num), rules, Drawing(temperature=2.0)),
+        "greedy": generation.greedy(model, *model.begun(num), rules),
+        "beam": generation.beam(model, *model.begun(num), rules, width=3),
+        "sample": generation.sample(model, *model.begun(num), rules, Drawing(temperature=2.0)),
     }
 
 
@@ -261,9 +261,9 @@ def test_a_text_does_not_hang_on_the_rest_of_its_batch() -> None:
         for own, text in enumerate(texts):
             state = Past(torch.tensor([own]), torch.zeros(1, 0, dtype=torch.int64))
             calls: dict[str, Callable[[], list[Written]]] = {
-                "greedy": lambda s=state: search.greedy(alone, torch.tensor([1]), s, rules),
-                "beam": lambda s=state: search.beam(alone, torch.tensor([1]), s, rules, width=3),
-                "sample": lambda s=state, n=own: search.sample(
+                "greedy": lambda s=state: generation.greedy(alone, torch.tensor([1]), s, rules),
+                "beam": lambda s=state: generation.beam(alone, torch.tensor([1]), s, rules, width=3),
+                "sample": lambda s=state, n=own: generation.sample(
                     alone, torch.tensor([1]), s, rules, Drawing(temperature=2.0), [n]
                 ),
             }
@@ -307,7 +307,7 @@ DRAWINGS = [
 def test_chances_are_those_of_their_definition(drawing: Drawing) -> None:
     random = np.random.default_rng(0)
     rows = random.normal(size=(200, 31), scale=3).astype(np.float32)
-    got = search.chances(torch.from_numpy(rows), drawing)
+    got = generation.chances(torch.from_numpy(rows), drawing)
     want = np.stack([defined_chances(row.astype(np.float64), drawing) for row in rows])
     np.testing.assert_allclose(got, want, atol=1e-5)
 
@@ -315,9 +315,9 @@ def test_chances_are_those_of_their_definition(drawing: Drawing) -> None:
 @pytest.mark.parametrize("drawing", DRAWINGS)
 def test_draws_are_distributed_as_their_chances(drawing: Drawing) -> None:
     model, num = Fixed(SCORES.tolist()), 4_000
-    texts = search.sample(model, *model.begun(num), Rules(end=END, max_new=1), replace(drawing, seed=7))
+    texts = generation.sample(model, *model.begun(num), Rules(end=END, max_new=1), replace(drawing, seed=7))
     drawn = np.bincount([text.ids[0] if text.ids else END for text in texts], minlength=len(SCORES))
-    want = search.chances(torch.from_numpy(SCORES)[None], drawing)[0].numpy() * num
+    want = generation.chances(torch.from_numpy(SCORES)[None], drawing)[0].numpy() * num
     assert not drawn[want == 0].any()
     if (want > 0).sum() > 1:
         assert chisquare(drawn[want > 0], want[want > 0]).pvalue > 1e-3
@@ -327,7 +327,7 @@ def test_draws_are_distributed_as_their_chances(drawing: Drawing) -> None:
 
 def test_two_steps_are_drawn_independently() -> None:
     model, num = Fixed([-50.0, 0.0, 0.7, -0.4]), 6_000
-    texts = search.sample(model, *model.begun(num), Rules(end=END, max_new=2), Drawing())
+    texts = generation.sample(model, *model.begun(num), Rules(end=END, max_new=2), Drawing())
     pairs = np.zeros((4, 4))
     np.add.at(pairs, tuple(np.array([text.ids for text in texts]).T), 1)
     one = torch.tensor([0.0, 0.7, -0.4]).softmax(0).numpy()
@@ -336,7 +336,7 @@ def test_two_steps_are_drawn_independently() -> None:
 
 def test_a_seed_repeats_itself_and_others_differ() -> None:
     model, rules = Table(30), Rules(end=END, max_new=20, min_new=20)
-    first, again, other = (search.sample(model, *model.begun(3), rules, Drawing(seed=seed)) for seed in (1, 1, 2))
+    first, again, other = (generation.sample(model, *model.begun(3), rules, Drawing(seed=seed)) for seed in (1, 1, 2))
     assert first == again
     assert first != other
 
@@ -344,9 +344,9 @@ def test_a_seed_repeats_itself_and_others_differ() -> None:
 @pytest.mark.parametrize("num_words", [9, 1_024, 2_100, 5_000])
 def test_the_best_of_blocks_are_the_best_of_all(num_words: int) -> None:
     scores = torch.randn(7, num_words, generator=torch.Generator().manual_seed(0))
-    scores[0, : num_words // 2] = search.LOW
+    scores[0, : num_words // 2] = generation.LOW
     scores[1, -1] = 9  # in what is left over after the last block
-    for mine, torchs in zip(search.top(scores, 8), scores.topk(8, dim=1), strict=True):
+    for mine, torchs in zip(generation.top(scores, 8), scores.topk(8, dim=1), strict=True):
         assert torch.equal(mine, torchs)
 
 
@@ -365,7 +365,7 @@ class Broken(Table):
 def test_scores_that_are_not_numbers_are_said_to_be_so(way: str, more: tuple[Drawing, ...]) -> None:
     model = Broken(4)
     with pytest.raises(InputError, match="no token a finite score"):
-        getattr(search, way)(model, *model.begun(2), Rules(end=END, max_new=3), *more)
+        getattr(generation, way)(model, *model.begun(2), Rules(end=END, max_new=3), *more)
 
 
 WRONG: list[tuple[str, Callable[[], Any]]] = [
@@ -378,10 +378,10 @@ WRONG: list[tuple[str, Callable[[], Any]]] = [
     ("drawing.top_k is -1", lambda: Drawing(top_k=-1)),
     ("rules.max_new has 2 numbers for 3", lambda: everywhere(Table(4), 3, Rules(end=END, max_new=(1, 2)))),
     ("rules name token 4, but the model knows 4", lambda: everywhere(Table(4), 3, Rules(end=4, max_new=2))),
-    ("width is 0", lambda: search.beam(Table(4), *Table(4).begun(1), Rules(end=END, max_new=2), width=0)),
+    ("width is 0", lambda: generation.beam(Table(4), *Table(4).begun(1), Rules(end=END, max_new=2), width=0)),
     (
         "length_penalty is -1",
-        lambda: search.beam(Table(4), *Table(4).begun(1), Rules(end=END, max_new=2), length_penalty=-1),
+        lambda: generation.beam(Table(4), *Table(4).begun(1), Rules(end=END, max_new=2), length_penalty=-1),
     ),
 ]
 

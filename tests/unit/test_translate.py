@@ -20,11 +20,13 @@ from filbert.core.errors import InputError
 from filbert.core.protocols import Batch
 from filbert.core.records import Example
 from filbert.core.registry import member
-from filbert.data.datasets import examples
-from filbert.data.packing import bins
+from filbert.forms.datasets import examples
 from filbert.metrics.intervals import wilson
 from filbert.models import seq2seq, transformer
-from filbert.tasks import chat, summarize, translate
+from filbert.pack.lay import bins
+from filbert.tasks.chat import items as chat
+from filbert.tasks.summarize import items as summarize
+from filbert.tasks.translate import items as translate
 from filbert.text.streams import Reading
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop, machine

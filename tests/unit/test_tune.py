@@ -14,11 +14,11 @@ from small_models import small_bert
 
 import filbert as fb
 from filbert import run
-from filbert.artefact import folder as folders
 from filbert.core.errors import InputError
 from filbert.core.records import Example
+from filbert.folder import folder as folders
 from filbert.models import bert
-from filbert.tasks import classify
+from filbert.tasks.classify import items as classify
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop, machine, optim, tune
 from filbert.train.checkpoint import Store

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from tests.unit.small_models import small_bert
 
-from filbert.artefact import onnx, portable
-from filbert.artefact.folder import save
-from filbert.artefact.manifest import seal
 from filbert.core.errors import InputError
 from filbert.core.records import Example
-from filbert.infer import verify
+from filbert.folder import runtime
+from filbert.folder.folder import save
+from filbert.folder.manifest import seal
+from filbert.ship import onnx, verify
 from filbert.text.tokenizer import Tokenizer
 
 pytest.importorskip("onnxruntime")
@@ -65,7 +65,7 @@ def test_pretrained_folders_have_vectors_and_blanks(tiny_folder: Path, tmp_path:
     assert all(each.holds for each in verify.verified(out))
 
 
-@pytest.mark.parametrize("name", ["model.safetensors", portable.ENCODER, "config.json", verify.GOLDEN, "vocab.txt"])
+@pytest.mark.parametrize("name", ["model.safetensors", runtime.ENCODER, "config.json", verify.GOLDEN, "vocab.txt"])
 def test_one_flipped_byte_is_named(folder: Path, name: str) -> None:
     raw = bytearray((folder / name).read_bytes())
     raw[len(raw) // 2] ^= 1

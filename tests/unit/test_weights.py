@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from filbert.artefact import weights
 from filbert.core.errors import InputError
+from filbert.folder import weights
 
 
 def some() -> dict[str, np.ndarray]:
@@ -104,5 +104,5 @@ def test_a_list_of_names_is_short() -> None:
 
 
 def test_no_torch_is_imported() -> None:
-    code = "import sys; import filbert.artefact.weights; sys.exit('torch' in sys.modules)"
+    code = "import sys; import filbert.folder.weights; sys.exit('torch' in sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True)

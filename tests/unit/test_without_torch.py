@@ -20,9 +20,9 @@ import pytest
 from tests.unit.small_models import small_bert
 
 import served
-from filbert.artefact.folder import save
-from filbert.infer import shipping
-from filbert.infer.model import load
+from filbert.engine.model import load
+from filbert.folder.folder import save
+from filbert.ship import export
 from filbert.text.tokenizer import Tokenizer
 
 pytest.importorskip("onnx")
@@ -72,7 +72,7 @@ def model(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = small_bert(tokenizer, ("labels",), len(LABELS), noise=0.3)
     said = {"task": "classify", "max_length": 64, "overlap": 16}
     save(home / "m", made, tokenizer, labels=LABELS, files={"task.json": json.dumps(said)})
-    return shipping.export(home / "m", home / "shipped", int8=True)[0]
+    return export.export(home / "m", home / "shipped", int8=True)[0]
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_vectors_are_the_same(model: Path, filbert: Asked) -> None:
 
 @pytest.mark.slow
 def test_blanks_are_the_same(tiny_folder: Path, tmp_path: Path, filbert: Asked) -> None:
-    folder = shipping.export(tiny_folder, tmp_path / "out")[0]
+    folder = export.export(tiny_folder, tmp_path / "out")[0]
     told: Any = json.loads(filbert("fill", "今天天[MASK]很好。", "--model", folder, "--json"))
     wanted = load(folder, runtime="torch", device="cpu").fill("今天天[MASK]很好。")[0].candidates
     found = json.dumps(told, ensure_ascii=False)

@@ -19,12 +19,13 @@ import torch
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch
 from filbert.core.records import Encoding, Example, Packed
-from filbert.data.lexicon import Lexicon, lexicon
-from filbert.data.packing import collate, pack
-from filbert.data.shards import Options, Shard, build
+from filbert.corpus.shards import Options, Shard, build
+from filbert.corpus.word_vocab import Lexicon, lexicon
 from filbert.models import word2vec
 from filbert.nn.attention import tensors
-from filbert.tasks import classify, word_vectors
+from filbert.pack.lay import collate, pack
+from filbert.tasks.classify import items as classify
+from filbert.tasks.word_vectors import items as word_vectors
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import train
 from filbert.train import loop, machine

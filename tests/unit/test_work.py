@@ -9,7 +9,7 @@ from types import FrameType
 
 import pytest
 
-from filbert.infer.work import each
+from filbert.engine.threads import each
 
 LIMIT_S = 60.0
 

@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from filbert import run
-from filbert.artefact.folder import load, save
 from filbert.core.errors import InputError
 from filbert.core.records import Example
+from filbert.folder.folder import load, save
 from filbert.models import gpt
-from filbert.run import fresh
+from filbert.run import new_models
 from filbert.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -23,11 +23,11 @@ PAIRS = [("今天天气很好。我们去公园。", "去公园。"), ("她是�
 @pytest.mark.slow
 def test_the_encoder_of_a_bert_begins_a_transformer(tiny_folder: Path, tmp_path: Path) -> None:
     """The same vectors, and after some steps a folder that writes."""
-    bert, made = load(tiny_folder), fresh.writing(load(tiny_folder))
+    bert, made = load(tiny_folder), new_models.writing(load(tiny_folder))
     own = made.model.state_dict()
     assert made.family == "transformer"
     assert all(torch.equal(value, bert.model.state_dict()[name]) for name, value in own.items())
-    assert fresh.writing(made) is made
+    assert new_models.writing(made) is made
     examples = [Example(pair[:1], pair[1], at) for at, pair in enumerate(PAIRS * 4)]
     settings = ["train.steps=2", "machine.threads=1"]
     done = run.finetune("summarize", examples, tiny_folder, tmp_path / "run", settings=settings, quiet=True)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from filbert.core.errors import InputError
-from filbert.metrics import written
+from filbert.metrics import generation
 from filbert.metrics.intervals import wilson
 
 CHINESE = ["今天天气很好。", "我们坐火车去公园。", "她在医院工作，已经三年了。"]
@@ -44,25 +44,25 @@ def longest_by_definition(one: Sequence[str], two: Sequence[str]) -> int:
 
 def test_rouge_by_hand() -> None:
     # "police killed the gunman" and "police kill the gunman" (Lin 2004, §3): 3 of 4 words, 1 of 3 pairs of words.
-    found = written.rouge(["police kill the gunman", "the gunman kill police"], ["police killed the gunman"] * 2)
+    found = generation.rouge(["police kill the gunman", "the gunman kill police"], ["police killed the gunman"] * 2)
     np.testing.assert_allclose(found["rouge_1"], [3 / 4, 3 / 4])
     np.testing.assert_allclose(found["rouge_2"], [1 / 3, 1 / 3])
     np.testing.assert_allclose(found["rouge_l"], [3 / 4, 2 / 4])
     # 今天天气好 has 5 characters, 今天天气很好。 has 6 and a sign that does not count; 4 pairs of 5 and 6 - 1.
-    found = written.rouge(["今天天气好"], ["今天天气很好。"])
-    np.testing.assert_allclose([found[name][0] for name in written.ROUGES], [10 / 11, 2 * 3 / 9, 10 / 11])
+    found = generation.rouge(["今天天气好"], ["今天天气很好。"])
+    np.testing.assert_allclose([found[name][0] for name in generation.ROUGES], [10 / 11, 2 * 3 / 9, 10 / 11])
     # A word that is said too often counts only as often as it is right.
-    np.testing.assert_allclose(written.rouge(["the the the the"], ["the cat"])["rouge_1"], [2 / 6])
+    np.testing.assert_allclose(generation.rouge(["the the the the"], ["the cat"])["rouge_1"], [2 / 6])
 
 
 def test_tokens_are_words_or_characters() -> None:
-    assert written.tokens("Don't: GPT-2's café_1 ＡＢ！") == ["don", "t", "gpt", "2", "s", "café", "1", "ab"]
-    assert written.tokens("我用GPT写𠮷さん。") == ["我", "用", "gpt", "写", "𠮷", "さ", "ん"]
-    assert written.tokens("。！？ …") == []
+    assert generation.tokens("Don't: GPT-2's café_1 ＡＢ！") == ["don", "t", "gpt", "2", "s", "café", "1", "ab"]
+    assert generation.tokens("我用GPT写𠮷さん。") == ["我", "用", "gpt", "写", "𠮷", "さ", "ん"]
+    assert generation.tokens("。！？ …") == []
 
 
 def test_what_has_nothing_to_count_is_right_only_if_it_is_the_same() -> None:
-    found = written.rouge(["好", "好", "", "", "好"], ["好", "坏", "", "好", "。"])
+    found = generation.rouge(["好", "好", "", "", "好"], ["好", "坏", "", "好", "。"])
     assert found["rouge_2"].tolist() == [1, 0, 1, 0, 0]
     assert found["rouge_l"].tolist() == [1, 0, 1, 0, 0]
 
@@ -70,61 +70,61 @@ def test_what_has_nothing_to_count_is_right_only_if_it_is_the_same() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_the_longest_subsequence_is_the_definition(seed: int) -> None:
     for one, two in zip(*drawn(seed, "今天天气好"), strict=True):
-        assert written.longest_shared(one, two) == longest_by_definition(one, two)
+        assert generation.longest_shared(one, two) == longest_by_definition(one, two)
 
 
 def test_the_longest_subsequence_of_long_texts() -> None:
     one, two = "ab" * 300, "bac" * 150  # beyond one machine word
-    assert written.longest_shared(one, two) == longest_by_definition(one, two)
+    assert generation.longest_shared(one, two) == longest_by_definition(one, two)
 
 
 def test_rouge_is_that_of_rouge_score_on_english() -> None:
     scorer = pytest.importorskip("rouge_score.rouge_scorer").RougeScorer(["rouge1", "rouge2", "rougeL"])
     said, right = drawn(1, ["the ", "cat ", "sat, ", "on ", "Mat. ", "2 ", "don't "])
-    found = written.rouge(said, right)
+    found = generation.rouge(said, right)
     for at, (one, two) in enumerate(zip(said, right, strict=True)):
-        if len(written.tokens(one)) > 1 and len(written.tokens(two)) > 1:
+        if len(generation.tokens(one)) > 1 and len(generation.tokens(two)) > 1:
             theirs = [score.fmeasure for score in scorer.score(two, one).values()]
-            np.testing.assert_allclose([found[name][at] for name in written.ROUGES], theirs)
+            np.testing.assert_allclose([found[name][at] for name in generation.ROUGES], theirs)
 
 
 def test_rouge_of_a_corpus_has_intervals_and_a_lead() -> None:
     said, right = drawn(3, "今天天气好吗我们", 60)
-    told = written.rouge_summary(said, right, lead=right)
-    assert list(told["intervals"]) == list(written.ROUGES)
-    for name in written.ROUGES:
+    told = generation.rouge_summary(said, right, lead=right)
+    assert list(told["intervals"]) == list(generation.ROUGES)
+    for name in generation.ROUGES:
         low, high = told["intervals"][name]
         assert 0 <= low < told[name] < high <= 1
         assert told[f"lead_{name}"] == 1
         # The mean of N texts spreads by their deviation / √N, and 95 % of a normal is within 1.96 of it.
-        spread = written.rouge(said, right)[name].std() / np.sqrt(60)
+        spread = generation.rouge(said, right)[name].std() / np.sqrt(60)
         assert high - low == pytest.approx(2 * 1.96 * spread, rel=0.1)
     assert told["lead_difference"]["value"] == pytest.approx(told["rouge_l"] - 1)
     assert told["lead_difference"]["high"] < 0
-    perfect = written.rouge_summary(CHINESE, CHINESE)
-    assert [perfect[name] for name in written.ROUGES] == [1, 1, 1]
+    perfect = generation.rouge_summary(CHINESE, CHINESE)
+    assert [perfect[name] for name in generation.ROUGES] == [1, 1, 1]
     assert perfect["intervals"]["rouge_l"] == pytest.approx(wilson(len(CHINESE), len(CHINESE)))
-    assert written.rouge_summary([], [])["intervals"]["rouge_l"] == [0, 0]
+    assert generation.rouge_summary([], [])["intervals"]["rouge_l"] == [0, 0]
 
 
 def test_the_script_says_how_bleu_cuts() -> None:
-    assert written.tokenizer_for(CHINESE) == "zh"
-    assert written.tokenizer_for(ENGLISH) == "13a"
-    assert written.tokenizer_for([*CHINESE, *ENGLISH]) == "zh"
-    assert written.tokenizer_for([*CHINESE[:1], *ENGLISH]) == "13a"
-    assert written.tokenizer_for(["", "123", "…"]) == "13a"
+    assert generation.tokenizer_for(CHINESE) == "zh"
+    assert generation.tokenizer_for(ENGLISH) == "13a"
+    assert generation.tokenizer_for([*CHINESE, *ENGLISH]) == "zh"
+    assert generation.tokenizer_for([*CHINESE[:1], *ENGLISH]) == "13a"
+    assert generation.tokenizer_for(["", "123", "…"]) == "13a"
 
 
 def test_gold_is_perfect() -> None:
     pytest.importorskip("sacrebleu")
     for texts, kind in ((CHINESE, "zh"), (ENGLISH, "13a")):
-        told = written.bleu_summary(texts, texts)
+        told = generation.bleu_summary(texts, texts)
         assert told["bleu"] == pytest.approx(100)
         assert told["chrf"] == pytest.approx(100)
         assert told["intervals"]["bleu"] == pytest.approx([100 * edge for edge in wilson(len(texts), len(texts))])
         assert told["tokenize"] == kind
         assert f"tok:{kind}" in told["signatures"]["bleu"]
-        assert written.exact(texts, texts) == 1
+        assert generation.exact(texts, texts) == 1
 
 
 @pytest.mark.parametrize("said_right", [*ADVERSARIAL, drawn(5, "今天天气好。"), drawn(6, ["the ", "cat ", "sat. "])])
@@ -133,9 +133,9 @@ def test_bleu_and_chrf_are_sacrebleus(
 ) -> None:
     sacrebleu = pytest.importorskip("sacrebleu")
     said, right = said_right
-    told = written.bleu_summary(said, right)
+    told = generation.bleu_summary(said, right)
     assert not caplog.records
-    kind = written.tokenizer_for(right)
+    kind = generation.tokenizer_for(right)
     assert told["bleu"] == sacrebleu.corpus_bleu(said, [right], tokenize=kind, force=True).score
     assert told["chrf"] == sacrebleu.corpus_chrf(said, [right]).score
     for name in ("bleu", "chrf"):
@@ -147,7 +147,7 @@ def test_bleu_and_chrf_are_sacrebleus(
 def test_the_interval_is_the_bootstrap_of_the_texts() -> None:
     sacrebleu = pytest.importorskip("sacrebleu")
     said, right = drawn(7, ["the ", "cat ", "sat ", "on "], 30)
-    low, high = written.bleu_summary(said, right)["intervals"]["bleu"]
+    low, high = generation.bleu_summary(said, right)["intervals"]["bleu"]
     chance = np.random.default_rng(0)
     scores = []
     for _ in range(400):  # by hand: whole corpora of texts that are drawn, scored by sacrebleu's public name
@@ -162,7 +162,7 @@ def test_without_sacrebleu_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] == "sacrebleu"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setattr(sys, "meta_path", [_Hidden(), *sys.meta_path])
-    told = written.bleu_summary(CHINESE, CHINESE)
+    told = generation.bleu_summary(CHINESE, CHINESE)
     assert "bleu" not in told
     assert told["missing"].endswith("pip install 'filbert[metrics]'")
 
@@ -176,6 +176,6 @@ class _Hidden:
 
 
 def test_each_text_needs_a_right_one() -> None:
-    for measure in (written.rouge, written.bleu_summary, written.exact):
+    for measure in (generation.rouge, generation.bleu_summary, generation.exact):
         with pytest.raises(InputError, match="there are 1 texts and 2 right ones"):
             measure(["a"], ["a", "b"])  # type: ignore[operator]

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from filbert.core.records import Example
-from filbert.infer import honest, page, views
-from filbert.tasks import chat, summarize, translate
+from filbert.judge import page, sections
+from filbert.judge import report as honest
+from filbert.tasks.chat import items as chat
+from filbert.tasks.summarize import items as summarize
+from filbert.tasks.translate import items as translate
 from filbert.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -29,7 +32,7 @@ def judged(tokenizer: Tokenizer, name: str, said: list[str], train: Any = None) 
     written = [tuple(tokenizer.pieces([text]).ids.tolist()) for text in said]
     raw = [[(ids, math.log(0.5) * (len(ids) + 1), True)] for ids in written]
     told = honest.report(name, {"test": honest.Measured(task, examples, raw)}, train)
-    return told, views.view(task, examples, raw, told["evaluations"]["test"])
+    return told, sections.view(task, examples, raw, told["evaluations"]["test"])
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -38,7 +41,7 @@ def test_a_simple_text_stands_beside_what_was_written(tokenizer: Tokenizer, name
     told, view = judged(tokenizer, name, [target for _, target in PAIRS], train=[])
     found = told["evaluations"]["test"]
     simple = found["baselines"]["lead" if name == "summarize" else "copy"]
-    assert type(view) is views.Texts
+    assert type(view) is sections.Texts
     assert not found["mistakes"]
     assert simple["difference"]["value"] == pytest.approx(1 - simple["rouge_l"])
     if name == "summarize":

@@ -17,7 +17,7 @@ from filbert.core.records import Example, Prediction
 from filbert.text.streams import CorpusReport, Reading
 
 if TYPE_CHECKING:
-    from filbert.infer.results import Record, Results
+    from filbert.engine.results import Record, Results
     from filbert.text.tokenizer import Tokenizer
 
 COUNTED_BYTES = 256 * 2**20  # files of so much in all are read once more beforehand, to know how many texts they have
@@ -32,7 +32,7 @@ class Texts:
     here: Sequence[tuple[str, ...]]  # given as options
     sources: Sequence[str]  # files, folders and -
     task: str  # whose data they are
-    options: Mapping[str, Any] = field(default_factory=dict)  # columns, encoding, trained_on; see data.sources.read
+    options: Mapping[str, Any] = field(default_factory=dict)  # columns, encoding, trained_on; see forms.sources.read
     files: tuple[str, ...] = field(default=(), init=False)  # the sources, with the files of folders in order
     walk: CorpusReport = field(default_factory=CorpusReport, init=False)  # what of the folders is not read
 
@@ -49,7 +49,7 @@ class Texts:
 
     def read(self, reading: Reading) -> Iterator[Example]:
         """The examples, in order; what is skipped or mended is counted in reading.report."""
-        from filbert.data.sources import file_examples
+        from filbert.forms.sources import file_examples
 
         if not self.sources:
             yield from (Example(texts, id=number) for number, texts in enumerate(self.here))
@@ -145,7 +145,7 @@ class Notes:
 class Asking:
     """A model, what it is asked for, and where the answers go: to a file, or to what shows them."""
 
-    loaded: Any  # infer.model.Model
+    loaded: Any  # engine.model.Model
     task: str
     texts: Texts
     results: Results | None
@@ -154,7 +154,7 @@ class Asking:
 
     def all(self, examples: Iterator[Example], reading: Reading) -> int:
         """Asks all, and gives on what is said soon and then every few seconds; how many they were."""
-        from filbert.infer.predict import answered
+        from filbert.engine.reader import answered
 
         results, count = self.results, 0
         notes = Notes(self.loaded.tokenizer, writes=self.task in WRITERS)
@@ -177,7 +177,7 @@ class Asking:
         return count
 
     def _records(self, some: Sequence[tuple[Example, Prediction]]) -> list[Record]:
-        from filbert.infer.predict import record
+        from filbert.engine.reader import record
 
         return [{**self.texts.place(each), **record(self.task, each, said, self.top)} for each, said in some]
 
@@ -195,7 +195,7 @@ class Asking:
 def results_file(out: str, resume: bool, task: str, texts: Texts, otherwise: str = "") -> Results:
     """The file of results, with what an earlier run left in it."""
     from filbert.core.registry import member
-    from filbert.infer.results import Results
+    from filbert.engine.results import Results
 
     more = ["gold"] if len(texts.files) > 1 else []
     found = Results(out, resume, (*getattr(member("tasks", task), "LATER", ()), *more), otherwise)

@@ -33,8 +33,9 @@ def command(model: str, text: tuple[str, ...], out: str | None, **options: Any) 
 
     from filbert import load
     from filbert.core.errors import InputError
-    from filbert.infer import explain, scene
-    from filbert.infer.results import check_place
+    from filbert.engine.results import check_place
+    from filbert.explain import explanation
+    from filbert.see import view_model
 
     if len(text) > 2 or (len(text) == 2 and options["beside"]):
         raise click.UsageError("two views fit side by side: give two --text, or --beside a model, or neither.")
@@ -49,21 +50,21 @@ def command(model: str, text: tuple[str, ...], out: str | None, **options: Any) 
     _check_used(options, out)
     folders = [model] * len(text) if not options["beside"] else [model, options["beside"]]
     loaded = {name: load(name, device=options["device"]) for name in dict.fromkeys(folders)}
-    reasons = [(None, explain.wanted({"method": options["method"]}))] if options["method"] else []
+    reasons = [(None, explanation.wanted({"method": options["method"]}))] if options["method"] else []
     how: dict[str, Any] = {name: _numbers(f"--{name}", options[name]) for name in ("layers", "heads")}
     views = []
     for name, own in zip(folders, text * len(folders) if options["beside"] else text, strict=False):
         asked = own if options["pair"] is None else (own, options["pair"])
-        views.append(scene.view(loaded[name], asked, reasons=reasons, task=options["task"], **how))
+        views.append(view_model.view(loaded[name], asked, reasons=reasons, task=options["task"], **how))
     for note in dict.fromkeys(note for each in loaded.values() for note in each.notes):
         say(f"note: {note}")
     if out and options["picture"]:
         _draw(views, options, out)
     elif out:
         from filbert.core.files import write_text
-        from filbert.page import book
+        from filbert.draw import book
 
-        write_text(out, book.saved(scene.scene(views)))
+        write_text(out, book.saved(view_model.scene(views)))
         say(f"{out}: {Path(out).stat().st_size / 2**20:.1f} MB; open it in a browser, no network is needed.")
     _tell(views, options["as_json"], out)
 
@@ -78,7 +79,7 @@ def _check_used(options: dict[str, Any], out: str | None) -> None:
 
 
 def _draw(views: list[dict[str, Any]], options: dict[str, Any], out: str) -> None:
-    from filbert.infer import pictures
+    from filbert.draw import pictures
 
     if len(views) > 1:
         raise click.UsageError("a picture shows one view: give one --text and no --beside.")

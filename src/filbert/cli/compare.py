@@ -31,7 +31,7 @@ def command(models: str, out: str, as_json: bool, **options: Any) -> None:
 
     Rows that are done are kept: the same command goes on where it was stopped.
     """
-    from filbert.run.comparing import HEAD, Contest, cells, compare
+    from filbert.run.compare import HEAD, Contest, cells, compare
 
     data: dict[str, Any] = {name: _one(options.pop(name)) for name in ("train", "dev", "test")}
     names = tuple(name.strip() for name in models.split(",") if name.strip())

@@ -123,7 +123,7 @@ def _vocabulary(texts: Sequence[str], show: Callable[[str], None]) -> Any:
 def _recipe(vocab_size: int, steps: int, seed: int) -> Any:
     from filbert.models import bert
     from filbert.run import Recipe
-    from filbert.tasks import mlm_nsp
+    from filbert.tasks.mlm_nsp import items as mlm_nsp
     from filbert.train import loop, machine
 
     model = bert.Config(vocab_size=vocab_size, width=128, layers=2, heads=2, inner=512, max_length=128, dropout=0.0)
@@ -182,7 +182,7 @@ def _compared(out: Path, tokenizer: Any, recipe: Any, show: Callable[[str], None
     """Three models of the story on equal terms: the same text first, then the topics of the same sentences."""
     from filbert.builtin.texts import sample
     from filbert.core.files import write_text
-    from filbert.run.comparing import HEAD, Contest, cells, compare
+    from filbert.run.compare import HEAD, Contest, cells, compare
 
     for name, is_kept in (("learnt", False), ("kept", True)):
         chosen = [d for place, d in enumerate(sample()) if (place % 10 == 5) == is_kept]
@@ -209,7 +209,7 @@ def _compared(out: Path, tokenizer: Any, recipe: Any, show: Callable[[str], None
 def _shards(texts: Sequence[str], out: Path, name: str, tokenizer: Any) -> Any:
     """The texts as a file and as shards, by the same road that a corpus of any size takes."""
     from filbert.core.files import write_text
-    from filbert.data.shards import Options, build
+    from filbert.corpus.shards import Options, build
 
     path = out / "texts" / f"{name}.txt"
     path.parent.mkdir(exist_ok=True)
@@ -259,7 +259,7 @@ def spark(losses: Sequence[float], width: int = 24) -> str:
 
 
 def _answers(model: str, title: str, show: Callable[[str], None]) -> list[dict[str, Any]]:
-    from filbert.infer.model import load
+    from filbert.engine.model import load
 
     loaded = load(model)
     show(title)

@@ -66,7 +66,7 @@ def command(teacher: str, data: tuple[str, ...], out: str, as_json: bool, **opti
 def _general(teacher: str, data: tuple[str, ...], out: str, wish: Any, options: dict[str, Any]) -> Any:
     """The run without a task; what only a task has is refused."""
     from filbert import run
-    from filbert.data.shards import Options
+    from filbert.corpus.shards import Options
 
     for name in ("task", "dev", "test", "epochs", "columns"):
         if options[name]:

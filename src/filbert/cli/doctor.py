@@ -10,7 +10,7 @@ import click
 from filbert.cli.shared import encoding_option, json_option, result, roles, say
 
 if TYPE_CHECKING:
-    from filbert.data.checks import Measure
+    from filbert.doctor.checks import Measure
 
 
 @click.command("doctor")
@@ -26,13 +26,13 @@ def command(data: tuple[str, ...], columns: str | None, as_json: bool, **options
 
     Give the training file first: a text that stands in a later file too is leakage. Exits with 2 on any error.
     """
-    from filbert.data.doctor import MAX_OF_A_KIND, examine, rendered
+    from filbert.doctor.diagnosis import MAX_OF_A_KIND, examine, rendered
 
     how = {"task": options["task"], "columns": roles(columns), "encoding": options["encoding"]}
     measure = _measure(options["model"])
     fixes = None
     if options["fix"]:
-        from filbert.data.mending import LIST, mended
+        from filbert.doctor.mending import LIST, mended
 
         done = mended(data, options["fix"], **how)
         for remark in done.remarks:
@@ -57,14 +57,14 @@ def command(data: tuple[str, ...], columns: str | None, as_json: bool, **options
 def _measure(model: str | None) -> Measure:
     """What texts are measured with: each task's own window, and the model's tokenizer if one is named."""
     from filbert.core.registry import member, naming
-    from filbert.data.checks import Measure
-    from filbert.data.datasets import TASKS
+    from filbert.doctor.checks import Measure
+    from filbert.forms.datasets import TASKS
 
     windows = {task: member("tasks", task).Config().max_length for task in naming("tasks", "KEPT") if task in TASKS}
     if model is None:
         return Measure(windows=windows)
-    from filbert.artefact.config import described
-    from filbert.artefact.manifest import model_folder
+    from filbert.folder.config import described
+    from filbert.folder.manifest import model_folder
     from filbert.text.tokenizer import Tokenizer
 
     folder = model_folder(model)

@@ -60,7 +60,7 @@ def command(model: str, data: tuple[str, ...], text: tuple[str, ...], out: str |
     """
     from filbert import load
     from filbert.core.errors import InputError
-    from filbert.infer.results import FORMS, check_place, form_of
+    from filbert.engine.results import FORMS, check_place, form_of
     from filbert.text.corpus import files as corpus_files
 
     as_json, width = options["as_json"], options["width"]
@@ -108,7 +108,7 @@ def _ask(loaded: Any, texts: Iterator[str], how: dict[str, Any], options: dict[s
     """The texts nearest to a query, or every text's cluster: one JSON object a line, or all in one."""
     import numpy as np
 
-    from filbert.infer.search import Index, clusters
+    from filbert.engine.neighbours import Index, clusters
 
     kept: list[str] = []
     rows: list[Any] = [loaded.embed([], **how)]
@@ -161,7 +161,7 @@ def _writer(out: str | None, kept: list[list[float]] | None) -> Iterator[Write]:
 def _table(out: str) -> Iterator[Callable[[list[dict[str, Any]]], None]]:
     """A function that takes records; the file, whose suffix says its form, appears whole or not at all."""
     from filbert.core.files import whole_file
-    from filbert.infer.results import Table, form_of
+    from filbert.engine.results import Table, form_of
 
     table = Table(form_of(out))
     with whole_file(out) as part, part.open("w", encoding="utf-8", errors="surrogatepass", newline="") as handle:

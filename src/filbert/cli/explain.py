@@ -23,7 +23,7 @@ from filbert.cli.shared import (
 
 if TYPE_CHECKING:
     from filbert.core.records import Example
-    from filbert.infer.explain import Explanation
+    from filbert.explain.explanation import Explanation
 
 METHODS = ("integrated-gradients", "gradient-x-input", "occlusion", "sampling", "attention-rollout")
 LINES = {".jsonl": "jsonl", ".ndjson": "jsonl"}
@@ -62,7 +62,7 @@ def command(model: str, text: str | None, data: tuple[str, ...], out: str | None
 
     from filbert import load
     from filbert.core.errors import InputError
-    from filbert.infer.results import check_place, form_of
+    from filbert.engine.results import check_place, form_of
 
     if (not data) == (text is None):
         raise InputError("give the text once: either --text TEXT or --data FILE.")
@@ -161,7 +161,7 @@ def _print(found: Explanation) -> None:
 def _rows(loaded: Any, data: tuple[str, ...], out: str | None, options: dict[str, Any]) -> None:
     """Every row of the files, each written as soon as it is explained; what cannot be explained says why."""
     from filbert.cli.asking import Bar, Texts
-    from filbert.infer.results import Results
+    from filbert.engine.results import Results
     from filbert.text.streams import Reading
 
     reading, how = Reading(errors=options["errors"]), _how(options)
@@ -198,7 +198,7 @@ def _rows(loaded: Any, data: tuple[str, ...], out: str | None, options: dict[str
 def _told(loaded: Any, example: Example, how: dict[str, Any]) -> dict[str, Any]:
     """One row as it is written: where it stood, its texts, and the explanation or why there is none."""
     from filbert.core.errors import InputError
-    from filbert.infer.predict import asked
+    from filbert.engine.reader import asked
 
     place = {"line": example.line} if example.line else {}
     texts = dict(zip(("text", "second"), example.texts, strict=False))
@@ -212,7 +212,7 @@ def _told(loaded: Any, example: Example, how: dict[str, Any]) -> dict[str, Any]:
 def _kind(loaded: Any, task: str | None) -> str:
     """What its files are read as."""
     from filbert.core.errors import InputError
-    from filbert.infer.questions import FILL
+    from filbert.explain.questions import FILL
 
     if task != FILL:
         try:

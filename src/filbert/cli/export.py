@@ -42,10 +42,10 @@ def command(model: str, out: str, form: str, int8: bool, as_json: bool, **option
             raise click.UsageError("--int8 is of onnx; transformers reads the folder in float32.")
         _published(model, out, as_json)
         return
-    from filbert.infer import cost, shipping
+    from filbert.ship import cost, export
 
     how = {"columns": roles(options["columns"]), "encoding": options["encoding"]}
-    folder, found = shipping.export(model, out, int8=int8, dev=dev, how=how)
+    folder, found = export.export(model, out, int8=int8, dev=dev, how=how)
     sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
     if as_json:
         result({"out": str(folder), "format": form, **({"int8": found} if found else {}), "files": sizes})
@@ -59,9 +59,9 @@ def command(model: str, out: str, form: str, int8: bool, as_json: bool, **option
 
 
 def _published(model: str, out: str, as_json: bool) -> None:
-    from filbert.artefact import published
+    from filbert.folder import write_transformers
 
-    folder, loads, remarks = published.export(model, out)
+    folder, loads, remarks = write_transformers.export(model, out)
     if as_json:
         result({"out": str(folder), "format": "transformers", "class": loads, "remarks": remarks})
         return

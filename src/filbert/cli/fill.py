@@ -21,7 +21,7 @@ from filbert.cli.shared import json_option, model_options, model_wishes, result,
 def command(text: str, model: str, top: int, as_json: bool, **options: Any) -> None:
     """Fill in the blanks: filbert fill "今天[MASK]气很好"."""
     from filbert import load
-    from filbert.decode.blanks import filled
+    from filbert.engine.blanks import filled
 
     loaded = load(model, **model_wishes(options))
     for note in loaded.notes:

@@ -13,7 +13,7 @@ from filbert.cli.shared import json_option, result, say
 @json_option
 def command(source: str, out: str, as_json: bool) -> None:
     """Check a transformers BERT or GPT-2 folder and write it as a filbert model folder, bit for bit."""
-    from filbert.infer.shipping import imported
+    from filbert.ship.export import imported
 
     found = imported(source, out)
     about = found.described

@@ -49,8 +49,8 @@ def command(model: str, data: tuple[str, ...], out: str | None, **options: Any) 
     from filbert import load
     from filbert.cli.asking import Asking, Texts, results_file
     from filbert.core.errors import InputError
-    from filbert.infer.predict import CHUNK, has_top, peeked, usual_top
-    from filbert.infer.results import check_place, form_of
+    from filbert.engine.reader import CHUNK, has_top, peeked, usual_top
+    from filbert.engine.results import check_place, form_of
     from filbert.text.streams import Reading
 
     here = [(text,) for text in options["text"]] + list(options["pair"])

@@ -14,8 +14,8 @@ import click
 from filbert.cli.shared import Trains, check_force, corpus_options, json_option, refuse_given, result, say
 
 if TYPE_CHECKING:
+    from filbert.clock.budget import Choice, Clock, Plan
     from filbert.run import Corpus, Recipe
-    from filbert.train.budget import Choice, Clock, Plan
 
 BUDGET = "25m"
 SECTIONS = ("model", "task", "train", "machine")
@@ -127,7 +127,7 @@ def _plan(out: Path, options: dict[str, Any], imported_s: float) -> Plan:
     """The time for the run, and how much of the corpus it will read; a run that goes on keeps its own."""
     import torch
 
-    from filbert.train import budget as budgets
+    from filbert.clock import budget as budgets
     from filbert.train.distributed import is_launched, is_restarted
 
     before = budgets.Plan.read(out) if options["resume"] or is_restarted() else None
@@ -144,9 +144,9 @@ def _plan(out: Path, options: dict[str, Any], imported_s: float) -> Plan:
 def _inputs(sources: tuple[str, ...], out: Path, options: dict[str, Any], most_bytes: int) -> tuple[Corpus, Any, Any]:
     """The corpus, the tokenizer and the model to start from, if any."""
     from filbert import run
-    from filbert.artefact.folder import load
-    from filbert.data.shards import Options
-    from filbert.tasks import mlm_nsp
+    from filbert.corpus.shards import Options
+    from filbert.folder.folder import load
+    from filbert.tasks.mlm_nsp import items as mlm_nsp
     from filbert.text.tokenizer import Tokenizer
 
     words = (options["masking"] or "whole-word") != "token"
@@ -175,10 +175,10 @@ def _recipe(
     tokenizer: Any, shards: Any, start: Any, options: dict[str, Any], timing: tuple[Plan | None, float, float]
 ) -> tuple[Recipe, Any, dict[str, str]]:
     """The recipe that the options ask for, by the clock where there is one."""
+    from filbert.clock import budget as budgets
     from filbert.core.settings import changed
     from filbert.models import bert
     from filbert.run import Recipe, recipe_of
-    from filbert.train import budget as budgets
 
     given, preset = options["given"], options["preset"]
     if options["arch"] != "bert":
@@ -224,8 +224,9 @@ def _given(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def _check(given: dict[str, dict[str, Any]], options: dict[str, Any]) -> None:
     """Refuses what no recipe can have, by making each of its parts once."""
     from filbert import run
+    from filbert.clock import budget
     from filbert.core.registry import member
-    from filbert.train import budget, loop, machine
+    from filbert.train import loop, machine
 
     module = member("models", options["arch"])
     learns = member("tasks", module.PRETRAINS or "mlm_nsp")
@@ -248,7 +249,7 @@ def _check(given: dict[str, dict[str, Any]], options: dict[str, Any]) -> None:
 def _clock(plan: Plan, begun: float, out: Path, chosen: Callable[[float], Choice]) -> Clock:
     """The clock of a new run, for which one rank chooses, or of one that goes on in the time that it has left."""
     from filbert import run
-    from filbert.train import budget as budgets
+    from filbert.clock import budget as budgets
 
     if plan.choice is not None:
         return budgets.resumed(plan, begun, out / run.CHECKPOINTS)

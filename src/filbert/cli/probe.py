@@ -31,9 +31,9 @@ def command(model: str, data: str, task: str, out: str | None, as_json: bool, **
 
     from filbert import load
     from filbert.core.errors import InputError
-    from filbert.data import sources
-    from filbert.infer import probe
-    from filbert.infer.results import check_place
+    from filbert.engine.results import check_place
+    from filbert.forms import sources
+    from filbert.see import probe
     from filbert.text.streams import Reading
 
     if out and Path(out).suffix.lower() not in probe.ENDINGS:

@@ -30,7 +30,7 @@ def command(
     The weights of those heads are gone from the new folder, which is smaller and faster, and can be used and fine-tuned
     as any other. gradient asks how the loss hangs on each head, all at once; ablation leaves each out in turn.
     """
-    from filbert.infer.prune import prune
+    from filbert.ship.prune import prune
 
     layers, inner = options.pop("layers"), options.pop("inner")
     if layers or inner:
@@ -54,7 +54,7 @@ def command(
 
 
 def _fewer_layers(model: str, out: str, layers: str | None, inner: int | None, as_json: bool) -> None:
-    from filbert.infer.prune import fewer_layers
+    from filbert.ship.prune import fewer_layers
 
     left, sizes = fewer_layers(model, out, layers, inner)
     if as_json:

@@ -45,7 +45,7 @@ def answer_all(
     """Writes what the model writes for each text: a line each, a record each, or one JSON object."""
     from filbert.cli.asking import Asking, Texts, results_file
     from filbert.core.errors import InputError
-    from filbert.infer.results import Table, check_place, form_of
+    from filbert.engine.results import Table, check_place, form_of
     from filbert.text.streams import Reading
 
     given, data, out = where
@@ -83,7 +83,7 @@ def writer(task: str, model: str, options: dict[str, Any]) -> Any:
     """The model, if that is what it was trained for; with the task's fields that were set."""
     from filbert import load
     from filbert.core.errors import InputError
-    from filbert.infer.verify import task_of
+    from filbert.ship.verify import task_of
 
     loaded = load(model, device=options["device"])
     own = task_of(loaded)

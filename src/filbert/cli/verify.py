@@ -27,8 +27,8 @@ def command(model: str, as_json: bool, **options: Any) -> None:
     Exits with 1 where torch or onnxruntime says something else than when the folder was made, or where int8 is further
     off than the folder states.
     """
-    from filbert.artefact.manifest import fingerprint, model_folder
-    from filbert.infer.verify import verified
+    from filbert.folder.manifest import fingerprint, model_folder
+    from filbert.ship.verify import verified
 
     if not options["dev"]:
         refuse_given(("columns", "encoding"), "says how the files of --dev are read; give those too")
@@ -70,10 +70,10 @@ def _rows(found: Any) -> list[list[str]]:
 
 def _held(model: str, options: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
     """What int8 costs on these data, and what of the folder's promise that breaks."""
-    from filbert.artefact.manifest import model_folder, stated
-    from filbert.artefact.portable import SMALL_ENCODER
     from filbert.core.errors import InputError
-    from filbert.infer import cost
+    from filbert.folder.manifest import model_folder, stated
+    from filbert.folder.runtime import SMALL_ENCODER
+    from filbert.ship import cost
 
     folder, files = model_folder(model), options["dev"]
     promised = stated(folder, cost.INT8)

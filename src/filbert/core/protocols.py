@@ -49,7 +49,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What a head says of a batch, in a shape by which two models' answers to it can be compared (nn.lessons).
+    """What a head says of a batch, in a shape by which two models' answers to it can be compared (teach.losses).
 
     Tasks that can be distilled give it (`decisions(model, batch)`), and before any work over how many things a
     comparison sums (`num_decisions(batch)`), as `counts` does for a loss.
@@ -90,7 +90,7 @@ class Plan(Protocol):
 class Task(Protocol):
     """An objective over data it holds: MLM+NSP, skip-grams, classification, answers.
 
-    Either `__len__` and `item` are there and the loop does the rest (data.batches), or, where speed matters, `plan`
+    Either `__len__` and `item` are there and the loop does the rest (pack.batches), or, where speed matters, `plan`
     and `batch` build whole batches at once.
     """
 

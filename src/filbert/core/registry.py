@@ -21,7 +21,14 @@ HOUSE = Path(__file__).resolve().parent.parent
 @cache  # asked for with every answer; files do not come and go while it runs
 def members(room: str) -> tuple[str, ...]:
     """The names in a room, sorted: every file that is not private."""
-    return tuple(sorted(path.stem for path in (HOUSE / room).glob("*.py") if not path.stem.startswith("_")))
+    files = (path.stem for path in (HOUSE / room).glob("*.py") if not path.stem.startswith("_"))
+    return tuple(sorted([*files, *(path.parent.name for path in (HOUSE / room).glob("*/items.py"))]))
+
+
+def _file(room: str, name: str) -> Path:
+    """Where a member's code begins: its file, or the `items` of its folder."""
+    single = HOUSE / room / f"{name}.py"
+    return single if single.exists() else HOUSE / room / name / "items.py"
 
 
 def naming(room: str, name: str) -> tuple[str, ...]:
@@ -31,7 +38,7 @@ def naming(room: str, name: str) -> tuple[str, ...]:
 
 @cache  # a model asks for it whenever it is asked, and a file does not change while it runs
 def _given(room: str, member: str) -> set[str]:
-    tree = ast.parse((HOUSE / room / f"{member}.py").read_text(encoding="utf-8"))
+    tree = ast.parse(_file(room, member).read_text(encoding="utf-8"))
     targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
     taken = [name for node in tree.body if isinstance(node, ast.ImportFrom) for name in node.names]  # from another
     return {target.id for target in targets if isinstance(target, ast.Name)} | {name.name for name in taken}
@@ -42,10 +49,10 @@ def member(room: str, name: str) -> ModuleType:
     names = members(room)
     if name not in names:
         raise one_of(f"the {room.removesuffix('s')} name", name, names)
-    return importlib.import_module(f"filbert.{room}.{name}")
+    return importlib.import_module(".".join(("filbert", *_file(room, name).relative_to(HOUSE).with_suffix("").parts)))
 
 
 def sentence(room: str, name: str) -> str:
     """The first line of a member's docstring, read without importing it."""
-    tree = ast.parse((HOUSE / room / f"{name}.py").read_text(encoding="utf-8"))
+    tree = ast.parse(_file(room, name).read_text(encoding="utf-8"))
     return (ast.get_docstring(tree) or "").partition("\n")[0]

@@ -3,7 +3,7 @@
     with within(Stop(seconds=30)):
         model.explain(text)  # raises StoppedError between two packs, once the time is over or `stop` was called
 
-A stop holds for the thread that is within it; what shares its work out to other threads hands it on (infer.work).
+A stop holds for the thread that is within it; what shares its work out to other threads hands it on (engine.threads).
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Legend: S sentences, C entity types, R resamples.
 
 An entity is right if its start, end and type are all right, whether these count units or characters; entities may lie
-within each other. The numbers are seqeval's: which entities broken tags draw is told by decode.tags.entities.
+within each other. The numbers are seqeval's: which entities broken tags draw is told by tasks.tag.decode.entities.
 """
 
 from __future__ import annotations

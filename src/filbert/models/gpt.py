@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Packed
-from filbert.nn.across import CausalAttention, attend_causal
+from filbert.nn.decoder_attention import CausalAttention, attend_causal
 from filbert.nn.dropout import Dropout
 from filbert.nn.heads import Encoder
 from filbert.nn.layers import PreNorm, Rows, TanhFeedForward, initialise

@@ -20,11 +20,11 @@ from filbert.core.errors import InputError, one_of
 from filbert.core.records import Packed
 from filbert.core.settings import check_one_of
 from filbert.nn.attention import placed
+from filbert.nn.attention_scores import mix_within
 from filbert.nn.dropout import Dropout
 from filbert.nn.heads import Encoder
 from filbert.nn.layers import Rows, rows_of
 from filbert.nn.recurrent import CELLS, Recurrent
-from filbert.nn.scores import mix_within
 
 PRETRAINS = None  # it is trained on labels alone
 RATE = 5e-3  # of fine-tuning

@@ -21,14 +21,14 @@ from torch import Tensor, nn
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Packed
 from filbert.core.settings import check_one_of
-from filbert.nn.across import Owners
+from filbert.nn.attention_scores import SCORES, mix, score
 from filbert.nn.copying import Copier, Copies, Readable, log_chances
+from filbert.nn.decoder_attention import Owners
 from filbert.nn.dropout import Dropout
 from filbert.nn.grid import Grid
 from filbert.nn.heads import Encoder
 from filbert.nn.layers import Rows, rows_of
 from filbert.nn.recurrent import CELLS, Recurrent
-from filbert.nn.scores import SCORES, mix, score
 
 PRETRAINS = None  # it learns from pairs of texts, and from labels
 RATE = 2e-3  # of fine-tuning
@@ -52,7 +52,7 @@ class Config:
     embedding: int = 256  # of a word's vector
     layers: int = 2  # of the encoder, and as many of the decoder
     cell: str = "gru"  # gru | lstm
-    score: str = "additive"  # dot | scaled | general | cosine | additive | mlp (nn.scores) | none: the last state alone
+    score: str = "additive"  # one of nn.attention_scores.SCORES, or none: the last state alone
     tied: bool = True  # words are written by the table that they are read by
     max_length: int = 512  # of what is read or written at once; no table limits it
     dropout: float = 0.2

@@ -22,13 +22,13 @@ from torch import Tensor, nn
 from filbert.core import settings
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Packed
-from filbert.nn.across import CausalAttention, CrossAttention, Owners, arranged
 from filbert.nn.copying import Copier, Copies, Readable, log_chances
+from filbert.nn.cuda_graph import Strip
+from filbert.nn.decoder_attention import CausalAttention, CrossAttention, Owners, arranged
 from filbert.nn.dropout import Dropout
 from filbert.nn.heads import Encoder
 from filbert.nn.layers import BLOCKS, FEED_FORWARDS, Rows, SelfAttention, initialise
 from filbert.nn.positions import Learned, Sinusoidal, Table
-from filbert.nn.strip import Strip
 
 PRETRAINS = None  # it learns from pairs of texts
 RATE = 1e-3  # of fine-tuning
@@ -289,7 +289,7 @@ class Steady(State):
     """The same with fixed places: all of the room is read, and what is not a row's own is masked.
 
     On a GPU the host is the slower of the two. So a step that was done some times with the same rows and the same room
-    is recorded and played back from then on (nn.strip).
+    is recorded and played back from then on (nn.cuda_graph).
     """
 
     def __init__(self, memory: list[tuple[Tensor, Tensor]], seen: Tensor | None, heads: int) -> None:

@@ -4,7 +4,7 @@ Legend: T tokens in the pack, B sequences, H heads, K head width, L length of a 
 
 No mask of padding exists. On CUDA a kernel reads the boundaries (KERNELS; `use` chooses); elsewhere runs of equal
 lengths are viewed as [N, H, L, K] without a copy and go through PyTorch's fused kernel. Packs are laid out by length
-(data.packing), so a run is as long as it can be. tests/contract/test_attention.py proves all choices equal.
+(pack.lay), so a run is as long as it can be. tests/contract/test_attention.py proves all choices equal.
 """
 
 from __future__ import annotations
@@ -134,13 +134,13 @@ def _varlen(q: Tensor, k: Tensor, v: Tensor, edges: Tensor, longest: int, reach:
 
 
 def _triton(q: Tensor, k: Tensor, v: Tensor, edges: Tensor, longest: int) -> Tensor:
-    from filbert.nn import short_attention
+    from filbert.nn.kernels import short_attention
 
     return short_attention.attend(q, k, v, edges, longest)
 
 
 def _triton_joined(qkv: Tensor, edges: Tensor, longest: int, bias: Tensor | None) -> Tensor:
-    from filbert.nn import short_attention
+    from filbert.nn.kernels import short_attention
 
     return short_attention.attend_joined(qkv, edges, longest, bias)
 
@@ -152,7 +152,7 @@ def _takes_joined(x: Tensor, width: int, packed: Packed, reach: int) -> bool:
 
 def _is_short(width: int, longest: int) -> bool:
     """Whether the kernel for short sequences takes them; the flash kernel takes the rest."""
-    from filbert.nn import short_attention
+    from filbert.nn.kernels import short_attention
 
     return width in short_attention.WIDTHS and longest <= short_attention.MOST
 
@@ -165,13 +165,13 @@ CHOSEN = {"half": "flash"}
 def use(kernel: str) -> None:
     """Takes this kernel of KERNELS for half precision on CUDA from now on; windows always take flash.
 
-    flash: PyTorch's. triton: ours for short sequences (nn.short_attention), whose gradients are the same bits each
-    time; GELU's gradient is then ours as well (nn.fused).
+    flash: PyTorch's. triton: ours for short sequences (nn.kernels.short_attention), whose gradients are the same bits
+    each time; GELU's gradient is then ours as well (nn.kernels.fused).
     """
     if kernel not in KERNELS:
         raise one_of("the attention kernel", kernel, KERNELS)
     if kernel == "triton":
-        from filbert.nn import short_attention
+        from filbert.nn.kernels import short_attention
 
         short_attention.check()
     CHOSEN["half"] = kernel

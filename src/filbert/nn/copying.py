@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from filbert.core.records import Packed
-from filbert.nn.across import Owners, arranged
+from filbert.nn.decoder_attention import Owners, arranged
 from filbert.nn.grid import Grid
 
 NOTHING = -1  # the id of what fills a line up

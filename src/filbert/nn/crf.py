@@ -3,7 +3,7 @@
 Legend: T units of all sequences laid end to end, B sequences, L tags, n sequences that still go on at a step.
 
 p(tags) ∝ exp(begin + Σ scores + Σ transitions + end) (Lafferty et al. 2001). Sequences are walked side by side, without
-padding: the loop is over the steps of the longest one (decode.tags.steps). Sums are float32, or float64 where the
+padding: the loop is over the steps of the longest one (nn.crf_walk.steps). Sums are float32, or float64 where the
 scores are; each step is scaled anew, so long sequences lose nothing.
 """
 
@@ -19,8 +19,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from filbert.core.errors import FilbertError, InputError
-from filbert.decode.tags import MOST, Allowed, Steps, steps
 from filbert.nn.attention import placed
+from filbert.nn.crf_walk import MOST, Allowed, Steps, steps
 
 Boundaries = Tensor | npt.NDArray[Any] | list[int]  # [B+1]; on the host, else the GPU is waited for
 Weights = tuple[Tensor, Tensor, Tensor]  # begin [L], transitions [L, L], end [L]
@@ -134,7 +134,7 @@ class CRF(nn.Module):
     def viterbi(self, scores_TL: Tensor, boundaries: Boundaries) -> Tensor:
         """[T] the tags of the best legal sequences; of equals the lowest tag wins, at the last unit first.
 
-        decode.tags.viterbi does the same without torch, to the bit.
+        nn.crf_walk.viterbi does the same without torch, to the bit.
         """
         scores_TL, weights = self._ready(scores_TL)
         if bool(torch.stack([values.isnan().any() for values in (scores_TL, *weights)]).any()):

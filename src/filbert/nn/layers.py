@@ -34,7 +34,7 @@ class SelfAttention(nn.Module):
 
     Attention probabilities are never dropped: the fused kernels cannot, and what is trained must not depend on which
     kernel ran. Dropout falls on the outputs of attention and feed-forward, in the blocks below. Where heads were pruned
-    (infer.prune), `head_width` says how wide each of those that are left still is.
+    (ship.prune), `head_width` says how wide each of those that are left still is.
     """
 
     def __init__(self, width: int, heads: int, bias: bool, reach: int = 0, head_width: int = 0) -> None:
@@ -119,10 +119,10 @@ class Constant(nn.Module):
 
 
 def gelu_of(up: nn.Linear, x_TD: Tensor) -> Tensor:
-    """GELU of a layer's output; our kernel makes the gradient of its bias as well (nn.fused)."""
+    """GELU of a layer's output; our kernel makes the gradient of its bias as well (nn.kernels.fused)."""
     if not sums_bias(up.bias, x_TD):
         return F.gelu(up(x_TD))
-    from filbert.nn import fused
+    from filbert.nn.kernels import fused
 
     return fused.gelu(F.linear(x_TD, up.weight, up.bias.detach()), up.bias)
 
@@ -202,14 +202,14 @@ class PostNorm(Block):
         return self._added(x, self.feed.inside(x), self.feed.down, self.feed_norm)
 
     def _added(self, into_TD: Tensor, x: Tensor, layer: nn.Linear, norm: nn.Module) -> Tensor:
-        """The norm of into + dropout(layer(x)); in a compiled step our kernel makes its gradients (nn.fused).
+        """The norm of into + dropout(layer(x)); in a compiled step our kernel makes its gradients (nn.kernels.fused).
 
         Without dropout the compiler's own kernel is as good.
         """
         ours = self.dropout.share and self.training and torch.compiler.is_compiling() and sums_bias(layer.bias, x)
         if not (ours and isinstance(norm, nn.LayerNorm) and norm.bias is not None):
             return norm(into_TD + self.dropout(layer(x)))  # type: ignore[no-any-return]
-        from filbert.nn import fused
+        from filbert.nn.kernels import fused
 
         added = F.linear(x, layer.weight, layer.bias.detach())
         return fused.add_norm(into_TD, added, norm, layer.bias, self.dropout.share)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from filbert.core.records import Packed
-from filbert.nn.across import CausalAttention, CrossAttention
+from filbert.nn.decoder_attention import CausalAttention, CrossAttention
 from filbert.nn.layers import Angles, Block, PostNorm, SelfAttention
 from filbert.nn.positions import turned
 

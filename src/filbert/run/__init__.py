@@ -1,10 +1,10 @@
 """The hall: a recipe and data in, a run folder with its model, recipe, log, checkpoints and report out."""
 
-from filbert.run.distilling import Wish, distill, distill_general
-from filbert.run.evaluating import evaluate
-from filbert.run.finetuning import FineRecipe, Finetuned, finetune
+from filbert.run.distill import Wish, distill, distill_general
+from filbert.run.evaluate import evaluate
+from filbert.run.finetune import FineRecipe, Finetuned, finetune
 from filbert.run.folders import CHECKPOINTS, LOG, MODEL, RECIPE, SHARDS, VOCAB, Finished, is_first
-from filbert.run.pretraining import (
+from filbert.run.pretrain import (
     Corpus,
     Recipe,
     check_length,

@@ -11,18 +11,18 @@ from typing import Any
 
 import numpy as np
 
-from filbert.artefact import card
-from filbert.artefact.manifest import model_folder
-from filbert.artefact.weights import small_json
 from filbert.builtin import model as builtin
 from filbert.core.errors import InputError
 from filbert.core.files import sha256
 from filbert.core.records import Example
-from filbert.data import label_sets, sources
-from filbert.data.markup import labels_of
-from filbert.data.shards import Shards
-from filbert.infer.honest import CALLED
-from filbert.infer.predict import TASK
+from filbert.corpus.shards import Shards
+from filbert.engine.reader import TASK
+from filbert.folder import card
+from filbert.folder.manifest import model_folder
+from filbert.folder.weights import small_json
+from filbert.forms import label_sets, sources
+from filbert.forms.markup import labels_of
+from filbert.judge.report import CALLED
 from filbert.text.tokenizer import Tokenizer
 
 LOOKED_AT, LOOKED_CHARS = 5_000, 2_000  # texts whose letters and lengths are counted, and characters of one

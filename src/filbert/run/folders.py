@@ -12,17 +12,17 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filbert.artefact.folder import check_place
-from filbert.artefact.manifest import CONFIG, MANIFEST
-from filbert.artefact.weights import INDEX, WEIGHTS
 from filbert.core.errors import InputError
 from filbert.core.files import named
+from filbert.folder.folder import check_place
+from filbert.folder.manifest import CONFIG, MANIFEST
+from filbert.folder.weights import INDEX, WEIGHTS
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop
 from filbert.train.checkpoint import Store
 
 if TYPE_CHECKING:
-    from filbert.infer.model import Model
+    from filbert.engine.model import Model
 
 MODEL, CHECKPOINTS, SHARDS, VOCAB, RECIPE, LOG = "model", "checkpoints", "shards", "vocab", "recipe.json", "log.jsonl"
 
@@ -39,14 +39,14 @@ class Finished:
     @cached_property
     def model(self) -> Model:
         """What it left, as `fb.load` gives it: `predict`, `embed`, `explain`, …"""
-        from filbert.infer.model import load
+        from filbert.engine.model import load
 
         return load(self.folder / MODEL)
 
 
 def folder_of(model: object) -> Path | str:
     """Where a model lies that was named by its folder, or that `fb.load` or a run gave."""
-    from filbert.infer.model import Model
+    from filbert.engine.model import Model
 
     if isinstance(model, Model | Finished):
         return model.folder

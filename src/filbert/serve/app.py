@@ -15,7 +15,7 @@ from typing import Any
 from filbert.core.errors import InputError, needed
 from filbert.core.stopping import StoppedError
 from filbert.core.version import VERSION
-from filbert.page import book
+from filbert.draw import book
 from filbert.serve import hub, keys, look, openai, reranker, schemas, tei
 from filbert.serve.batcher import FullError, Promised
 from filbert.serve.guard import Access, Guard, Watch

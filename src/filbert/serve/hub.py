@@ -11,7 +11,7 @@ from typing import Any
 
 from filbert.core.errors import one_of
 from filbert.core.records import Prediction
-from filbert.decode.blanks import Blank
+from filbert.engine.blanks import Blank
 from filbert.serve import tei
 from filbert.serve.batcher import Promised
 from filbert.serve.limits import Refused, fields_of, flag, strings, whole, word

@@ -51,12 +51,13 @@ def _reasons(given: Any) -> list[tuple[str | None, dict[str, str]]]:
 
 def view(served: Served, look: Look) -> dict[str, Any]:
     """What `scene.view` shows; it needs torch, and may end by a stop (core.stopping)."""
-    from filbert.infer import explain, scene
+    from filbert.explain import explanation
+    from filbert.see import view_model
 
-    _check_room(served, look, scene.MOST_CELLS)
-    reasons = [(target, explain.wanted(fields)) for target, fields in look.reasons]
+    _check_room(served, look, view_model.MOST_CELLS)
+    reasons = [(target, explanation.wanted(fields)) for target, fields in look.reasons]
     texts = look.texts[0] if len(look.texts) == 1 else tuple(look.texts)
-    return scene.view(served.model, texts, layers=look.layers, task=served.asked_task, reasons=reasons)
+    return view_model.view(served.model, texts, layers=look.layers, task=served.asked_task, reasons=reasons)
 
 
 def _check_room(served: Served, look: Look, most: int) -> None:
@@ -103,6 +104,6 @@ def methods(served: Served) -> list[str]:
     """How what it says can be explained."""
     if closed(served) or not (served.task is not None or served.model.engine.fills):
         return []
-    from filbert.infer.attribute import METHODS
+    from filbert.explain.attribution import METHODS
 
     return list(METHODS)

@@ -13,9 +13,9 @@ import numpy as np
 
 from filbert.core.errors import InputError, did_you_mean
 from filbert.core.records import Example, Floats, Prediction
-from filbert.decode.pooling import unit_length
-from filbert.infer.model import Model
-from filbert.infer.predict import TASK, record
+from filbert.engine.model import Model
+from filbert.engine.reader import TASK, record
+from filbert.pack.pooling import unit_length
 from filbert.serve import limits
 from filbert.serve.batcher import Batcher, Promised
 from filbert.serve.lane import Lane

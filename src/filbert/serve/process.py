@@ -155,7 +155,7 @@ def ends() -> list[signal.Signals]:
 
 def loaded(plan: Plan, name: str, path: str, tally: Tally) -> Served:
     """One model of the plan."""
-    from filbert.infer.model import load
+    from filbert.engine.model import load
 
     model = load(path, device=plan.device, dtype=plan.dtype, runtime=plan.runtime)
     if not hasattr(model.engine, "backbone"):

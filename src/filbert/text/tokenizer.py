@@ -22,7 +22,7 @@ import numpy.typing as npt
 from filbert.core.errors import InputError
 from filbert.core.files import named
 from filbert.core.records import Encoding, Ints
-from filbert.text import given, vocab
+from filbert.text import arguments, vocab
 from filbert.text.added import Finder
 from filbert.text.characters import CODE_POINTS, Characters, is_cjk, is_dropped, is_punctuation
 from filbert.text.vocab import PREFIX, SPECIALS
@@ -282,7 +282,10 @@ class Tokenizer:
         max_word_chars: int = 200,
         added: Sequence[str] = (),
     ) -> None:
-        names = tuple(given.listed(tokens, "Tokenizer", "token")), tuple(given.listed(added, "Tokenizer", "token"))
+        names = (
+            tuple(arguments.listed(tokens, "Tokenizer", "token")),
+            tuple(arguments.listed(added, "Tokenizer", "token")),
+        )
         settings = vocab.Vocabulary(names[0], lowercase, strip_accents, split_cjk, max_word_chars, names[1])
         self.settings = settings
         self.vocabulary = settings.all_tokens()
@@ -367,13 +370,13 @@ class Tokenizer:
 
     def encode(self, text: str, pair: str | None = None, specials: bool = False) -> TokenEncoding:
         """[CLS] text [SEP], or [CLS] text [SEP] pair [SEP]; with `specials`, "[MASK]" in the text is the mask."""
-        texts = [given.one(each, "encode") for each in ((text,) if pair is None else (text, pair))]
+        texts = [arguments.one(each, "encode") for each in ((text,) if pair is None else (text, pair))]
         return self.assembled(*self.pieces(texts, specials=specials))
 
     def encode_batch(self, texts: Iterable[str], pairs: Iterable[str] | None = None) -> list[TokenEncoding]:
         """`encode` for many texts at once, which is much faster than one by one."""
-        texts = given.texts(texts, "encode_batch")
-        pairs = None if pairs is None else given.texts(pairs, "encode_batch")
+        texts = arguments.texts(texts, "encode_batch")
+        pairs = None if pairs is None else arguments.texts(pairs, "encode_batch")
         if pairs is None:
             return [self.assembled(tokens) for tokens in self.pieces(texts)]
         if len(pairs) != len(texts):
@@ -505,7 +508,7 @@ class Tokenizer:
         hidden = () if specials else (self.pad_id, self.cls_id, self.sep_id)
         result = ""
         if isinstance(ids, str | Mapping) or not isinstance(ids, Iterable):
-            raise InputError(f"decode was given {given.called(ids)}, but takes a list of ids: write decode([id]).")
+            raise InputError(f"decode was given {arguments.called(ids)}, but takes a list of ids: write decode([id]).")
         for each in ids:
             try:
                 index = operator.index(each)

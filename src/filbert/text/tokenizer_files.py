@@ -24,7 +24,7 @@ SETTINGS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
 NAMES = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 FURTHER = ("additional_special_tokens", "extra_special_tokens")
 HARMLESS = {  # what else published folders carry, and why it changes nothing here
-    "model_max_length": "a bound of the windows that texts are read in: artefact.modules heeds it",
+    "model_max_length": "a bound of the windows that texts are read in: folder.sentence_transformers heeds it",
     "max_len": "the old name of model_max_length",
     "padding_side": "nothing is padded here",
     "pad_to_multiple_of": "nothing is padded here",

@@ -21,7 +21,7 @@ import numpy as np
 
 from filbert.core.errors import InputError
 from filbert.core.files import json_object, json_text, named, regular_file, whole_file, whole_folder
-from filbert.text import given, tokenizer_files
+from filbert.text import arguments, tokenizer_files
 from filbert.text.added import Normalized
 from filbert.text.characters import Characters
 
@@ -392,7 +392,7 @@ def train(
 
     The alphabet takes at most `max_alphabet` tokens (three quarters of the size, unless said), most frequent first.
     """
-    given.check(documents, "train", "document")
+    arguments.check(documents, "train", "document")
     room = size - len(SPECIALS)
     if room < 1 or min_count < 1 or workers < 1:
         raise InputError(

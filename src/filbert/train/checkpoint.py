@@ -32,9 +32,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from filbert.artefact import weights
 from filbert.core.errors import FilbertError, InputError
 from filbert.core.files import json_text, sha256
+from filbert.folder import weights
 
 TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
 FORMAT = "filbert checkpoint 1"

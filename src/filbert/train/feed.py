@@ -20,7 +20,7 @@ from torch import Tensor
 
 from filbert.core.errors import FilbertError
 from filbert.core.protocols import Batch, Task
-from filbert.data.batches import Places, built, epochs, part, part_budget
+from filbert.pack.batches import Places, built, epochs, part, part_budget
 from filbert.train.distributed import Ranks, told_of_parents_end
 from filbert.train.machine import Machine
 

@@ -21,7 +21,7 @@ from torch import nn
 
 from filbert.core.errors import FilbertError, InputError, one_of
 from filbert.core.protocols import Task
-from filbert.data.batches import plan
+from filbert.pack.batches import plan
 from filbert.train import machine as machines
 from filbert.train import optim, tune
 from filbert.train.checkpoint import Checkpoint, Store

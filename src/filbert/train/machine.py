@@ -26,7 +26,7 @@ class Config:
 
     device: str = "auto"
     precision: str = "auto"  # bfloat16 on CUDA with float32 kept for the weights' own sum; float32 elsewhere
-    compiled: str = "auto"  # on, off, recorded (train.playback); auto is on for CUDA
+    compiled: str = "auto"  # on, off, recorded (train.recorded); auto is on for CUDA
     threads: int = 0
     workers: int = -1  # processes that build batches; -1 asks the machine
     parts: int = 1  # micro-batches of a step, on each rank

@@ -14,8 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from filbert.core import page
 from filbert.core.files import write_text
+from filbert.draw import html as page
 from filbert.train.journal import duration
 
 PLACES = 400  # across a drawing; a longer series is drawn by its least and greatest in each

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from filbert.data.packing import bins
+from filbert.pack.lay import bins
 from filbert.train import machine
 from filbert.train.step import on_device
 

@@ -20,11 +20,11 @@ from torch import Tensor, nn
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Task
 from filbert.nn.attention import batch_tensors
-from filbert.nn.strip import Strip
+from filbert.nn.cuda_graph import Strip
 from filbert.train import optim, tune
 from filbert.train.distributed import Ranks, gathered, local, sharded, shares
 from filbert.train.machine import Machine
-from filbert.train.playback import Player
+from filbert.train.recorded import Player
 
 OUT_OF_MEMORY = (  # in any allocator's words, oneDNN's last
     "out of memory",

@@ -16,10 +16,10 @@ from torch import nn
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Encoding, Example
 from filbert.core.registry import naming
-from filbert.data import augment
-from filbert.data.packing import bins, pack
+from filbert.forms import augment
 from filbert.nn import lora
 from filbert.nn.attention import batch_tensors, tensors
+from filbert.pack.lay import bins, pack
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.machine import Machine
 

@@ -1,0 +1,503 @@
+"""Labelled files come in; copies go out in which everything that can be repaired in one way only is, with a list of it.
+
+The text of an example is never changed, and neither is a line in which nothing was repaired. What is not safe
+(contradictions, unknown labels, spans that miss) stays as it is, for the doctor to tell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from filbert.core.errors import FilbertError, InputError
+from filbert.core.files import whole_file
+from filbert.core.records import Example, Span
+from filbert.doctor import checks, labelled, mending_json
+from filbert.doctor.checks import Ends
+from filbert.doctor.diagnosis import told_task
+from filbert.forms import conll, datasets, markup
+from filbert.forms.columns import column_roles, named_roles
+from filbert.forms.formats import Shape, shape, whole_json
+from filbert.text import corpus, streams, tables
+from filbert.text.streams import Reading
+
+LIST = "fixes.jsonl"
+SHOWN_CHARS = 200  # of a row, in the list
+SENTENCES = ("conll", "units", "inside", "conllu")  # forms in which a sentence has a line for each word
+LEFT_OUT = ("removed, for it stands in", "removed, for the same text and label")  # an example, and not an empty row
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """One repair; line 0 is the file as a whole, after None a row that was removed."""
+
+    file: str
+    line: int
+    what: str
+    before: str
+    after: str | None = None
+
+
+@dataclass(slots=True)
+class Mended:
+    """What was written, and how often each repair was made."""
+
+    files: list[str] = field(default_factory=list)
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)  # (file, what) -> how often
+    remarks: list[str] = field(default_factory=list)  # on what stands in folders and was not copied
+
+
+def mended(
+    paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
+    out: str | os.PathLike[str],
+    task: str | None = None,
+    columns: Mapping[str, str | int] | None = None,
+    encoding: str = "utf-8",
+) -> Mended:
+    """Writes repaired copies of the files into the folder `out`, unpacked, and `fixes.jsonl` beside them.
+
+    Nothing that exists is written over, and a file that cannot be read leaves nothing behind. The first file is taken
+    to be the training set: examples that stand in a later one are removed from it.
+    """
+    walk = streams.CorpusReport()
+    sources = [_source(path, task, columns, encoding) for path in corpus.files(paths, walk)]
+    folder = Path(out)
+    targets = _targets(folder, sources)
+    done = Mended([str(target) for target in targets], remarks=walk.remarks())
+    is_new = not folder.exists()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with contextlib.ExitStack() as stack:
+            parts = [stack.enter_context(whole_file(target)) for target in (*targets, folder / LIST)]
+            log = _Log(stack.enter_context(parts[-1].open("w", encoding="utf-8", newline="\n")), done.counts)
+            leaks = _leaks(sources)
+            for source, part in zip(sources, parts, strict=False):
+                copy = _Copy(source, log, leaks if source is sources[0] else {})
+                with part.open("w", encoding=source.written, newline="\n") as handle:
+                    copy.write(handle)
+                _check_copy(source, part, copy)
+            log.handle.flush()
+    except BaseException:
+        if is_new:
+            with contextlib.suppress(OSError):  # nothing is in it, or it was never made
+                folder.rmdir()
+        raise
+    return done
+
+
+def _check_copy(source: _Source, part: Path, copy: _Copy) -> None:
+    """Reads a copy again: it must hold the examples of its file and no others, but for those that were removed."""
+    if source.task == "corpus":
+        return
+    before = list(map(_key, source.kept(source.path)))
+    after = list(map(_key, source.kept(str(part))))
+    right = len(before) - copy.num_removed
+    lost = set(before) - set(after) - copy.leaked
+    # Where an answer that is now a choice makes an example of a row that was none, there are more than before.
+    if lost or (source.form.kind != "choices" and (len(after) != right or not set(after) <= set(before))):
+        raise FilbertError(
+            f"{source.path}: its repaired copy would hold {len(after):,} examples where {right:,} are right, or others "
+            "than it had. That is an error of filbert: nothing was written; please report it."
+        )
+
+
+def _key(example: Example) -> int:
+    return checks.exact_key(example.texts)
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """A file, what it is, and how it is read."""
+
+    path: str
+    task: str
+    form: Shape
+    roles: Mapping[str, str]
+    columns: Mapping[str, str | int] | None
+    encoding: str
+
+    def quiet(self) -> Reading:
+        """A reading that passes over every fault: the doctor tells them."""
+        return Reading(self.encoding, fault=lambda *_: None)
+
+    def examples(self, path: str) -> Iterator[Example]:
+        """Those of the file, or of a copy of it, which has the same form."""
+        wanted = {role: str(column) for role, column in (self.columns or {}).items()}
+        return datasets.formed(path, self.task, self.form, wanted, self.quiet())
+
+    def kept(self, path: str) -> Iterator[Example]:
+        """Those that stay even where they are labelled: with a text, but in tasks whose texts may be empty."""
+        may_be_blank = self.task in ("choose", "relation")
+        return (one for one in self.examples(path) if may_be_blank or not any(map(checks.is_blank, one.texts)))
+
+    @property
+    def written(self) -> str:
+        """The encoding of the copy: the same, without a byte order mark."""
+        return "utf-8" if Reading(self.encoding).is_utf8 else self.encoding
+
+
+def _source(path: str, task: str | None, columns: Mapping[str, str | int] | None, encoding: str) -> _Source:
+    reading = Reading(encoding)
+    if path == "-":
+        raise InputError("-: standard input cannot be read twice, which repairs need; save it first.")
+    if tables.kind(path) == "parquet":
+        raise InputError(f"{path}: is Parquet, of which no repaired copies are made; convert it to JSON lines.")
+    names = tuple(str(column) for column in (columns or {}).values())
+    form = Shape("text") if task == "corpus" else shape(path, reading, names)
+    if form.kind in ("brat", "held"):
+        raise InputError(f"{path}: is {form.told}, of which no repaired copies are made; see it without --fix.")
+    task = task or told_task(path, form, reading, columns)
+    is_table = task != "corpus" and form.kind not in markup.TASK_OF
+    roles = column_roles(path, task, form, named_roles(task, columns)) if is_table else {}
+    return _Source(path, task, form, roles, columns, encoding)
+
+
+def _targets(folder: Path, sources: Sequence[_Source]) -> list[Path]:
+    """Where each copy goes; refused where it would fall on something."""
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder}: is a file, but repaired copies need a folder.")
+    targets: dict[Path, str] = {folder / LIST: "the list of repairs"}
+    for source in sources:
+        if Path(source.path).resolve().parent == folder.resolve():
+            raise InputError(f"{folder}: is where {source.path} lies; name another folder, for no file is changed.")
+        target = folder / streams.stem_and_suffix(source.path)[0]
+        if target in targets:
+            raise InputError(f"{target}: both {targets[target]} and {source.path} would be written there; mend apart.")
+        targets[target] = source.path
+    for target in targets:
+        if os.path.lexists(target):
+            raise InputError(f"{target}: is there already; name another folder, for nothing is written over.")
+    return list(targets)[1:]
+
+
+class _Log:
+    """Writes down each repair."""
+
+    def __init__(self, handle: IO[str], counts: Counter[tuple[str, str]]) -> None:
+        self.handle, self.counts = handle, counts
+
+    def add(self, fix: Fix) -> None:
+        self.counts[fix.file, fix.what] += 1
+        self.handle.write(json.dumps(dataclasses.asdict(fix), ensure_ascii=False) + "\n")
+
+
+# -- what is twice -----------------------------------------------------------------------------------------------
+
+
+def _keys(texts: Sequence[str], more: str) -> tuple[int, int]:
+    return checks.exact_key(texts, more), checks.loose_key(texts, more)
+
+
+def _leaks(sources: Sequence[_Source]) -> dict[int, str]:
+    """Hashes of the examples of all files but the first -> the file."""
+    found: dict[int, str] = {}
+    for source in sources[1:]:
+        if source.task == sources[0].task != "corpus":
+            for example in source.examples(source.path):
+                for key in _keys(example.texts, labelled.said(example)[1]):
+                    found.setdefault(key, source.path)
+    found.pop(0, None)  # the hash of what has no letters
+    return found
+
+
+class Removals:
+    """Says of each example whether it is to be removed, and why."""
+
+    def __init__(self, leaks: Mapping[int, str]) -> None:
+        self.leaks = leaks
+        self.seen: dict[tuple[int, str], str] = {}
+        self.leaked: set[int] = set()  # hashes of the texts of what stands in another file
+
+    def reason(self, texts: Sequence[str], label: str, place: str, more: str = "") -> str:
+        """Why the example goes, or nothing."""
+        exact, loose = _keys(texts, more)
+        leaked = self.leaks.get(exact) or self.leaks.get(loose)
+        if leaked:
+            self.leaked.add(checks.exact_key(texts))
+            return f"removed, for it stands in {leaked} too"
+        first = self.seen.setdefault((exact, label), place)
+        return "" if first == place else "removed, for the same text and label stand before"
+
+
+def _removed_lines(source: _Source, removals: Removals) -> dict[int, str]:
+    """The lines of the examples to be removed -> why."""
+    found: dict[int, str] = {}
+    for example in source.examples(source.path):
+        if example.gold is None:
+            continue
+        label, more, _ = labelled.said(_trimmed(example))
+        reason = removals.reason(example.texts, (label or "").strip(), str(example.line), more)
+        if reason:
+            found[example.line] = reason
+        elif source.task not in ("choose", "relation") and any(map(checks.is_blank, example.texts)):
+            found[example.line] = "removed, for a text is empty"
+    return found
+
+
+def _trimmed(example: Example) -> Example:
+    """The example with its spans as they will be: without white space at their edges."""
+    if not isinstance(example.gold, tuple) or not all(isinstance(item, Span) for item in example.gold):
+        return example
+    spans = [mending_json.trimmed(example.texts[0], span.start, span.end) for span in example.gold]
+    gold = sorted(
+        {Span(*edges, span.label.strip()) for edges, span in zip(spans, example.gold, strict=True)},
+        key=lambda span: (span.start, span.end, span.label),
+    )
+    return dataclasses.replace(example, gold=tuple(gold))
+
+
+# -- copies ------------------------------------------------------------------------------------------------------
+
+
+class _Copy:
+    """One file, rewritten line by line or, where it is one JSON value, at once."""
+
+    def __init__(self, source: _Source, log: _Log, leaks: Mapping[int, str]) -> None:
+        self.source, self.log = source, log
+        self.removals = Removals(leaks)
+        self.num_removed = 0  # examples, without rows that are none
+
+    @property
+    def leaked(self) -> set[int]:
+        """The hashes of what was removed because it stands in another file."""
+        return self.removals.leaked
+
+    def write(self, handle: IO[str]) -> None:
+        """The repaired file."""
+        source = self.source
+        ends = checks.ends(source.path, source.encoding)
+        self._tell_ends(ends)
+        if source.form.kind in ("array", "squad", "choices"):
+            self._write_json(handle)
+            return
+        lines = self._lines()
+        first = True
+        for line in lines:
+            handle.write(line if first else "\n" + line)
+            first = False
+        if ends.has_last and not first:
+            handle.write("\n")
+
+    def fix(self, line: int, what: str, before: str, after: str | None = None) -> None:
+        """Writes one repair down."""
+        shown = None if after is None else after[:SHOWN_CHARS]
+        self.num_removed += what.startswith(LEFT_OUT)
+        self.log.add(Fix(self.source.path, line, what, before[:SHOWN_CHARS], shown))
+
+    def _tell_ends(self, ends: Ends) -> None:
+        if ends.has_mark:
+            self.fix(1, "byte order mark removed", "U+FEFF", "")
+        if ends.num_nuls:
+            self.fix(0, "NUL characters removed", f"{ends.num_nuls:,} NUL", "")
+        if ends.num_crlf or ends.num_cr:
+            self.fix(0, "line ends made LF", f"{ends.num_crlf:,} CRLF, {ends.num_cr:,} CR", f"{ends.num_lines:,} LF")
+
+    def _lines(self) -> Iterator[str]:
+        source = self.source
+        kind = "text" if source.task == "corpus" else source.form.kind
+        removed = _removed_lines(source, self.removals) if kind != "text" else {}
+        lines = streams.whole_lines(source.path, Reading(source.encoding))
+        if kind in SENTENCES:
+            return self._sentences(lines, removed)
+        if kind == "marked":
+            return self._marked(lines, removed)
+        if kind == "table":
+            return self._table(lines, removed)
+        if kind == "json":
+            return self._json_lines(lines, removed)
+        return self._kept(lines, removed)
+
+    def _is_removed(self, number: int, text: str, removed: Mapping[int, str]) -> bool:
+        if number in removed:
+            self.fix(number, removed[number], text)
+        return number in removed
+
+    def _kept(self, lines: Iterator[tuple[int, str]], removed: Mapping[int, str]) -> Iterator[str]:
+        return (line for number, line in lines if not self._is_removed(number, line, removed))
+
+    # -- tables --------------------------------------------------------------------------------------------------
+
+    def _table(self, lines: Iterator[tuple[int, str]], removed: Mapping[int, str]) -> Iterator[str]:
+        form, roles = self.source.form, self.source.roles
+        names = form.columns
+        is_header = form.has_header
+        for number, record, places in records(lines, form.delimiter):
+            if is_header and record.strip(f" {form.delimiter}"):
+                is_header = False
+            elif places is not None and len(places) == len(names):
+                if self._is_removed(number, record, removed) or self._is_empty_row(number, record, places):
+                    continue
+                if "label" in roles and self.source.task != "choose":
+                    record = self._stripped(number, record, places[names.index(roles["label"])])
+            yield record
+
+    def _is_empty_row(self, number: int, record: str, places: list[Place]) -> bool:
+        names, roles = self.source.form.columns, self.source.roles
+        is_plain = self.source.form.delimiter == "\t"
+        cells = {role: cell(record[slice(*places[names.index(name)])], is_plain) for role, name in roles.items()}
+        is_empty = mending_json.is_empty(self.source.task, cells)
+        if is_empty:
+            self.fix(number, "removed, for a text is empty", record)
+        return is_empty
+
+    def _stripped(self, number: int, record: str, place: Place) -> str:
+        raw = record[slice(*place)]
+        is_quoted = raw.startswith('"') and self.source.form.delimiter != "\t"
+        new = f'"{raw[1:-1].strip()}"' if is_quoted else raw.strip()
+        if new == raw or not new.strip('"'):
+            return record  # of blanks nothing would be left, which is another fault
+        self.fix(number, "white space around the label removed", raw, new)
+        return record[: place[0]] + new + record[place[1] :]
+
+    # -- JSON ----------------------------------------------------------------------------------------------------
+
+    def _json_lines(self, lines: Iterator[tuple[int, str]], removed: Mapping[int, str]) -> Iterator[str]:
+        coming = next(lines, None)
+        while coming is not None:
+            (number, line), coming = coming, next(lines, None)
+            if self._is_removed(number, line, removed):
+                continue
+            try:
+                row = json.loads(line) if line.strip() else None
+            except (ValueError, RecursionError):
+                if coming is None and line.lstrip().startswith("{"):
+                    self.fix(number, "unfinished last line removed", line)
+                    continue
+                row = None
+            if not isinstance(row, dict):
+                yield line
+                continue
+            if mending_json.is_empty(
+                self.source.task, {role: row.get(name) for role, name in self.source.roles.items()}
+            ):
+                self.fix(number, "removed, for a text is empty", line)
+                continue
+            changes = mending_json.row_changes(self.source.task, self.source.roles, line)
+            for change in changes:
+                self.fix(number, change.what, change.before, change.after)
+            yield mending_json.made(line, changes)
+
+    def _write_json(self, handle: IO[str]) -> None:
+        source = self.source
+        whole_json(source.path, Reading(source.encoding))  # refuses what is not JSON, by line
+        text = "".join(streams.texts(source.path, Reading(source.encoding)))
+        if source.form.kind == "array":
+            removed = _removed_lines(source, self.removals)
+            changes = mending_json.array_changes(source.task, source.roles, text, removed)
+        else:
+            changes = mending_json.FILES[source.form.kind](text, self.removals.reason)
+        for change in changes:
+            self.fix(text.count("\n", 0, change.edit[0]) + 1, change.what, change.before, change.after)
+        handle.write(mending_json.made(text, changes))
+
+    # -- a word per line ------------------------------------------------------------------------------------------
+
+    def _sentences(self, lines: Iterator[tuple[int, str]], removed: Mapping[int, str]) -> Iterator[str]:
+        """The sentences that stay, with their comments; what is removed goes whole, with the blank lines after it."""
+        is_prefixed = self.source.form.kind == "conll"
+        columns = conll.columns_of(self.source.path, self.source.quiet())
+        is_removed = False
+        for is_gap, group in itertools.groupby(lines, key=lambda line: columns.is_gap(line[1])):
+            if is_gap:  # the blank lines after a sentence go with it
+                yield from (line for _, line in group if line.strip() or not is_removed)
+                continue
+            numbered = list(group)
+            first = next((number for number, _ in numbered if number in removed), 0)
+            is_removed = self._is_removed(first, "\n".join(line for _, line in numbered), removed)
+            if not is_removed:
+                yield from self._begun(numbered, columns) if is_prefixed else (line for _, line in numbered)
+
+    def _begun(self, numbered: list[tuple[int, str]], columns: conll.Columns) -> Iterator[str]:
+        """The sentence; an entity that goes on without having begun begins."""
+        tagged = [(place, at) for place, (_, line) in enumerate(numbered) if (at := columns.tag_place(line))]
+        tags = [conll.cells(numbered[place][1])[columns.tag] for place, _ in tagged]
+        wrong: list[int] = []
+        reading = Reading(fault=lambda *_: None, mended=lambda _source, index, _message: wrong.append(index))
+        places = [(index, index + 1) for index in range(len(tags))]
+        markup.spans_of_tags("", range(len(tags)), tags, places, reading)
+        fixed = dict[int, str]()
+        for index in wrong:
+            (place, at), tag = tagged[index], tags[index]
+            number, line = numbered[place]
+            new = _BEGINNINGS[tag[0]] + tag[1:]
+            fixed[place] = line[:at] + new + line[at + len(tag) :]
+            self.fix(number, "entity begun where it went on", tag, new)
+        return (fixed.get(place, line) for place, (_, line) in enumerate(numbered))
+
+    def _marked(self, lines: Iterator[tuple[int, str]], removed: Mapping[int, str]) -> Iterator[str]:
+        """The sentences that stay, each with its relation and comment."""
+        is_removed = False
+        for number, line in lines:
+            if markup.is_marked(line):
+                is_removed = self._is_removed(number, line, removed)
+            if not is_removed:
+                yield line
+
+
+_BEGINNINGS = {"I": "B", "M": "B", "E": "S", "L": "U"}
+
+
+Place = tuple[int, int]
+
+
+def cell(raw: str, is_plain: bool) -> str:
+    """What a cell says, as it is written in the file; tabs part cells that are never quoted."""
+    if is_plain:
+        return raw
+    raw = raw[tables.spaces(raw, 0, "") :]
+    return raw[1:-1].replace('""', '"') if raw.startswith('"') else raw
+
+
+def records(lines: Iterable[tuple[int, str]], delimiter: str) -> Iterator[tuple[int, str, list[Place] | None]]:
+    """(line, text, where its cells stand) of each record of a table, as tables.cells reads it; None for a broken one.
+
+    Blank lines are records without cells, so that the texts make the file again.
+    """
+    coming = iter(lines)
+    for number, line in coming:
+        if delimiter == "\t" or '"' not in line:
+            edges = [-1, *(place for place, char in enumerate(line) if char == delimiter), len(line)]
+            is_blank = not line or (line.isspace() and delimiter not in line)
+            yield number, line, None if is_blank else [(start + 1, end) for start, end in itertools.pairwise(edges)]
+        else:
+            yield number, *_quoted_record(line, coming, delimiter)
+
+
+def _quoted_record(line: str, coming: Iterator[tuple[int, str]], delimiter: str) -> tuple[str, list[Place] | None]:
+    """The record that begins with this line, taking further ones while a quoted cell is open."""
+    done: list[str] = []
+    base = place = 0  # where the line begins in the record, and how much of it is read
+    cells: list[Place] = []
+    while True:
+        start = base + place  # spaces before a cell are none of it, but they are there to be removed
+        place += tables.spaces(line, place, delimiter)
+        is_quoted = line.startswith('"', place)
+        place += is_quoted
+        while is_quoted:
+            end = line.find('"', place)
+            if end >= 0 and not line.startswith('"', end + 1):
+                place = end + 1
+                break
+            place = end + 2
+            if end < 0:
+                following = next(coming, None) if base < tables.QUOTE_LIMIT_CHARS else None
+                if following is None:
+                    return "\n".join([*done, line]), None
+                done.append(line)
+                base, line, place = base + len(line) + 1, following[1], 0
+        if not is_quoted:
+            place = end if (end := line.find(delimiter, place)) >= 0 else len(line)
+        if place < len(line) and line[place] != delimiter:
+            return "\n".join([*done, line]), None
+        cells.append((start, base + place))
+        if place >= len(line):
+            return "\n".join([*done, line]), cells
+        place += 1

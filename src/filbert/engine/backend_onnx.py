@@ -1,0 +1,187 @@
+"""An exported model folder in; vectors and what heads say of texts out, by onnxruntime and NumPy, without torch.
+
+Legend: T tokens in the pack, B sequences, D width.
+It offers what `engine.backend_torch.Engine` offers, and packs as it does; `heads` and `__call__` are what tasks ask of
+a model that answers with arrays (nn.numpy_heads.Host).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from filbert.core import stopping
+from filbert.core.errors import ONE_SEGMENT, InputError, needed, one_of
+from filbert.core.records import Encoding, Floats, Packed, runs
+from filbert.engine.threads import Done, Told, checked, each, finite
+from filbert.folder import graphs
+from filbert.folder.runtime import ENCODER, FORMER_ENCODER, SMALL_ENCODER, Portable
+from filbert.folder.weights import File
+from filbert.nn.numpy_heads import Heads, Rows, means, sums
+from filbert.pack.lay import bins, pack
+
+EXTRA = "runtime"
+BUDGET = 1_024  # tokens in one pack: what they become lies in the caches (experiments/2026-11-17-eight-bits.md)
+PRECISIONS = ("float32", "int8")
+COPIES = "add_external_initializers_from_files_in_memory"  # of SessionOptions; older ones have none
+AGAIN = "export the folder again"
+SEGMENTS = "token_type_embeddings.weight"
+
+
+class Runtime:
+    """The encoder of an exported folder in onnxruntime, and its heads in NumPy."""
+
+    device = "cpu"
+
+    def __init__(self, found: Portable, precision: str = "float32", threads: int | None = None) -> None:
+        if precision not in PRECISIONS:
+            raise one_of("dtype", precision, PRECISIONS)
+        small = FORMER_ENCODER if (found.folder / FORMER_ENCODER).exists() else SMALL_ENCODER
+        name = ENCODER if precision == "float32" else small
+        if not (found.folder / name).exists():
+            raise InputError(
+                f"{found.folder}: has no {name}; export it: filbert export MODEL --out DIR"
+                f"{' --int8' if precision == 'int8' else ''}."
+            )
+        self.width, self.budget, self.precision = found.config.width, BUDGET, precision
+        tables = (own for name, own in found.stored.items() if name.endswith(SEGMENTS))
+        self.segments = next((own.shape[0] for own in tables), 0)  # kinds that it tells apart
+        self.heads = Heads(found.heads, found.eps, found.activation)
+        self.threads = threads or _cores()
+        self.told: Told | None = None  # hears while `answers` works how far that is
+        self.graph = found.folder / name
+        self.session = _session(graphs.checked(found.folder, name, found.stored))
+        self.wanted = {given.name for given in self.session.get_inputs()}
+
+    def keep(self) -> None:
+        """Holds its numbers in memory of its own. Else onnxruntime maps the folder's files for as long as it runs: one
+        that is written over would change what it says, and one that is cut short would end the process."""
+        self.session = _session(self.graph, is_kept=True)
+
+    def __call__(self, packed: Packed, rows: Rows = None) -> Floats:
+        """[T, D] the last layer's vectors, or those of some rows; "first": of each sequence's first token."""
+        first = isinstance(rows, str)
+        if rows is None:
+            rows = np.arange(len(packed.ids))
+        elif isinstance(rows, str):
+            rows = np.asarray(packed.boundaries)[:-1]
+        if not len(packed.ids) or not len(rows):
+            return np.zeros((len(rows), self.width), dtype=np.float32)
+        if self.segments == 1 and packed.segments.any():
+            raise InputError(ONE_SEGMENT)
+        given = {"ids": packed.ids, "positions": packed.positions, "segments": packed.segments, "rows": rows}
+        given |= _stretches(packed)
+        fed = {name: np.asarray(array, dtype=np.int64) for name, array in given.items() if name in self.wanted}
+        # Folding asks of each sequence's first token, so every sequence must have one.
+        fed |= {"first": np.array(first and 0 not in packed.lengths)} if "first" in self.wanted else {}
+        try:
+            found: Floats = self.session.run(None, fed)[0]
+        except Exception as error:  # its own exceptions have no common parent but this
+            raise InputError(f"{self.graph}: could not be run ({str(error)[:200]}); export the folder again.") from None
+        if found.shape != (len(rows), self.width) or found.dtype != np.float32:
+            raise InputError(f"{self.graph}: gives {found.shape} where {(len(rows), self.width)} is meant; {AGAIN}.")
+        return finite(found)
+
+    def first(self, sequences: Sequence[Encoding]) -> Floats:
+        """The last layer's vector of each sequence's first token ([CLS]), [B, D]."""
+        return self._run(sequences, None, "first")
+
+    def mean(self, sequences: Sequence[Encoding], kept: Sequence[npt.NDArray[np.bool_]] | None = None) -> Floats:
+        """The mean of each sequence's token vectors, [B, D]; with `kept`, of those tokens only."""
+        return self._run(sequences, kept, None)
+
+    def own(self, sequences: Sequence[Encoding]) -> Floats:
+        """What a model that sums texts up in its own way makes of each: not without torch."""
+        raise InputError("this model sums texts up in its own way, which needs torch: pip install filbert[train].")
+
+    def pooled(self, first_BD: Floats) -> Floats:
+        """BERT's tanh layer on first vectors, [B, D]."""
+        return self.heads.pooled(first_BD)
+
+    @property
+    def fills(self) -> bool:
+        """Whether it can say what a blank should hold."""
+        return self.heads.fills
+
+    def word_scores(self, sequence: Encoding, places: npt.NDArray[np.intp]) -> Floats:
+        """Scores over the vocabulary for some tokens of one sequence, [R, V]."""
+        stopping.current().check()
+        packed, _ = pack([sequence])
+        return self.heads.word_scores(self(packed, places))
+
+    def answers(self, task: Any) -> list[Any]:
+        """What a task's head says of each of its items, in order."""
+        out: list[Any] = [None] * len(task)
+
+        def work(group: list[int]) -> None:
+            for index, found in zip(group, task.heard(self, task.batch((0, np.asarray(group)))), strict=True):
+                out[index] = checked(found)
+            if done is not None:
+                done.add(sum(lengths[index] for index in group))
+
+        lengths = task.lengths(0).tolist()
+        done = None if self.told is None else Done(sum(lengths), self.told)
+        each(work, list(bins(lengths, self.budget))[::-1], self.threads)
+        return out
+
+    def _run(self, sequences: Sequence[Encoding], kept: Any, rows: Rows) -> Floats:
+        out = np.empty((len(sequences), self.width), dtype=np.float32)
+
+        def work(group: list[int]) -> None:
+            packed, starts = pack([sequences[index] for index in group])
+            order = np.argsort(starts, kind="stable")
+            own = np.asarray(group)[order]
+            found = self(packed, rows)
+            if rows is None and kept is None:
+                found = means(found, packed, np.asarray(starts)[order], None)
+            elif rows is None:
+                counted = np.concatenate([kept[index] for index in own]).astype(np.float32)[:, None]
+                edges = np.asarray(packed.boundaries)
+                found = sums(found * counted, edges) / sums(counted, edges)
+            out[own] = found
+
+        each(work, list(bins([len(sequence) for sequence in sequences], self.budget))[::-1], self.threads)
+        return out
+
+
+def _stretches(packed: Packed) -> dict[str, npt.NDArray[np.int64]]:
+    """The runs of sequences of one length as the graph takes them (ship.encoder.RUN)."""
+    starts, counts, lengths = np.array(list(runs(packed.lengths)), dtype=np.int64).T
+    ends = np.cumsum(counts)
+    return {
+        "begins": starts[:, None], "ends": (starts + counts * lengths)[:, None],
+        "shapes": np.column_stack((counts, lengths, np.full_like(counts, -1))),
+        "places": np.column_stack((ends - counts, ends)),
+        "starts": starts, "counts": counts, "lengths": lengths,  # what folders of the first export take
+    }  # fmt: skip
+
+
+def _session(path: Path, is_kept: bool = False) -> Any:
+    """The graph, loaded: every run takes one thread, since packs are worked on side by side."""
+    runtime = needed("onnxruntime", EXTRA)
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 3
+    if is_kept and hasattr(options, COPIES):
+        files = sorted(path.parent.glob("*.safetensors"))
+        raw = [File(file).bytes for file in files]
+        getattr(options, COPIES)([file.name for file in files], raw, [len(own) for own in raw])
+    try:
+        return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its own exceptions have no common parent but this
+        raise InputError(f"{path}: onnxruntime cannot read it ({str(error)[:200]}); export the folder again.") from None
+
+
+def _cores() -> int:
+    """Threads to take: OMP_NUM_THREADS, of which a list speaks of nested levels, else one for each core."""
+    said = os.environ.get("OMP_NUM_THREADS", "").strip()
+    first = said.partition(",")[0].strip()
+    if said and not first.isdecimal():
+        raise InputError(f"OMP_NUM_THREADS is {said!r}, but must be a whole number, such as 4.")
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return int(first or 0) or cores

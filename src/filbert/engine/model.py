@@ -1,0 +1,381 @@
+"""A model folder in; an object that embeds, fills blanks and answers in the user's own characters out."""
+
+from __future__ import annotations
+
+import copy
+import importlib.util
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from filbert.core.errors import InputError, one_of
+from filbert.core.pause import collector_paused
+from filbert.core.records import Example, Floats, Prediction
+from filbert.core.registry import member
+from filbert.engine.blanks import Blank, ranked
+from filbert.engine.neighbours import Hit, search
+from filbert.engine.reader import Asked, begun, described, read_as, trained_on
+from filbert.engine.threads import finite
+from filbert.folder import sentence_transformers
+from filbert.pack.pooling import POOLS, text_vectors, unit_length
+from filbert.text import arguments, vocab
+from filbert.text.tokenizer import Tokenizer
+from filbert.text.windows import WindowEncoding, windowed
+
+if TYPE_CHECKING:
+    from filbert.explain import attention_maps
+    from filbert.explain.explanation import Explanation
+    from filbert.explain.questions import Target
+    from filbert.folder.folder import Loaded
+    from filbert.folder.runtime import Portable
+    from filbert.forms.sources import ReadOptions
+
+OVERLAP = 128
+RUNTIMES = ("torch", "onnx")
+
+
+def load(path: Path | str, *, device: str | None = None, dtype: str = "float32", runtime: str | None = None) -> Model:
+    """The model of a folder: ours, a run's, or a transformers BERT folder; "builtin" is the one that ships.
+
+    device: "cpu" or "cuda"; without one, or with "auto", a GPU where there is one.
+    runtime: "torch", or "onnx" for an exported folder, which needs no torch; without one, torch where it is installed.
+    dtype: "float32", or for torch "float16" and "bfloat16", for onnx "int8".
+    """
+    if runtime not in (None, *RUNTIMES):
+        raise one_of("runtime", runtime, RUNTIMES)
+    if runtime is None:
+        runtime = "torch" if importlib.util.find_spec("torch") and dtype != "int8" else "onnx"
+    begin = _with_torch if runtime == "torch" else _without_torch
+    with collector_paused():
+        found, engine = begin(path, "auto" if device is None else device, dtype)
+        tokenizer = Tokenizer.load(found.folder)
+    if tokenizer.vocab_size > found.config.vocab_size:
+        raise InputError(
+            f"{found.folder}: the tokenizer knows {tokenizer.vocab_size:,} tokens but the model only "
+            f"{found.config.vocab_size:,} (the last is {tokenizer.vocabulary[-1][:40]!r}); they are not of one folder."
+        )
+    model = Model(found, tokenizer, engine)
+    found.notes.extend([*vocab.unlike(found.folder, tokenizer.vocabulary), *model.vectors_as.notes])
+    return model
+
+
+def _with_torch(path: Path | str, device: str, dtype: str) -> tuple[Loaded, Any]:
+    from filbert.engine.backend_torch import Engine
+    from filbert.folder import folder as folders
+    from filbert.nn.device import usable
+
+    where = str(usable(device))
+    found = folders.load(path, dtype=dtype)
+    return found, Engine(found.model, where)
+
+
+def _without_torch(path: Path | str, device: str, dtype: str) -> tuple[Portable, Any]:
+    from filbert.engine.backend_onnx import Runtime
+    from filbert.folder import runtime as portable
+
+    if device not in ("auto", "cpu"):
+        raise InputError(f"device is {device!r}, but without torch a model runs on the cpu alone.")
+    found = portable.load(path)
+    return found, Runtime(found, dtype)
+
+
+class Model:
+    """A loaded model: `embed`, `fill`, `predict`, and what is known of it (`config`, `labels`, `notes`)."""
+
+    def __init__(self, found: Loaded | Portable, tokenizer: Tokenizer, engine: Any) -> None:
+        self.folder, self.notes, self._labels = found.folder, found.notes, tuple(found.labels)
+        self.config: Any = found.config
+        self.tokenizer, self.engine, self._found = tokenizer, engine, found
+        self._reading: tuple[str, Any] | None = None  # its task and config, where they are not the folder's own
+        self._about = described(found)  # read once: a folder that changes on disk keeps answering as it was loaded
+        self._bound: dict[str | None, tuple[str, Any]] = {}  # its task and config, by the task that was asked for
+
+    @property
+    def labels(self) -> list[str]:
+        """The labels that it tells apart, in the order of its head; a list of the caller's own."""
+        return list(self._labels)
+
+    @property
+    def backbone(self) -> Any:
+        """The torch module."""
+        self._check_torch()
+        return self._found.model
+
+    def _check_torch(self) -> None:
+        """Refuses, in one sentence, what looks inside a model where it runs without torch."""
+        from filbert.folder.runtime import Portable
+
+        if isinstance(self._found, Portable):
+            raise InputError("this needs torch: pip install 'filbert[train]', then load the folder with it.")
+
+    def embed(
+        self,
+        texts: Iterable[str],
+        *,
+        pool: str | None = None,
+        normalize: bool | None = None,
+        width: int | None = None,
+        prompt: str | None = None,
+    ) -> Floats:
+        """One vector per text, [texts, width]; texts of any length are read whole.
+
+        pool: "mean" of all tokens, "cls" for the first token's vector, "pooled" for BERT's tanh layer on it, "own" for
+        the model's own way to sum a text up (HAN's attention). Without one, the folder's own: as it was fine-tuned, or
+        with all modules that a sentence-transformers folder names, else the mean. normalize: to length 1; without it,
+        where the folder was fine-tuned for vectors or normalizes them. width: the first so many numbers alone; those
+        that the folder was fine-tuned for are in `widths`, others lose more. prompt: the name of one of the folder's
+        prompts; without it, the one that it puts before texts itself.
+        """
+        if not isinstance(normalize, bool | np.bool_ | None):
+            raise InputError(f"normalize is {arguments.called(normalize)}, but must be True, False or None.")
+        learnt, told, full = self._learnt_vectors, self.vectors_as, self.widths[0]
+        if learnt is None and told.refused and pool is None:
+            raise InputError(f"{told.refused} Give pool='cls' or pool='mean' to pool its tokens otherwise.")
+        if (pool := pool or self.pool) not in POOLS:
+            raise one_of("pool", pool, POOLS)
+        if width is not None and (type(width) is not int or not 1 <= width <= full):
+            raise InputError(f"width is {width!r}, but must be a whole number from 1 to {full}.")
+        texts = self._prompted(arguments.texts(texts, "embed"), prompt)
+        if not texts:
+            return np.zeros((0, width or full), dtype=np.float32)
+        result = self._pooled(texts, pool)
+        is_followed = learnt is None and pool == self.pool and not told.refused
+        if is_followed:
+            result = told.stepped(result)
+        if normalize is None:
+            normalize = learnt is not None or (is_followed and told.unit)
+        result = result[:, :width]
+        return finite(unit_length(result) if normalize else result)
+
+    def _pooled(self, texts: list[str], pool: str) -> Floats:
+        """One vector per text, its windows averaged; numbers that are not finite are an error."""
+        learnt = self._learnt_vectors
+        lengths = (learnt.max_length, learnt.overlap) if learnt else (self._window, OVERLAP)
+        windows, owners = self._windows(texts, *lengths)
+        if pool == "mean":
+            vectors = self.engine.mean(windows, _counted(windows) if len(windows) > len(texts) else None)
+        elif pool == "own":
+            vectors = self.engine.own(windows)
+        else:
+            vectors = self.engine.first(windows)
+            if pool == "pooled":
+                vectors = self.engine.pooled(vectors)
+        # An empty text owns nothing, but its one window is all there is of it.
+        weights = [max(1.0, float(window.owned.sum())) for window in windows]
+        return text_vectors(vectors, weights, owners, len(texts))
+
+    def _prompted(self, texts: list[str], prompt: str | None) -> list[str]:
+        """The texts as the folder's maker hands them to the tokenizer."""
+        told = self.vectors_as
+        if prompt is not None and not told.prompts:
+            raise InputError(f"prompt is {prompt!r}, but {self.folder} has none; write it before the texts yourself.")
+        if prompt is not None and prompt not in told.prompts:
+            raise one_of("prompt", prompt, told.prompts)
+        if self._learnt_vectors is not None and prompt is None:
+            return texts
+        name = told.prompt if prompt is None else prompt
+        texts = [told.prompts[name] + text for text in texts] if name is not None else texts
+        return [text.lower() for text in texts] if told.lowercase else texts
+
+    @property
+    def vectors_as(self) -> sentence_transformers.Vectors:
+        """How the folder's maker makes vectors: pooling, what follows it, prompts."""
+        return self._about.vectors
+
+    @property
+    def pool(self) -> str:
+        """How a text's vector is made of its tokens', where nobody asks otherwise."""
+        return self._learnt_vectors.pool if self._learnt_vectors else self.vectors_as.pool or "mean"
+
+    @property
+    def _window(self) -> int:
+        """The tokens of a window where the folder was not fine-tuned for vectors."""
+        return min(self._about.window, self.vectors_as.max_length or self._about.window)
+
+    def search(
+        self, queries: Iterable[str], texts: Iterable[str], *, top: int = 5, width: int | None = None
+    ) -> list[list[Hit]]:
+        """The texts that are nearest to each query by cosine, the nearest first; see `engine.neighbours` for many."""
+        asked, among = arguments.texts(queries, "search"), arguments.texts(texts, "search")
+        return search(self, asked, among, top, width)
+
+    @cached_property
+    def _learnt_vectors(self) -> Any:
+        """How a folder that was fine-tuned for vectors makes them; None where it was not."""
+        said = self._about.task
+        if said is None or said.get("task") != "embed":
+            return None
+        name, config = self._read_as()
+        return config if name == "embed" else None
+
+    def _read_as(self, task: str | None = None) -> tuple[str, Any]:
+        """Its task and how that reads texts, checked when they are first asked for."""
+        if not isinstance(task, str | None):
+            raise InputError(f"task is {arguments.called(task)}, but must be the name of one, such as 'classify'.")
+        if self._reading:
+            if task not in (None, self._reading[0]):
+                raise InputError(f"this model reads its texts for {self._reading[0]}, not for {task}.")
+            return self._reading
+        if task not in self._bound:
+            self._bound[task] = read_as(self._found, task, about=self._about)
+        return self._bound[task]
+
+    @property
+    def trained_on(self) -> ReadOptions:
+        """The columns and the encoding of the files that it learnt from, where they had to be said."""
+        return trained_on(self.folder)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """How many numbers of a vector can be kept: those that the folder was fine-tuned for, at least all."""
+        learnt = self._learnt_vectors
+        fewer = member("tasks", "embed").widths(learnt) if learnt else ()
+        full = self.config.width if learnt else self.vectors_as.width or self.config.width
+        return tuple(sorted({full, *fewer}, reverse=True))
+
+    def fill(self, text: str, *, top: int = 5) -> list[Blank]:
+        """What the model would put at each [MASK] of the text, best first."""
+        text = arguments.one(text, "fill")
+        if type(top) is not int or top < 1:
+            raise InputError(f"top is {top!r}, but must be a whole number of 1 or more.")
+        if not self.engine.fills:
+            raise InputError(f"{self.folder}: has no masked-language-model head, so it cannot fill in blanks.")
+        tokens = self.tokenizer.pieces([text], specials=True)[0]
+        if not (tokens.ids == self.tokenizer.mask_id).any():
+            raise InputError("the text has no [MASK]: write [MASK] where a word is missing, e.g. 今天[MASK]气很好.")
+        blanks = []
+        for window in windowed(self.tokenizer, tokens, None, self.config.max_length, OVERLAP):
+            places = np.flatnonzero((window.ids == self.tokenizer.mask_id) & window.owned)
+            if not len(places):
+                continue
+            scores = finite(self.engine.word_scores(window, places))
+            for place, scores_V in zip(places, scores, strict=True):
+                known = scores_V[: self.tokenizer.vocab_size]
+                candidates = ranked(known, top, self.tokenizer.token_of, self.tokenizer.special_ids)
+                blanks.append(Blank(int(window.starts[place]), int(window.ends[place]), candidates))
+        return blanks
+
+    def predict(self, texts: Iterable[Asked], *, task: str | None = None) -> list[Prediction]:
+        """What the model was fine-tuned to say of each text or pair, however long: a label, a number, an answer.
+
+        A model that answers questions takes (question, passage); one of relations (text, head, tail), the two as
+        (start, end) or as words; one that chooses (passage, question, [option, option, …]). task: "pair" for a
+        published folder that reads pairs, since such folders do not say so themselves. A pretrained model with a head
+        for next-sentence prediction takes (first, second) and says how likely the second follows.
+        """
+        are_pairs = isinstance(texts, list | tuple) and len(texts) > 0 and not isinstance(texts[0], str)
+        _, found = self.reads(texts, task or (self.untuned if are_pairs else None))
+        return found.predictions(self.engine.answers(found)) if len(found) else []
+
+    def reads(self, texts: Iterable[Asked], task: str | None = None) -> tuple[str, Any]:
+        """The name of its task, and the texts as that reads them."""
+        name, config = self._read_as(task)
+        return name, member("tasks", name).Task(self.examples(texts, name), self.labels, self.tokenizer, config)
+
+    def explain(self, text: Asked, *, target: Target = None, task: str | None = None, **how: Any) -> Explanation:
+        """How much each word of a text moved what the model says of it, and how far that can be believed.
+
+        text: whatever `predict` takes, or, for a pretrained model, a text with [MASK]. target: a label, an option, an
+        entity, an answer, a word; (start, end) or (start, end, label) for a place; without one, what the model says.
+        how: method, baseline, certificate, budget and seed, as `explain.explanation.Config` has them.
+        """
+        self._check_torch()
+        from filbert.explain.explanation import explained, wanted
+
+        return explained(self, text, target, wanted(how), task)
+
+    @staticmethod
+    def examples(texts: Iterable[Asked], task: str) -> list[Example]:
+        """What `predict` is given, as the task reads it; anything else is refused."""
+        module = member("tasks", task)
+        if hasattr(module, "examples"):
+            return module.examples(arguments.listed(texts, each="pair" if module.Task.num_texts == 2 else "text"))  # type: ignore[no-any-return]
+        read = arguments.pairs(texts) if module.Task.num_texts == 2 else [(text,) for text in arguments.texts(texts)]
+        return [Example(each) for each in read]
+
+    @property
+    def untuned(self) -> str | None:
+        """What a model that was fine-tuned for nothing can say of pairs: nsp, where pretraining left that head."""
+        parts, is_tuned = set(self._found.model.parts), self._reading or self._about.task is not None
+        return "nsp" if "nsp" in parts and parts <= {"pooler", "mlm", "nsp"} and not is_tuned else None
+
+    def task(self, task: str | None = None) -> str:
+        """What it was fine-tuned for; a folder without a task's head is refused."""
+        return self._read_as(task)[0]
+
+    def reading(self, task: str | None = None, settings: Sequence[str] = (), texts: Sequence[str] = ()) -> Model:
+        """The same model with a task and fields of its config (`task.field=value`) that its folder does not have.
+
+        texts: some of those that it is to be asked, for a task that measures something on them first.
+        """
+        if not isinstance(task, str | None):
+            raise InputError(f"task is {arguments.called(task)}, but must be the name of one, such as 'classify'.")
+        name, config = read_as(self._found, task, settings, self._about)
+        labels, config = begun(self.labels, (name, config), texts, (self.tokenizer, self.engine.answers))
+        found = copy.copy(self)
+        vars(found).pop("_learnt_vectors", None)  # told anew, with these fields
+        found._labels, found._reading = tuple(labels), (name, config)
+        return found
+
+    def classify(
+        self, texts: Iterable[str], words: Mapping[str, str | Iterable[str]], *, template: str, prior: str = "data"
+    ) -> list[Prediction]:
+        """A label for each text, without any training, by what the model would write into a blank beside it.
+
+        words: each label's word, or several. template: what stands around a text, e.g. 这是一条[MASK]新闻：{text}.
+        prior: what is taken from the words' scores, "data" (their mean over these texts), "empty" or "none".
+        """
+        if not isinstance(words, Mapping):
+            raise InputError(
+                f"words is {arguments.called(words)}, but must name each label's word: {{'sport': '体育', …}}."
+            )
+        said = json.dumps(
+            {label: own if isinstance(own, str) else arguments.texts(own, "words") for label, own in words.items()}
+        )
+        fields = {"template": template, "words": said, "prior": prior}
+        asked = arguments.texts(texts, "classify")
+        return self.reading("blank", [f"task.{name}={own}" for name, own in fields.items()], asked).predict(asked)
+
+    def attention(
+        self,
+        text: str | Sequence[str],
+        pair: str | None = None,
+        *,
+        layers: attention_maps.Asked = None,
+        heads: attention_maps.Asked = None,
+        segments: attention_maps.Segments = "auto",
+    ) -> attention_maps.Seen:
+        """Who attends to whom in a text or pair: as an array [layers, heads, words, words]; `.map` has the tokens.
+
+        Of an encoder-decoder the pair is a target to be followed; without one the model writes it. layers, heads: some,
+        from 0; all need 4·N² bytes each in a window of N tokens. segments: what cuts words, as `text.words` names it.
+        """
+        self._check_torch()
+        from filbert.explain import attention_maps
+
+        return attention_maps.attention(self, text, pair, layers, heads, segments)
+
+    @property
+    def as_read(self) -> tuple[str, Any] | None:
+        """Its task and how that reads texts; None where it was fine-tuned for nothing."""
+        has_head = len(self.backbone.heads) or getattr(self.backbone, "writer", None) is not None
+        return self._read_as() if self._reading or has_head or self._about.task is not None else None
+
+    def _windows(self, texts: list[str], max_length: int, overlap: int) -> tuple[list[WindowEncoding], list[int]]:
+        """All windows of all texts in order, and the text that each is of."""
+        windows: list[WindowEncoding] = []
+        owners: list[int] = []
+        for index, tokens in enumerate(self.tokenizer.pieces(texts)):
+            found = windowed(self.tokenizer, tokens, None, max_length, overlap)
+            windows += found
+            owners += [index] * len(found)
+        return windows, owners
+
+
+def _counted(windows: Sequence[WindowEncoding]) -> list[np.ndarray[tuple[int], np.dtype[np.bool_]]]:
+    """Which tokens of each window enter its mean: those it owns, and its [CLS] and [SEP]."""
+    return [window.owned | (window.parts < 0) for window in windows]

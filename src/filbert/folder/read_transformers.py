@@ -1,0 +1,233 @@
+"""A model folder in, its tensors under our names out, each fitted to the shape that config.json gives; nothing built.
+
+Everything that can be wrong with names and shapes is found here, from headers alone, before memory is taken: a module
+is built only when the weight file already holds every number that it needs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from filbert.core.errors import InputError
+from filbert.folder import config as configs
+from filbert.folder import meta, weights
+from filbert.folder.weights import Stored, Tensors, named
+from filbert.models import bert
+
+TIED = {  # copies that some folders carry along, and what they must be equal to
+    "bert": {
+        "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    },
+    "modernbert": {"decoder.weight": "embeddings.tok_embeddings.weight"},
+}
+PASSED_OVER = ("position_ids", "embeddings.token_type_ids")  # counters that old folders stored as if they were learnt
+EVIDENCE: dict[str, dict[str, str | tuple[str, ...]]] = {  # a tensor whose name begins so shows that the head is there
+    "bert": {
+        "pooler": "pooler.", "mlm": "cls.predictions.", "nsp": "cls.seq_relationship.", "span": "qa_outputs.",
+        "labels": "filbert.heads.labels.", "choice": "filbert.heads.choice.",
+        **{part: f"filbert.heads.{part}." for part in bert.OWN_PARTS},
+    },
+    "modernbert": {
+        "mlm": ("head.", "decoder."), "pooler": "filbert.pooler.", "nsp": "filbert.nsp.",
+        "labels": "filbert.heads.labels.", "tokens": "filbert.heads.tokens.", "span": "filbert.heads.span.",
+        "choice": "filbert.heads.choice.",
+        **{part: f"filbert.heads.{part}." for part in bert.OWN_PARTS},
+    },
+}  # fmt: skip
+NAMED = ("labels", "tokens", "pointer", "relation")  # heads with an output for each label
+TABLE_LIMIT = 8 * 2**20  # bytes of a computed position table that no file has to justify
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A folder whose files agree with each other: what to build, and where each of its tensors lies."""
+
+    folder: Path
+    described: configs.Described
+    parts: tuple[str, ...]
+    labels: list[str]
+    num_labels: int
+    tensors: dict[str, tuple[Stored, ...]]  # our name -> its pieces, to be laid one under another
+    copies: tuple[tuple[Stored, Stored], ...]  # tied tensors that were stored twice and must be equal
+
+
+def layout(kind: str, config: Any, parts: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Our names and the folder's, as transformers writes them for the architecture that has those parts."""
+    if kind in configs.OWN:
+        yield from ((name, (name,)) for name in meta.shapes(config, parts, 2))
+        return
+    names = bert.classic_names if kind == "bert" else bert.modern_names
+    bare = configs.architecture_of(kind, parts) in ("BertModel", "ModernBertModel")
+    prefix = "" if bare else bert.ENCODER_PREFIX[kind]
+    for ours, theirs in names(config, parts):
+        yield ours, tuple(name if name.startswith(bert.HEAD_NAMES) else prefix + name for name in theirs)
+
+
+def read(folder: Path) -> Source:
+    """The folder's config and headers, checked against each other."""
+    about = configs.described(folder)
+    found, copies = _canonical(about.path.parent, about.kind, weights.read_folder(folder))
+    is_copied = any(copy.name.endswith("decoder.weight") for copy, _ in copies)
+    parts = _parts(about, found, is_copied)
+    num_labels = _num_labels(about, parts, found)
+    expected = meta.shapes(about.config, parts, num_labels)
+    _check_size(about, expected, found)
+    tensors = _fitted(about, parts, expected, found)
+    labels = about.labels
+    if {*NAMED} & set(parts) and not labels:
+        labels = [f"LABEL_{i}" for i in range(num_labels)]
+    return Source(
+        folder=folder, described=about, parts=parts, labels=labels, num_labels=num_labels, tensors=tensors,
+        copies=copies,
+    )  # fmt: skip
+
+
+def _canonical(folder: Path, kind: str, stored: Tensors) -> tuple[Tensors, tuple[tuple[Stored, Stored], ...]]:
+    """The tensors without the encoder's prefix and under today's names; copies of tied ones apart."""
+    found: Tensors = {}
+    prefix = bert.ENCODER_PREFIX.get(kind, "")
+    for given, tensor in stored.items():
+        name = given.removeprefix(prefix)
+        if kind == "bert":  # the names of 2018
+            name = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+        if kind not in configs.OWN and name.endswith(PASSED_OVER):
+            continue
+        if name in found:
+            raise InputError(f"{folder}: the tensor {name[:120]!r} stands twice, the second time as {given[:120]!r}.")
+        found[name] = tensor
+    copies = []
+    for copy, original in TIED.get(kind, {}).items():
+        if copy in found and original in found:
+            copies.append((found.pop(copy), found[original]))
+        elif copy in found and copy.endswith(".bias"):
+            found[original] = found.pop(copy)
+    return found, tuple(copies)
+
+
+def _parts(about: configs.Described, found: Tensors, is_copied: bool) -> tuple[str, ...]:
+    """The heads that the weights hold. One that the architecture has and the weights have not is refused or noted.
+
+    is_copied: whether the folder stores the word table a second time, as the output weights.
+    """
+    if about.kind in configs.OWN:
+        return about.parts
+    have = {
+        part for part, start in EVIDENCE[about.kind].items() if any(name.startswith(start) for name in found)
+    }  # fmt: skip
+    if about.kind == "bert" and any(name.startswith("classifier.") for name in found):
+        asked = {"labels", "tokens", "choice"} & set(about.parts)
+        have |= asked or {"labels" if "pooler" in have else "tokens"}
+    lost = set(about.parts) - have
+    if lost - {"mlm", "nsp"}:
+        raise InputError(
+            f"{about.path}: architectures is {about.architecture}, but the weights hold no tensor of its "
+            f"{' and '.join(sorted(lost))} head; fetch the folder again or correct architectures."
+        )
+    if lost:
+        about.notes.append(f"{about.path}: the weights hold no {' or '.join(sorted(lost))} head, though it names one.")
+    if "mlm" in have and about.fields.get("tie_word_embeddings") is False and not is_copied:
+        raise InputError(
+            f"{about.path}: tie_word_embeddings is False, but the weights hold no output weights; filbert's "
+            "are the word table: correct the field, or fetch the folder again."
+        )
+    return tuple(part for part in bert.PARTS if part in have)
+
+
+def _num_labels(about: configs.Described, parts: tuple[str, ...], found: Tensors) -> int:
+    """How many labels the task head has: as config.json says, or as the tensor has where it does not say."""
+    if about.num_labels is not None:
+        return about.num_labels
+    for part in NAMED:
+        for name in ("classifier.bias", f"filbert.heads.{part}.bias", f"heads.{part}.bias"):
+            if part in parts and name in found and len(found[name].shape) == 1:
+                return found[name].shape[0]
+    return 2
+
+
+def _check_size(about: configs.Described, expected: dict[str, tuple[int, ...]], found: Tensors) -> None:
+    """Refuses a config that asks for far more numbers than the weights hold, before anything is built from it."""
+    asked = sum(math.prod(shape) for shape in expected.values())
+    held = sum(tensor.size for tensor in found.values())
+    if asked > 2 * held:
+        raise InputError(
+            f"{about.path}: describes a model of {asked:,} numbers, but the weights hold {held:,}; "
+            "they do not belong together: fetch the folder again."
+        )
+    table = 4 * about.config.max_length * about.config.width
+    if getattr(about.config, "positions", "") == "sinusoidal" and table > TABLE_LIMIT + 4 * held:
+        raise InputError(
+            f"{about.path}: max_length {about.config.max_length:,} asks for a table of {table:,} bytes, more than the "
+            "weights themselves have; give the length that the model was trained for."
+        )
+
+
+def _fitted(
+    about: configs.Described, parts: tuple[str, ...], expected: dict[str, tuple[int, ...]], found: Tensors
+) -> dict[str, tuple[Stored, ...]]:
+    """Our names with the tensors that make them up, or one sentence that lists all that do not fit."""
+    prefix = bert.ENCODER_PREFIX.get(about.kind, "")
+    fitted: dict[str, tuple[Stored, ...]] = {}
+    missing, wrong, used = [], [], set()
+    for ours, names in layout(about.kind, about.config, parts):
+        theirs = [name if name.startswith(bert.HEAD_NAMES) else name.removeprefix(prefix) for name in names]
+        used.update(theirs)
+        missing += [name for name in theirs if name not in found]
+        pieces = tuple(found[name] for name in theirs if name in found)
+        rows, *rest = expected[ours]
+        shape = (rows // len(theirs), *rest)
+        wrong += [f"{p.name[:120]!r} is {p.dtype} {list(p.shape)} and must be a float {list(shape)}"
+                  for p in pieces if p.shape != shape or p.dtype not in weights.FLOATS]  # fmt: skip
+        fitted[ours] = pieces
+    extra = found.keys() - used
+    faults = [f"missing {named(missing)}"] if missing else []
+    faults += [f"unexpected {named(extra)}"] if extra else []
+    faults += [f"{len(wrong)} that do not fit: {'; '.join(sorted(wrong)[:5])}"] if wrong else []
+    if faults:
+        raise InputError(
+            f"{about.path.parent}: the tensors are not those that config.json describes: {'; '.join(faults)}. "
+            "Fetch the folder again."
+        )
+    return fitted
+
+
+def check_data(source: Source) -> None:
+    """Refuses untied copies: a decoder with weights of its own is another model than ours."""
+    for copy, original in source.copies:
+        same = copy.dtype == original.dtype and copy.shape == original.shape
+        if not same or not np.array_equal(copy.raw(), original.raw()):
+            raise InputError(
+                f"{source.folder}: the tensor {copy.name!r} is not equal to {original.name!r}, but filbert's output "
+                "weights are the word table; tie them before saving (tie_word_embeddings)."
+            )
+
+
+def check_finite(source: Source) -> None:
+    """Refuses weights that are not numbers, by name."""
+    for pieces in source.tensors.values():
+        for piece in pieces:
+            with np.errstate(over="ignore"):  # a float64 that float32 cannot hold is infinite there
+                values = piece.array().astype(np.float32) if piece.dtype == "F64" else piece.array()
+            if not finite(values):
+                raise not_finite(piece)
+
+
+def finite(values: npt.NDArray[Any]) -> bool:
+    """Whether all the numbers are finite: their sum tells in one pass, and only a sum that is not needs a second."""
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(values.sum(dtype=np.float32)) or np.isfinite(values).all())
+
+
+def not_finite(tensor: Stored) -> InputError:
+    """The error for such a tensor."""
+    return InputError(
+        f"{tensor.file.path}: tensor {tensor.name!r} holds NaN or infinite numbers, so every answer would be noise; "
+        "use an earlier checkpoint."
+    )

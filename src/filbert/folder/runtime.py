@@ -1,0 +1,244 @@
+"""What a run without torch must know of a model folder: written when it is exported, read back without torch.
+
+runtime.json holds the few numbers of the shape that reading and heads need, and where each head's tensors lie in the
+weight file, so that no module has to be built. The weights themselves stay in model.safetensors, and model.onnx points
+into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from filbert.core.errors import InputError
+from filbert.core.files import json_text, write_text
+from filbert.folder import fields as keys
+from filbert.folder import weights
+from filbert.folder.manifest import CONFIG, check_manifest, model_folder
+
+if TYPE_CHECKING:
+    from filbert.folder.read_transformers import Source
+
+ENCODER, RUNTIME = "model.onnx", "runtime.json"
+SMALL_WEIGHTS, SMALL_ENCODER = "model.int8.safetensors", "model.int8.onnx"  # in eight bits (ship.int8)
+FORMER_ENCODER = "model.int8.any.onnx"  # of earlier exports, whose other graph is right on some CPUs only
+FORMAT = "filbert runtime 1"
+WORDS = "embeddings.words.weight"
+ENCODER_NAMES = ("embeddings.", "layers.", "final_norm.")
+FIELDS: Mapping[str, type] = {
+    "kind": str, "vocab_size": int, "width": int, "max_length": int, "parts": list, "labels": list, "eps": float,
+    "activation": str, "heads": dict,
+}  # fmt: skip
+TIED = (CONFIG, RUNTIME, ENCODER, SMALL_ENCODER, FORMER_ENCODER)  # files whose hashes are compared at every load
+OWN = {"vocab_size": "vocab_size", "width": "width", "max_length": "max_length", "eps": "eps",
+       "activation": "feedforward"}  # fmt: skip
+PREFIX = {"bert": "bert.", "modernbert": "model."}
+HEADS = {  # our heads' tensors, and what transformers calls them
+    "bert": {
+        "words": "embeddings.word_embeddings.weight", "pooler": "pooler.dense", "nsp": "cls.seq_relationship",
+        "mlm.dense": "cls.predictions.transform.dense", "mlm.norm": "cls.predictions.transform.LayerNorm",
+        "mlm.bias": "cls.predictions.bias", "heads.span": "qa_outputs",
+    },
+    "modernbert": {
+        "words": "embeddings.tok_embeddings.weight", "mlm.dense": "head.dense", "mlm.norm": "head.norm",
+        "mlm.bias": "decoder.bias",
+    },
+}  # fmt: skip
+CLASSIFIERS = ("heads.labels", "heads.tokens", "heads.choice")
+COPIES = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "decoder.weight")
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """The numbers of a model's shape that reading texts needs."""
+
+    vocab_size: int
+    width: int
+    max_length: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Portable:
+    """A folder that runs without torch: as much of `folder.Loaded` as answering needs."""
+
+    folder: Path
+    config: Shape
+    kind: str
+    parts: tuple[str, ...]
+    labels: list[str]
+    problem_type: str | None
+    notes: list[str]
+    eps: float
+    activation: str
+    heads: dict[str, npt.NDArray[Any]]  # under our names; "words" is the word table, where a head scores words
+    stored: weights.Tensors  # of its weight files: what its graphs may point to
+
+    @property
+    def model(self) -> Portable:
+        """Itself: what is asked of a model before it reads are its parts."""
+        return self
+
+
+def write(source: Source) -> Path:
+    """Writes runtime.json for the folder that these weights lie in."""
+    about = source.described
+    own = {name: pieces for name, pieces in source.tensors.items() if not name.startswith(ENCODER_NAMES)}
+    if any(name.startswith("mlm.") for name in own):
+        own["words"] = source.tensors[WORDS]
+    told = {
+        "format": FORMAT, "kind": about.kind, "vocab_size": about.config.vocab_size, "width": about.config.width,
+        "max_length": about.config.max_length, "parts": list(source.parts), "labels": list(source.labels),
+        "problem_type": about.problem_type, "eps": float(about.config.eps), "activation": about.config.feedforward,
+        "heads": {name: [piece.name for piece in pieces] for name, pieces in own.items()},
+    }  # fmt: skip
+    path = source.folder / RUNTIME
+    write_text(path, json_text(told))
+    return path
+
+
+def is_portable(path: Path | str) -> bool:
+    """Whether a folder was exported."""
+    return (model_folder(path) / RUNTIME).exists()
+
+
+def load(path: Path | str, *, verify: bool = False) -> Portable:
+    """The folder as a run without torch needs it; only the heads' numbers are read.
+
+    What runtime.json says must be what config.json and the weights say: labels and sizes come from there.
+    """
+    folder = model_folder(path)
+    if not (folder / RUNTIME).exists():
+        raise InputError(
+            f"{folder}: has no {RUNTIME}, so it cannot run without torch; export it once where torch is: "
+            f"filbert export {path} --out DIR, or install torch here: pip install 'filbert[train]'."
+        )
+    check_manifest(folder, hashes=verify, always=TIED)
+    path = weights.inside(folder, RUNTIME)
+    told = weights.small_json(path)
+    if told.get("format") != FORMAT:
+        raise InputError(f"{path}: is not of the form {FORMAT!r}; export the folder again.")
+    for name, kind in FIELDS.items():
+        if type(told.get(name)) is not kind:
+            raise InputError(f"{path}: {name} must be of type {kind.__name__}; export the folder again.")
+    where = weights.inside(folder, CONFIG)
+    fields = weights.small_json(where)
+    notes = keys.passed_over(where, fields)
+    labels, _, odd = keys.labels(where, fields)
+    stored = weights.read_folder(folder)
+    parts = tuple(map(str, told["parts"]))
+    _compare(path, told, fields, labels or [f"LABEL_{i}" for i in range(len(told["labels"]))])
+    _check_heads(path, told, parts, stored)
+    small = folder / SMALL_WEIGHTS
+    tensors = {**stored, **(weights.read(weights.inside(folder, SMALL_WEIGHTS)) if small.exists() else {})}
+    heads = {name: _numbers(path, stored[names[0]]) for name, names in told["heads"].items()}
+    return Portable(
+        folder=folder, config=Shape(told["vocab_size"], told["width"], told["max_length"]), kind=told["kind"],
+        parts=parts, labels=[str(label) for label in told["labels"]], problem_type=told.get("problem_type"),
+        notes=[*notes, *odd, *keys.beside(folder, fields)], eps=told["eps"], activation=told["activation"], heads=heads,
+        stored=tensors,
+    )  # fmt: skip
+
+
+def _compare(path: Path, told: Mapping[str, Any], fields: Mapping[str, Any], labels: list[str]) -> None:
+    """Refuses a runtime.json that says otherwise than config.json."""
+    kind = str(fields.get("model_type"))
+    said: dict[str, Any] = {"kind": kind, "problem_type": keys.word(path, fields, "problem_type", keys.PROBLEMS)}
+    if kind in keys.DEFAULTS:
+        named = {ours: theirs for theirs, ours in keys.NAMES.items()}
+        usual = keys.DEFAULTS[kind]
+        said |= {name: fields.get(named[name], usual[name]) for name in ("vocab_size", "width", "max_length")}
+        said["eps"] = fields.get("norm_eps" if kind == "modernbert" else "layer_norm_eps", usual["eps"])
+        activation = keys.ACTIVATIONS.get(str(fields.get("hidden_act", "gelu")))
+        said["activation"] = "geglu" if kind == "modernbert" else activation
+    else:
+        own = fields.get("filbert")
+        shape = own.get("config") if isinstance(own, dict) else None
+        said |= {ours: shape.get(theirs) for ours, theirs in OWN.items()} if isinstance(shape, dict) else {}
+        said["parts"] = own.get("parts") if isinstance(own, dict) else None
+    if told["labels"]:
+        said["labels"] = labels
+    for name, value in said.items():
+        if told.get(name) != value:
+            raise InputError(
+                f"{path}: {name} is {str(told.get(name))[:60]}, but {CONFIG} says {str(value)[:60]}; they are not of "
+                "one folder: export it again."
+            )
+
+
+def _check_heads(path: Path, told: Mapping[str, Any], parts: tuple[str, ...], stored: weights.Tensors) -> None:
+    """Refuses heads that the weights do not hold under the names that such a folder has, or of another size."""
+    named, kind = told["heads"], told["kind"]
+    known = {_bare(kind, name): name for name in stored}
+    for ours, names in named.items():
+        if not isinstance(names, list) or len(names) != 1 or names[0] not in stored:
+            raise InputError(f"{path}: names tensors that the weight file does not have; export the folder again.")
+        if _bare(kind, str(names[0])) not in _theirs(kind, ours):
+            raise InputError(
+                f"{path}: {ours[:60]!r} is no head's tensor that {names[0][:60]!r} can be; export it again."
+            )
+    listed = {names[0] for names in named.values()}
+    lost = [name for bare, name in known.items() if _is_heads(kind, bare) and name not in listed]
+    have = {ours.split(".")[1] if ours.startswith("heads.") else ours.split(".")[0] for ours in named} - {"words"}
+    if lost or have != set(parts):
+        what = lost[0] if lost else ", ".join(sorted(have ^ set(parts)))
+        raise InputError(f"{path}: leaves out or makes up a head ({what[:120]}); export the folder again.")
+    shapes = _shapes(told["width"], told["vocab_size"], len(told["labels"]))
+    for ours, names in named.items():
+        piece = stored[names[0]]
+        if piece.shape != shapes.get(ours, piece.shape) or piece.dtype not in weights.FLOATS:
+            raise InputError(
+                f"{path.parent}: tensor {names[0]!r} is {piece.dtype} {list(piece.shape)} and must be a float "
+                f"{list(shapes.get(ours, ()))}; export the folder again."
+            )
+
+
+def _shapes(width: int, words: int, labels: int) -> dict[str, tuple[int, ...]]:
+    """The sizes of heads' tensors, of those that are told by these numbers alone."""
+    found: dict[str, tuple[int, ...]] = {"words": (words, width), "mlm.bias": (words,), "mlm.norm.weight": (width,)}
+    found |= {"heads.crf.begin": (labels,), "heads.crf.end": (labels,), "heads.crf.transitions": (labels, labels)}
+    sizes = {"pooler": width, "mlm.dense": width, "nsp": 2, "heads.labels": labels, "heads.tokens": labels,
+             "heads.span": 2, "heads.choice": 1}  # fmt: skip
+    for name, size in sizes.items():
+        found |= {f"{name}.weight": (size, width), f"{name}.bias": (size,)}
+    return found
+
+
+def _bare(kind: str, name: str) -> str:
+    """A tensor's name without the encoder's prefix, in today's words."""
+    name = name.removeprefix(PREFIX.get(kind, ""))
+    if kind == "bert":
+        name = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
+    return name
+
+
+def _theirs(kind: str, ours: str) -> set[str]:
+    """The names that a folder of that kind has for a head's tensor of ours."""
+    if kind not in HEADS:
+        return {WORDS if ours == "words" else ours}
+    tables = HEADS[kind]
+    base, _, end = ours.rpartition(".")
+    return {tables.get(ours, ""), f"{tables[base]}.{end}" if base in tables else "", f"filbert.{ours}",
+            *([f"classifier.{end}"] if kind == "bert" and base in CLASSIFIERS else []),
+            *(["cls.predictions.decoder.bias"] if ours == "mlm.bias" and kind == "bert" else [])}  # fmt: skip
+
+
+def _is_heads(kind: str, bare: str) -> bool:
+    """Whether a tensor of the weight file is one of a head, and no copy of another."""
+    if kind not in HEADS:
+        return not bare.startswith(ENCODER_NAMES)
+    starts = {"bert": ("pooler.", "cls.", "classifier.", "qa_outputs.", "filbert."),
+              "modernbert": ("head.", "decoder.", "filbert.")}  # fmt: skip
+    return bare.startswith(starts[kind]) and bare not in COPIES
+
+
+def _numbers(path: Path, piece: weights.Stored) -> npt.NDArray[Any]:
+    """A head's numbers, as float32."""
+    joined: npt.NDArray[Any] = piece.array().astype(np.float32)
+    if not np.isfinite(joined).all():
+        raise InputError(f"{path.parent}: tensor {piece.name!r} has numbers that are not finite; export it again.")
+    return joined

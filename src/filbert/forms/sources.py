@@ -1,0 +1,208 @@
+"""Labelled data as a user names them, files or examples, in; checked examples, and what reading them met, out."""
+
+from __future__ import annotations
+
+import codecs
+import dataclasses
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from filbert.core.errors import InputError
+from filbert.core.records import Example
+from filbert.core.registry import member
+from filbert.forms import label_sets, objects
+from filbert.forms.columns import OPTIONAL, column_roles, named_roles
+from filbert.forms.datasets import examples, label_table
+from filbert.forms.formats import shape
+from filbert.forms.markup import TASK_OF
+from filbert.text import streams, tables
+from filbert.text.streams import Reading
+
+Source = str | Path | objects.Given  # a file of labelled data, several, examples, or rows in whatever holds them
+UTF8 = "utf-8"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How files of labelled data are read: which column is what, and their encoding. Empty: as each file says."""
+
+    columns: Mapping[str, str | int] = field(default_factory=dict)  # role -> column, by name or by number from 1
+    encoding: str = ""
+
+    @staticmethod
+    def given(more: Mapping[str, Any]) -> ReadOptions:
+        """Those that a user gave."""
+        columns, encoding = more.get("columns"), more.get("encoding")
+        if not isinstance(columns, Mapping | None):
+            raise InputError(f"columns is {columns!r:.60}, but must map roles to columns: {{'text': 'review'}}.")
+        if not isinstance(encoding, str | None):
+            raise InputError(f"encoding is {encoding!r:.60}, but must be the name of one, such as 'gb18030'.")
+        return ReadOptions(dict(more.get("columns") or {}), more.get("encoding") or "")
+
+    def told(self) -> dict[str, Any]:
+        """As JSON; what is empty is left out."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if value and value != UTF8}
+
+
+def read(task: str, source: Source, more: Mapping[str, Any], reading: Reading | None = None) -> list[Example]:
+    """The examples of all of it, as the task's data; what was passed over is counted in reading.report.
+
+    more: `columns` and `encoding` of files, and `trained_on`: the ReadOptions of the data that a model learnt from,
+    which data are read by where they fit and the user gave none.
+    """
+    reading = reading if reading is not None else Reading()
+    source = objects.kept(source)
+    if isinstance(source, str | Path):
+        return list(file_examples(task, source, more, reading))
+    if not isinstance(source, list | tuple) or objects.are_rows(source):
+        return _row_examples(task, source, more, reading)
+    parts = ([part] if isinstance(part, Example) else _listed_file(task, part, more, reading) for part in source)
+    return [example for part in parts for example in part]
+
+
+def _listed_file(task: str, path: str | Path, more: Mapping[str, Any], reading: Reading) -> list[Example]:
+    """The examples of one file of a list; a text that stands there is told from a file that is not there."""
+    if isinstance(path, str) and path != "-" and "," not in path and not os.path.exists(path):
+        raise InputError(
+            f"{path[:80]}: there is no such file; a string in a list names a file. If it is a text, give rows: "
+            "(text, label), or (text,) without a label."
+        )
+    return list(file_examples(task, path, more, reading))
+
+
+def _row_examples(task: str, source: objects.Given, more: Mapping[str, Any], reading: Reading) -> list[Example]:
+    """The examples of rows, by the columns that the user gave, else by those of the training data that they have."""
+    kind = getattr(member("tasks", task), "DATA", task)
+    columns, known = ReadOptions.given(more).columns, more.get("trained_on") or ReadOptions()
+    if not columns and known.columns:
+        have = objects.table(source).columns
+        fitting = {role: own for role, own in known.columns.items() if str(own) in have and not str(own).isdigit()}
+        if fitting and all(role in fitting or role in OPTIONAL for role in known.columns):
+            columns = fitting
+            named = ", ".join(f"{role} from {name}" for role, name in columns.items())
+            reading.tell(f"columns are those of the model's training data: {named}; `columns` says otherwise.")
+    return list(objects.examples(source, kind, columns, reading))
+
+
+def file_examples(task: str, path: str | Path, more: Mapping[str, Any], reading: Reading) -> Iterator[Example]:
+    """The examples of one file, one by one; otherwise as `read`."""
+    kind = getattr(member("tasks", task), "DATA", task)
+    given, known = ReadOptions.given(more), more.get("trained_on") or ReadOptions()
+    encoding = given.encoding or (_known_encoding(str(path), known.encoding) if known.encoding else "")
+    if encoding and not given.encoding:
+        reading.tell(f"read as {encoding}, as the model's training data were; --encoding says otherwise.")
+    reading = dataclasses.replace(reading, encoding=encoding or reading.encoding)
+    columns = given.columns or known_columns(str(path), kind, known.columns, reading)
+    if columns and not given.columns:
+        named = ", ".join(f"{role} from {name}" for role, name in columns.items())
+        reading.tell(f"columns are those of the model's training data: {named}; --columns says otherwise.")
+    return examples(path, kind, columns or None, reading=reading)
+
+
+def _known_encoding(path: str, encoding: str) -> str:
+    """The encoding of the training data, where the file's first megabyte does not read as UTF-8; else nothing."""
+    if path == "-" or tables.kind(path) == "parquet":
+        return "" if path != "-" else encoding
+    head = next(streams.blocks(path.partition(",")[0] if not Path(path).exists() else path, Reading()), b"")
+    try:
+        codecs.getincrementaldecoder(UTF8)().decode(head)
+    except UnicodeDecodeError:
+        return encoding
+    return encoding if streams.wide_encoding(head) else ""
+
+
+def known_columns(path: str, task: str, columns: Mapping[str, str | int], reading: Reading) -> dict[str, str | int]:
+    """Those of the training data's columns that the file has, where they are all that the task needs; else none."""
+    if path == "-" or not columns:
+        return {}
+    quiet = dataclasses.replace(reading, report=streams.CorpusReport(), fault=lambda *_: None)
+    try:
+        roles = named_roles(task, columns)
+    except InputError:  # of another task
+        return {}
+    found: dict[str, str | int] = {role: column for role, column in roles.items() if _has(path, column, quiet)}
+    if not found:
+        return {}
+    wanted = {role: str(column) for role, column in found.items()}
+    try:
+        column_roles(path, task, shape(path, quiet, tuple(wanted.values())), wanted)
+    except InputError:  # one that the task needs is not there
+        return {}
+    return found
+
+
+def _has(path: str, column: str, quiet: Reading) -> bool:
+    """Whether a file has a column of that name, or that number where it has no header."""
+    try:
+        own = shape(path, quiet)
+    except InputError:  # what cannot be told without a name may be told with it
+        own = None
+    if own is not None and (own.kind in TASK_OF or own.kind == "text" or (column.isdigit() and own.has_header)):
+        return False
+    try:
+        form = shape(path, quiet, (column,))
+    except InputError:
+        return False
+    return column in form.columns and form.has_header is not column.isdigit()
+
+
+def met(source: Source, reading: Reading) -> list[str]:
+    """What reading the data met, one sentence for each thing, with the name of what was read."""
+    return [f"{called(source, 'the data')}: {remark}" for remark in reading.report.remarks()]
+
+
+def tell(source: Source, reading: Reading) -> list[str]:
+    """The same, told to whoever is at the terminal."""
+    sentences = met(source, reading)
+    for sentence in sentences:
+        sys.stderr.write(f"note: {sentence}\n")
+    return sentences
+
+
+def check_labelled(source: Source, data: Sequence[Example], needs_gold: bool, reading: Reading | None = None) -> None:
+    """Refuses data that nothing can be learnt from; where reading passed rows over, that is said too."""
+    why = " ".join(["", *reading.report.remarks()]) if reading is not None else ""
+    if not data:
+        raise InputError(f"{called(source)}: has no examples, so there is nothing to learn.{why}")
+    if needs_gold and any(example.gold is None for example in data):
+        raise InputError(f"{called(source)}: has no labels; give a file with a text and a label in each row.")
+
+
+def called(source: Source, otherwise: str = "the training data") -> str:
+    """What an error calls it: its files, or something else where there are none."""
+    return ", ".join(map(str, _named_files(source))) or otherwise
+
+
+def _named_files(source: Source) -> list[str | Path]:
+    """The files that it names; none of rows."""
+    if isinstance(source, str | Path):
+        return [source]
+    if not isinstance(source, list | tuple) or objects.are_rows(source):
+        return []
+    return [part for part in source if isinstance(part, str | Path)]
+
+
+def label_names(source: Source, data: Sequence[Example], is_named: bool = True) -> tuple[str, ...]:
+    """The labels to learn, in a fixed order; is_named: whether the user said which column they stand in."""
+    table = label_table(data).check()
+    labels = table.labels
+    single = label_sets.singles(table.counts)
+    if single and not is_named and 2 * len(labels) > len(data) and files(source):
+        raise InputError(
+            f"{called(source)}: {single}; are the columns swapped? If they are not, say so: --columns text=…,label=…."
+        )
+    if len(labels) < 2:
+        only = f"only the label {labels[0]!r}" if labels else "no label"
+        raise InputError(f"{called(source)}: has {only}, but two or more are needed.")
+    return labels
+
+
+def files(source: Source) -> list[Path]:
+    """The files that it came from; none where some of it came from no file."""
+    found = _named_files(source)
+    is_whole = isinstance(source, str | Path) or (isinstance(source, list | tuple) and len(found) == len(source))
+    return [Path(part) for part in found] if is_whole else []

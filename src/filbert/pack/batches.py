@@ -1,0 +1,106 @@
+"""Which items share a step: an epoch's lengths in, batches of at most so many tokens out, and a batch's parts.
+
+The order of an epoch is a function of (seed, epoch) and a batch is a stretch of it, so a step is the same whoever
+builds it; a batch is dealt into parts (ranks, micro-batches) only afterwards.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from filbert.core.protocols import Batch, Plan, Task
+from filbert.core.random import permutation
+from filbert.pack.lay import collate
+
+Places = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class ItemPlan:
+    """The plan of a task that builds item by item."""
+
+    epoch: int
+    lengths: Places
+
+    def orders(self, indices: Places) -> tuple[int, Places]:
+        """(epoch, indices)."""
+        return self.epoch, indices
+
+
+def plan(task: Task, epoch: int) -> Plan:
+    """The task's own plan, or one made from its items' lengths (told by the task, or counted item by item)."""
+    if hasattr(task, "plan"):
+        made: Plan = task.plan(epoch)
+        return made
+    if hasattr(task, "lengths"):
+        return ItemPlan(epoch, np.asarray(task.lengths(epoch), dtype=np.int64))
+    items = (task.item(index, epoch) for index in range(len(task)))
+    return ItemPlan(epoch, np.array([sum(len(s) for s in item.sequences) for item in items], dtype=np.int64))
+
+
+def built(task: Task, orders: Any, budget: int | None = None) -> Batch:
+    """The batch that these orders of a plan describe."""
+    if hasattr(task, "batch"):
+        batch: Batch = task.batch(orders, budget)
+        return batch
+    epoch, indices = orders
+    return collate([task.item(int(index), epoch) for index in indices], budget)
+
+
+def batches(lengths: Places, seed: int, epoch: int, budget: int) -> list[Places]:
+    """The epoch's items in its order, cut into batches of at most `budget` tokens, all about equally full.
+
+    An item longer than the budget has a batch of its own: nothing is cut.
+    """
+    order = permutation(len(lengths), seed, epoch)
+    if not len(order):
+        return []
+    ends = np.cumsum(lengths[order])
+    full = _filled(ends, budget)
+    # As many batches again, or hardly more, but even: the last would otherwise be a small and noisy step.
+    for more in (0, 1, len(full) // 64, len(full) // 32, len(full) // 16):
+        num_batches = len(full) + more
+        if len(even := _filled(ends, budget, num_batches)) == num_batches:
+            return np.split(order, even[:-1])
+    return np.split(order, full[:-1])
+
+
+def _filled(ends: Places, budget: int, num_batches: int = 0) -> list[int]:
+    """Where each batch stops: when it is full, or when its share of all tokens is reached."""
+    stops: list[int] = []
+    at, used, total = 0, 0, int(ends[-1])
+    while at < len(ends):
+        share = total * (len(stops) + 1) // num_batches if len(stops) < num_batches else total
+        at = max(at + 1, int(np.searchsorted(ends, min(used + budget, share), side="right")))
+        used = int(ends[at - 1])
+        stops.append(at)
+    return stops
+
+
+def part(indices: Places, lengths: Places, which: int, num_parts: int) -> Places:
+    """One of the parts that a batch is dealt into: by length, back and forth, so that parts are about equally full."""
+    if num_parts == 1:
+        return indices
+    order = np.argsort(-lengths[indices], kind="stable")
+    turn, seat = np.divmod(np.arange(len(indices)), num_parts)
+    mine = np.where(turn % 2, num_parts - 1 - seat, seat) == which
+    dealt: Places = indices[np.sort(order[mine])]
+    return dealt
+
+
+def part_budget(batch_tokens: int, longest: int, num_parts: int) -> int:
+    """Tokens that a part has at most."""
+    return max(batch_tokens, longest) if num_parts == 1 else -(-batch_tokens // num_parts) + longest
+
+
+def epochs(task: Task, seed: int, budget: int, epoch: int = 0) -> Iterator[tuple[int, Plan, list[Places]]]:
+    """(epoch, plan, batches) without end, from `epoch` on."""
+    while True:
+        made = plan(task, epoch)
+        yield epoch, made, batches(np.asarray(made.lengths), seed, epoch, budget)
+        epoch += 1

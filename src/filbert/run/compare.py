@@ -1,0 +1,335 @@
+"""Comparison: the names of models, one text and one labelled set in; each trained alike, and one table and page out.
+
+Every model has a folder of its own in the comparison's, with a run of pretraining, a run of fine-tuning and what was
+measured (row.json). One that is done is not done again, and one that was killed goes on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from filbert.builtin import model as builtin
+from filbert.core.errors import InputError, one_of
+from filbert.core.files import json_object, json_text, write_text
+from filbert.core.records import Example
+from filbert.core.registry import member, members
+from filbert.core.settings import parsed
+from filbert.draw import html as page
+from filbert.engine.reader import read_as
+from filbert.folder.folder import load
+from filbert.forms import objects, sources, splits
+from filbert.run import new_models
+from filbert.run.finetune import finetune
+from filbert.run.folders import CHECKPOINTS, VOCAB, digest
+from filbert.run.pretrain import Corpus, prepared, pretrain, recipe_of, vocabulary
+from filbert.text.streams import Reading
+from filbert.text.tokenizer import Tokenizer
+from filbert.train import loop, machine
+from filbert.train.scores import scored
+
+ROW, TABLE, PAGE, PRETRAINED = "row.json", "comparison.json", "comparison.html", "pretrained"
+ENCODER = ("embeddings.", "layers.", "final_norm.")
+SENSES = ("苹果", "打", "行", "包", "bank", "apple")  # words of several senses: where they stand, models part
+VOCAB_SIZE = 12_000  # of one that is trained on the corpus
+SHOWN = 40  # sentences on which the models part
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contest:
+    """What all models get alike."""
+
+    task: str
+    train: sources.Source
+    test: sources.Source
+    models: tuple[str, ...]  # files of models, folders, or builtin
+    dev: sources.Source | float | None = None  # chooses the state that is measured; "10%" keeps a share of train back
+    corpus: tuple[str, ...] = ()  # plain text to pretrain on; without it files of models begin from nothing
+    tokens: int = 2_000_000  # that each reads of it
+    preset: str = new_models.PRESET
+    vocab: str | None = None  # else one is trained on the corpus, or the built-in model's is taken
+    settings: tuple[str, ...] = ()  # of all fine-tuning runs, and with pretrain. before them of all others
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("train", "test", "dev"):
+            source = getattr(self, name)
+            if name != "dev" or (source is not None and splits.share(source) is None):
+                object.__setattr__(self, name, objects.kept(source, name))
+        if not self.models:
+            raise InputError("there is nothing to compare: name some models.")
+        doubled = [name for name, count in Counter(map(_called, self.models)).items() if count > 1]
+        if doubled:
+            raise InputError(f"{doubled[0]} is named twice; each model has one row.")
+        for name in self.models:
+            if name not in members("models") and name != builtin.NAME and not Path(name).is_dir():
+                raise one_of("a model to compare", name, (*members("models"), builtin.NAME, "a folder"))
+        if type(self.tokens) is not int or self.tokens < 1:
+            raise InputError(f"tokens is {self.tokens!r}, but must be a whole number of 1 or more.")
+        self._check_used()
+
+    def _check_used(self) -> None:
+        """Refuses what is of new models, or of their pretraining, where there is none."""
+        usual = {field.name: field.default for field in dataclasses.fields(self)}
+        new = [name for name in self.models if name in members("models")]
+        for name in ("corpus", "preset", "vocab"):
+            if not new and getattr(self, name) != usual[name]:
+                raise InputError(f"{name} is of new models, but all that are named are there; leave it out.")
+        given = self.tokens != usual["tokens"], any(word.startswith("pretrain.") for word in self.settings)
+        if any(given) and not (self.corpus and any(member("models", name).PRETRAINS for name in new)):
+            what = "tokens are" if given[0] else "settings of pretrain. are"
+            raise InputError(
+                f"{what} of pretraining, but no model is pretrained here; give a corpus, or leave them out."
+            )
+
+
+def _called(name: str) -> str:
+    """The name of a model's row and folder."""
+    return name if name in members("models") else Path(name).resolve().name
+
+
+def compare(contest: Contest, out: Path | str, told: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
+    """Trains and measures one model after another, and writes comparison.json and comparison.html anew after each."""
+    out = Path(out)
+    met, data = _read(contest)
+    asked = data["test"]
+    fields = {field.name: str(getattr(contest, field.name)) for field in dataclasses.fields(contest)}
+    rows_of = {name: digest([[each.texts, repr(each.gold)] for each in own]) for name, own in data.items()}
+    identity = digest({name: value for name, value in (fields | rows_of).items() if name != "models"})
+    for sentence in (sentence for sentences in met.values() for sentence in sentences):
+        told(f"note: {sentence}")
+    done = {name: _row(out / _called(name), identity) for name in contest.models}
+    for name in contest.models:  # all are looked at before anything is made
+        _row(out / _called(name) / PRETRAINED, identity)
+    rows: list[dict[str, Any]] = []
+    for name in contest.models:
+        row = done[name]
+        if row is None:
+            told(f"{_called(name)} …")
+            row = {"identity": identity, **_Row(contest, name, out, asked, identity, told).done()}
+            write_text(out / _called(name) / ROW, json_text(row))
+        rows.append(row)
+        told(line_of(row))
+        found = {
+            "task": contest.task, "rows": rows, "sentences": overlaps(rows), "parted": parted(rows, asked),
+            "reading": met,
+        }  # fmt: skip
+        write_text(out / TABLE, json_text(found))
+        write_text(out / PAGE, _page(contest, found))
+    return found
+
+
+def _read(contest: Contest) -> tuple[dict[str, list[str]], dict[str, list[Example]]]:
+    """What reading train, dev and test meets, told once for all runs; and the examples of each."""
+    places: dict[str, Any] = {"train": contest.train, "dev": contest.dev, "test": contest.test}
+    met: dict[str, list[str]] = {}
+    data: dict[str, list[Example]] = {}
+    for name, source in places.items():
+        if source is not None and splits.share(source) is None:
+            reading = Reading()
+            data[name] = sources.read(contest.task, source, {}, reading)
+            met |= {name: sentences} if (sentences := sources.met(source, reading)) else {}
+    return met, data
+
+
+def _row(folder: Path, identity: str) -> dict[str, Any] | None:
+    """What row.json of a folder says; None where there is none. One of another comparison is refused."""
+    path = folder / ROW
+    if not path.exists():
+        return None
+    row = json_object(path)
+    if row.get("identity") != identity:
+        raise InputError(f"{path}: is of another comparison (other data or settings); choose another --out.")
+    return row
+
+
+class _Row:
+    """One model: from the text to what it scores."""
+
+    def __init__(
+        self,
+        contest: Contest,
+        name: str,
+        out: Path,
+        asked: Sequence[Example],
+        identity: str,
+        told: Callable[[str], None],
+    ) -> None:
+        self.contest, self.name, self.out, self.asked, self.identity, self.told = (
+            contest, name, out, asked, identity, told,
+        )  # fmt: skip
+        self.folder = out / _called(name)
+
+    def done(self) -> dict[str, Any]:
+        """Everything that its row says."""
+        c = self.contest
+        start, before = self._start()
+        more: dict[str, Any] = {}
+        if start is None:
+            more = {"arch": self.name, "preset": c.preset, "vocab": self._vocabulary()}
+        begun = time.perf_counter()
+        tuned = self.folder / "tuned"
+        own = [word for word in c.settings if not word.startswith("pretrain.")]
+        done = finetune(
+            c.task, c.train, start, tuned, dev=c.dev, settings=own, seed=c.seed, quiet=True,
+            resume=(tuned / CHECKPOINTS).exists(), **more,
+        )  # fmt: skip
+        after = {"steps": done.outcome.state.step, "seconds": round(time.perf_counter() - begun, 1)}
+        return {"model": _called(self.name), **self._sizes(), "pretrained": before, "tuned": after, **self._measured()}
+
+    def _start(self) -> tuple[Path | str | None, dict[str, Any]]:
+        """What fine-tuning begins with, none for a new model, and how that came about."""
+        c = self.contest
+        if self.name not in members("models"):
+            return self.name, {"from": self.name}
+        if not c.corpus or member("models", self.name).PRETRAINS is None:
+            return None, {}
+        run = self.folder / PRETRAINED
+        begun = time.perf_counter()
+        corpus = Corpus(sources=c.corpus, folder=self.out / "shards")
+        words = Tokenizer.load(self._vocabulary() or "")
+        shards = prepared(corpus, words, run)
+        recipe = recipe_of(self.name, c.preset, words, self._wishes())
+        before = _row(run, self.identity)
+        if before is not None:  # it was pretrained before it was killed
+            return run, {name: value for name, value in before.items() if name != "identity"}
+        done = pretrain(shards, words, recipe, run, resume=(run / CHECKPOINTS).exists(), quiet=True)
+        state = done.outcome.state
+        held = {name: round(value, 4) for name, value in done.outcome.held.items() if name != "step"}
+        told = {"steps": state.step, "tokens": state.tokens, "seconds": round(time.perf_counter() - begun, 1), **held}
+        write_text(run / ROW, json_text({"identity": self.identity, **told}))
+        return run, told
+
+    def _vocabulary(self) -> str | None:
+        """Where that of new models lies, all the same one; none: the built-in model's."""
+        c = self.contest
+        if c.vocab or not c.corpus:
+            return c.vocab
+        vocabulary(Corpus(sources=c.corpus), VOCAB_SIZE, self.out, self.told)
+        return str(self.out / VOCAB)
+
+    def _wishes(self) -> dict[str, dict[str, Any]]:
+        """The fields that the settings fix of pretraining, and as many steps as read the tokens."""
+        module = member("models", self.name)
+        sections = {"model": module.Config, "task": member("tasks", module.PRETRAINS).Config, "train": loop.Config,
+                    "machine": machine.Config}  # fmt: skip
+        own = [word.removeprefix("pretrain.") for word in self.contest.settings if word.startswith("pretrain.")]
+        given = {name: dict(fields) for name, fields in parsed(own, sections).items()}
+        train = {**getattr(module, "TRAINS", {}), **given.get("train", {})}
+        steps = -(-self.contest.tokens // train.get("batch_tokens", loop.Config().batch_tokens))
+        train = {"steps": steps, "seed": self.contest.seed, "evaluate_every": steps, "checkpoint_every": 500, **train}
+        return {**given, "train": train}
+
+    def _sizes(self) -> dict[str, int]:
+        model = load(self.folder / "tuned").model
+        inside = {n: p.numel() for n, p in model.named_parameters() if n.startswith(ENCODER)}
+        words = sum(size for name, size in inside.items() if name.startswith("embeddings.words"))
+        return {"parameters": sum(inside.values()), "beside_words": sum(inside.values()) - words}
+
+    def _measured(self) -> dict[str, Any]:
+        """The task's measures on the test data with intervals, how fast it answers, and what it says of each."""
+        found = load(self.folder / "tuned")
+        name, reading = read_as(found)
+        task = member("tasks", name).Task(self.asked, found.labels, Tokenizer.load(found.folder), reading)
+        begun = time.perf_counter()
+        raw = scored(found.model, task, 16_384)
+        took = time.perf_counter() - begun
+        told = task.evaluated(raw)
+        numbers = {key: value for key, value in told.items() if isinstance(value, float)}
+        return {
+            "measure": task.watched if task.watched in numbers else next(iter(told["intervals"])),
+            "measures": numbers, "intervals": told["intervals"], "rows_per_s": round(len(task) / took, 1),
+            "said": [_gist(said) for said in task.predictions(raw)],
+        }  # fmt: skip
+
+
+def _gist(said: Any) -> str:
+    """What a prediction comes to, in a few words."""
+    if said.text is not None:
+        return str(said.text)
+    if said.labels is not None:
+        return ", ".join(said.labels)
+    if said.label is not None:
+        return str(said.label)
+    return "; ".join(f"{span.start}-{span.end} {span.label}".rstrip() for span in said.spans)
+
+
+def parted(rows: Sequence[dict[str, Any]], asked: Sequence[Example]) -> list[dict[str, Any]]:
+    """The sentences that the models do not agree on: those with a word of several senses first, then the most split."""
+    if len(rows) < 2:
+        return []
+    found = []
+    for place, example in enumerate(asked):
+        said = {row["model"]: row["said"][place] for row in rows}
+        if len(set(said.values())) > 1:
+            several = [word for word in SENSES if word in example.texts[0]]
+            entry = {"text": example.texts[0], "gold": str(example.gold), "said": said, "senses": several}
+            found.append((not several, -len(set(said.values())), place, entry))
+    return [entry for *_, entry in sorted(found, key=lambda each: each[:3])[:SHOWN]]
+
+
+def overlaps(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Which models' intervals overlap, so that the order of the table says less than it seems to."""
+    edges = [(row["model"], *row["intervals"][row["measure"]]) for row in rows]
+    pairs = [
+        f"{one} and {two}"
+        for (one, low, high), (two, least, most) in itertools.combinations(edges, 2)
+        if low <= most and least <= high
+    ]
+    if not pairs:
+        return ["No two intervals overlap."] if len(rows) > 1 else []
+    return [
+        f"The intervals of these overlap: {'; '.join(pairs)}. Which of two such models is better this test set alone "
+        "does not say; measure them on more rows, or train each with several seeds."
+    ]
+
+
+HEAD = ("model", "score", "95 %", "parameters", "beside words", "tokens read", "pretrained, s", "tuned, s", "rows/s")
+
+
+def cells(row: dict[str, Any]) -> list[str]:
+    """A row of the table, as text."""
+    low, high = row["intervals"][row["measure"]]
+    before = row["pretrained"]
+    return [
+        row["model"], f"{100 * row['measures'][row['measure']]:.2f}", f"{100 * low:.2f}–{100 * high:.2f}",
+        f"{row['parameters']:,}", f"{row['beside_words']:,}", f"{before['tokens']:,}" if "tokens" in before else "–",
+        f"{before['seconds']:,.0f}" if "seconds" in before else "–", f"{row['tuned']['seconds']:,.0f}",
+        f"{row['rows_per_s']:,.0f}",
+    ]  # fmt: skip
+
+
+def line_of(row: dict[str, Any]) -> str:
+    """A row in one line."""
+    name, score, spread, *_ = cells(row)
+    size, speed = f"{row['parameters']:,} parameters", f"{row['rows_per_s']:,.0f} rows/s"
+    return f"{name}: {row['measure']} {score} ({spread}), {size}, {speed}"
+
+
+def _page(contest: Contest, found: dict[str, Any]) -> str:
+    rows = found["rows"]
+    models = [row["model"] for row in rows]
+    about = {
+        "task": contest.task, "learnt from": sources.called(contest.train), "measured on": sources.called(contest.test),
+        "text": ", ".join(contest.corpus) or "none: files of models begin from nothing", "preset": contest.preset,
+        "seed": contest.seed, "settings": ", ".join(contest.settings) or "the defaults",
+    }  # fmt: skip
+    split = []
+    for one in found["parted"]:
+        said = [one["said"][name] for name in models]
+        split.append([one["text"], one["gold"], *(f"{word} ✓" if word == one["gold"] else word for word in said)])
+    notes = "".join(f"<p>{page.text(sentence)}</p>" for sentence in found["sentences"])
+    parts = [
+        f"<header><h1>{page.text(f'{len(rows)} models, {contest.task}')}</h1></header>",
+        page.section("The table", page.table(HEAD, [cells(row) for row in rows], range(1, len(HEAD))) + notes),
+        page.section("Where they part", page.table(("text", "right", *models), split) if split else ""),
+        page.section("What all of them had", page.pairs(about)),
+        page.section("Notes", page.bullets([each for some in found["reading"].values() for each in some])),
+    ]
+    return page.whole(f"compare: {contest.task}", parts)

@@ -1,0 +1,70 @@
+"""Models that begin from nothing: the name of a file of models, a size and a vocabulary in, an untrained model out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from filbert.builtin import model as builtin
+from filbert.core.errors import InputError, one_of
+from filbert.core.registry import member
+from filbert.folder.folder import Loaded
+from filbert.text.tokenizer import Tokenizer
+from filbert.train import loop
+
+PRESET = "small"
+WRITER_LAYERS, WRITER_DROPOUT = 3, 0.1  # of a decoder that is put behind an encoder; it is new, so it bears dropout
+
+
+def config_of(name: str, preset: str | None, tokenizer: Tokenizer) -> Any:
+    """The shape of that name and size for a vocabulary; what a file of models reads off the tokens is in it."""
+    module = member("models", name)
+    preset = preset or PRESET
+    if preset not in module.PRESETS:
+        raise one_of(f"the {name} preset", preset, module.PRESETS)
+    config = module.preset(preset, tokenizer.vocab_size)
+    return module.fitted(config, tokenizer.vocabulary) if hasattr(module, "fitted") else config
+
+
+def model_of(name: str, config: Any, parts: tuple[str, ...], tokenizer: Tokenizer, labels: int = 2) -> Any:
+    """A new model; one that spells its tokens is told how."""
+    model = member("models", name).Model(config, parts, labels)
+    if hasattr(model, "spell"):
+        model.spell(tokenizer.vocabulary)
+    return model
+
+
+def started(name: str, preset: str | None, vocab: Path | str | None, seed: int = 0) -> Loaded:
+    """As a folder that holds an untrained model would be loaded; its vocabulary is the built-in model's, or `vocab`."""
+    loop.Config(seed=seed)  # refuses one that no generator takes
+    folder = Path(vocab) if vocab is not None else builtin.folder()
+    if vocab is None and not builtin.is_there():
+        raise InputError("no vocabulary was given, and the built-in model is not here; give --vocab.")
+    tokenizer = Tokenizer.load(folder)
+    torch.manual_seed(seed)
+    config = config_of(name, preset, tokenizer)
+    return Loaded(
+        folder=folder if folder.is_dir() else folder.parent, model=model_of(name, config, (), tokenizer).eval(),
+        kind=f"filbert-{name}", labels=[], problem_type=None, fields={}, notes=[],
+    )  # fmt: skip
+
+
+def writing(started: Loaded) -> Loaded:
+    """The same model where it can write; a BERT as the encoder of a transformer, whose decoder is new."""
+    if getattr(member("models", started.family), "WRITES", False):
+        return started
+    module, config = member("models", "transformer"), started.config
+    if started.family != "bert" or (config.norm, config.positions) != ("post", "learned"):
+        raise InputError(
+            f"{started.folder}: a {started.family} of this layout cannot be taught to write from another text; begin "
+            "with a classic BERT, whose encoder a transformer takes over, or with a new --arch transformer or seq2seq."
+        )
+    same = {n: getattr(config, n) for n in ("vocab_size", "width", "layers", "heads", "inner", "max_length")}
+    like = {"positions": "learned", "embedding": "normed", "norm": "post", "feedforward": config.feedforward}
+    shape = module.Config(**same, **like, writer_layers=WRITER_LAYERS, dropout=WRITER_DROPOUT)
+    model = module.Model(shape)
+    model.take_encoder(started.model.state_dict())
+    return replace(started, model=model.eval(), kind="filbert-transformer")

@@ -1,0 +1,410 @@
+"""Pretraining: a corpus and a recipe in, a run folder with its model, recipe, log, checkpoints and report out."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import fcntl
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from filbert.clock import budget
+from filbert.clock.forecast import Forecast
+from filbert.core.errors import InputError
+from filbert.core.files import json_object, json_text, write_text
+from filbert.core.registry import member
+from filbert.core.version import VERSION
+from filbert.corpus import shards as sharding
+from filbert.corpus.overlap import Fingerprints
+from filbert.folder.folder import save
+from filbert.run import cards, new_models
+from filbert.run.folders import (
+    CHECKPOINTS,
+    LOG,
+    MODEL,
+    RECIPE,
+    SHARDS,
+    VOCAB,
+    Finished,
+    check_home,
+    digest,
+    is_first,
+    recipe_fields,
+    resumed_at,
+    unbegun,
+)
+from filbert.ship import verify
+from filbert.tasks.mlm_nsp import items as mlm_nsp
+from filbert.text.tokenizer import Tokenizer
+from filbert.text.vocab import train as train_vocabulary
+from filbert.train import idle, journal, listeners, loop, machine, report
+from filbert.train.checkpoint import Store, locked
+from filbert.train.distributed import Ranks, ends_with_parent, is_restarted, joined
+
+LOOKED_AT = 64  # items that are built at a time, to see whether a corpus teaches anything
+MADE_OF = "made_of.json"  # beside a vocabulary that was trained for a run: what it was trained on
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Everything that fixes a pretraining run but its texts; members are named through the registry."""
+
+    model: Any
+    task: Any = field(default_factory=mlm_nsp.Config)
+    train: loop.Config = field(default_factory=loop.Config)
+    machine: machine.Config = field(default_factory=machine.Config)
+    model_name: str = "bert"
+    task_name: str = "mlm_nsp"
+    teacher: str = ""  # the folder that it is distilled from (run.distill), and how
+    distil: Any = None
+
+
+def recipe_of(
+    arch: str, preset: str | None, tokenizer: Tokenizer, given: Mapping[str, Mapping[str, Any]], start: Any = None
+) -> Recipe:
+    """The recipe of a file of models, by steps: what it names for itself (`TRAINS`, `LEARNS`), then what is given."""
+    module = member("models", arch)
+    if module.PRETRAINS is None:
+        raise InputError(f"{arch} is trained on labelled data alone: filbert finetune TASK --arch {arch}.")
+    model = start if start is not None else new_models.config_of(arch, preset, tokenizer)
+    model = dataclasses.replace(model, **given.get("model", {}))
+    task = {**getattr(module, "LEARNS", {}), **given.get("task", {})}
+    learns = member("tasks", module.PRETRAINS).Config
+    if "max_length" in learns.__dataclass_fields__:
+        task.setdefault("max_length", min(learns().max_length, model.max_length))
+    train = {**getattr(module, "TRAINS", {}), **given.get("train", {})}
+    return Recipe(
+        model=model, task=learns(**task), train=loop.Config(**train),
+        machine=machine.Config(**given.get("machine", {})), model_name=arch, task_name=module.PRETRAINS,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Corpus:
+    """Where the texts lie, how they are read, and what they may not hold."""
+
+    sources: tuple[str, ...]
+    reading: sharding.Options = field(default_factory=sharding.Options)
+    without: tuple[
+        str, ...
+    ] = ()  # data whose text may not be learnt from: documents that share text with it are left out
+    folder: Path | None = None  # of the shards; in the run folder where nothing is said
+    workers: int = 0  # that prepare it; 0 is one for each core
+
+    @cached_property
+    def excluded(self) -> Fingerprints | None:
+        """What `without` holds; read once."""
+        return Fingerprints.read(self.without) if self.without else None
+
+
+def prepared(corpus: Corpus, tokenizer: Tokenizer, out: Path) -> sharding.Shards:
+    """The corpus as shards: those that are there, or new ones. Of several ranks one prepares and the others wait."""
+    ends_with_parent()
+    folder = corpus.folder or out / SHARDS
+    # Locked by now: a second run, of another corpus, would make other shards under the first.
+    with locked(out) if is_first() else contextlib.nullcontext():
+        return sharding.build(
+            corpus.sources, tokenizer, folder, corpus.reading, workers=corpus.workers, exclude=corpus.excluded
+        )
+
+
+def vocabulary(
+    corpus: Corpus, size: int, out: Path, told: Callable[[str], None] = lambda note: None, force: bool = False
+) -> Tokenizer:
+    """A vocabulary trained on the corpus, or the one that was trained on this very corpus before.
+
+    One that lies in `out` and is of anything else is made anew, and `told` hears so. A run that has come so far that it
+    has checkpoints keeps its own: whether it may go on with this corpus its checkpoint says, and another size is
+    refused unless forced.
+    """
+    from filbert.text.corpus import CorpusReport, files
+
+    folder, report = out / VOCAB, CorpusReport()
+    found = files(list(corpus.sources), report)
+    if "-" in found:
+        raise InputError(
+            "standard input can be read once, but is needed twice, for the vocabulary and for the shards; give the "
+            "corpus as a file, or --vocab."
+        )
+    made_of = _made_of(found, corpus.reading, size)
+    with locked(out) if is_first() else contextlib.nullcontext(), _turn(folder):
+        before = _before(folder)
+        if before != made_of and not _keeps(out, before, size, force):
+            if (folder / "vocab.txt").exists():
+                told(f"{folder}: lies there from another corpus, size or options, and is made anew.")
+            texts = sharding.texts(found, corpus.reading, report)
+            (folder / MADE_OF).unlink(missing_ok=True)
+            Tokenizer(train_vocabulary(texts, size).tokens).save(folder)
+            write_text(folder / MADE_OF, json_text(made_of))  # last: without it, what lies there is half done
+        return Tokenizer.load(folder)
+
+
+def _made_of(found: list[str], reading: sharding.Options, size: int) -> dict[str, Any]:
+    """All that a vocabulary depends on, as JSON holds it."""
+    how = {name: getattr(reading, name) for name in ("field", "encoding", "errors", "unit", "most_bytes")}
+    return {"format": 1, "corpus": sharding.corpus_identity(found), "size": size, "reading": how}
+
+
+def _before(folder: Path) -> dict[str, Any] | None:
+    """What the vocabulary that lies there was made of; None where there is none, or nobody knows."""
+    is_whole = (folder / "vocab.txt").exists() and (folder / MADE_OF).exists()
+    return json_object(folder / MADE_OF) if is_whole else None
+
+
+def _keeps(out: Path, before: Mapping[str, Any] | None, size: int, force: bool) -> bool:
+    """Whether a run in `out` has begun with the vocabulary that lies there; its weights fit no other."""
+    if not (out / VOCAB / "vocab.txt").exists() or not any((out / CHECKPOINTS).glob("step-*")):
+        return False
+    if before is not None and before["size"] != size and not force:
+        raise InputError(
+            f"{out / VOCAB}: the run in {out} began with --vocab-size {before['size']:,}, not {size:,}; resume with "
+            "what it was made with, choose another --out, or take --force to go on with the vocabulary that it has."
+        )
+    return True
+
+
+def check_length(task: Any, model: Any) -> None:
+    """Refuses a config of a task that reads more at a time than the model of that config can."""
+    if getattr(task, "max_length", 0) > model.max_length:
+        raise InputError(f"task.max_length is {task.max_length}, but the model reads only {model.max_length} tokens.")
+
+
+def check_unbegun(out: Path, resume: bool) -> None:
+    """Refuses a folder that holds a run already, before a vocabulary or shards are made in it."""
+    check_home(out)
+    if not (resume or is_restarted()):
+        resumed_at(Store(out / CHECKPOINTS), out, False)
+
+
+@contextlib.contextmanager
+def _turn(folder: Path) -> Iterator[None]:
+    """One process at a time; the next finds what the first has made."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with (folder.parent / f".{folder.name}.lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def pretrain(
+    shards: sharding.Shards,
+    tokenizer: Tokenizer,
+    recipe: Recipe,
+    out: Path | str,
+    *,
+    start: Any = None,
+    resume: bool = False,
+    force: bool = False,
+    **more: Any,
+) -> Finished:
+    """Trains a model on the shards, fresh or on from `start`, and leaves a run folder.
+
+    more: `clock` and `facts` of a run by the clock, `quiet`, and `told`, who hears of every step as well
+    (train.listeners); `settings`, the words that the user set fields by; the `lesson` of a recipe that has a teacher;
+    and `base`, the folder that `start` is of.
+    """
+    out = Path(out)
+    check_length(recipe.task, recipe.model)
+    resume = resume or is_restarted()
+    with joined(recipe.machine.device) as ranks, contextlib.ExitStack() as stack:
+        if ranks.is_first:
+            stack.enter_context(locked(out))
+        ranks.wait()
+        return _pretrained(shards, tokenizer, recipe, out, start, (resume, force, ranks), more)
+
+
+def _pretrained(
+    shards: sharding.Shards,
+    tokenizer: Tokenizer,
+    recipe: Recipe,
+    out: Path,
+    start: Any,
+    how: tuple[bool, bool, Ranks],
+    more: Mapping[str, Any],
+) -> Finished:
+    resume, force, ranks = how
+    clock: budget.Clock | None = more.get("clock")
+    task, held = _tasks(shards, tokenizer, recipe, more)
+    torch.manual_seed(recipe.train.seed)
+    model = _grown(start, recipe, task) if start is not None else _fresh(recipe, task, tokenizer)
+    store = Store(out / CHECKPOINTS, recipe.machine.keep)
+    if clock is not None:
+        store = budget.TimedStore(out / CHECKPOINTS, recipe.machine.keep, clock.acts)
+    identity = _identity(recipe, tokenizer, shards)
+    if recipe.teacher:
+        for each in filter(None, (task, held)):
+            each.adapt(model)
+        identity |= task.identity()
+    ranks.agree("the corpus, the vocabulary or the recipe", json.dumps(identity))
+    resumed = resumed_at(store, out, resume, {} if force else identity) if ranks.is_first else 0
+    log = _journal(out, recipe, model, ranks, resumed, more)
+    told = listeners.Several(log, *(listeners.several(more.get("told")) if ranks.is_first else ()))
+    if ranks.is_first:
+        write_text(out / RECIPE, json_text({**dataclasses.asdict(recipe), "filbert": VERSION}))
+    course = loop.Course(
+        held=held, machine=recipe.machine, ranks=ranks, store=store, resume=resume, identity=identity, force=force,
+        told=told if clock is None else budget.Ear(told, clock), clock=clock,
+    )  # fmt: skip
+    if resume and not resumed and ranks.is_first:
+        told.event("note", unbegun(out))
+    begun, facts = time.time(), dict(more.get("facts", {}))
+    try:
+        _announced(told, shards, recipe, held, clock)
+        training = loop.Training(model, task, recipe.train, course)
+        for remark in idle.remarks(more.get("settings", ()), recipe, training):
+            told.event("note", remark)
+        outcome = training.run()
+        if clock is not None:
+            facts["came to"] = _verdict(clock.choice.forecast, outcome, held)
+            told.event("outcome", facts["came to"])
+        if ranks.is_first:
+            model = training.stepper.model.cpu()
+            if recipe.teacher:
+                task.release(model)
+            save(out / MODEL, model, tokenizer, card=_card(recipe, shards, outcome))
+            verify.write(out / MODEL)
+            cards.of_reading(out / MODEL, shards, outcome.held, str(more.get("base") or ""), recipe.teacher)
+        ranks.wait()
+    finally:
+        if isinstance(log, journal.Journal):
+            log.close()
+            facts = {"seconds": f"{time.time() - begun:.0f}", **facts}
+            lines, remarks = journal.entries(out / LOG), shards.report.remarks()
+            report.write(out, f"{out.name}: pretraining", dataclasses.asdict(recipe), lines, facts, remarks)
+    return Finished(out, model, tokenizer, outcome)
+
+
+def _announced(
+    told: listeners.Several, shards: sharding.Shards, recipe: Recipe, held: Any | None, clock: budget.Clock | None
+) -> None:
+    """Tells, before the first step, what will not be measured and what a budget chose."""
+    if held is None and shards.meta["identity"]["options"]["held"]:
+        told.event("note", _unmeasured(shards, recipe))
+    if clock is not None:
+        told.event("chosen", clock.choice.line)
+        told.event("forecast", f"{clock.choice.forecast}.", **dataclasses.asdict(clock.choice.forecast))
+
+
+def _tasks(
+    shards: sharding.Shards, tokenizer: Tokenizer, recipe: Recipe, more: Mapping[str, Any]
+) -> tuple[Any, Any | None]:
+    """What is learnt from, and what is only asked, if anything was kept back; with a teacher where there is one."""
+    module, clock = member("tasks", recipe.task_name), more.get("clock")
+    task = module.Task(shards.train.shards, tokenizer, recipe.task)
+    kept_back = shards.held.shards if clock is None else budget.sample(shards.held.shards, clock.choice.held_tokens)
+    held = module.Task(kept_back, tokenizer, recipe.task) if _has_held(shards, recipe.task) else None
+    if not _asks(task):
+        raise InputError(
+            f"the corpus has nothing that {recipe.model_name} could learn from: no text of it asks anything of "
+            f"task {recipe.task_name} (a word needs another beside it); give a corpus of sentences."
+        )
+    held = held if held is not None and _asks(held) else None
+    if recipe.teacher:
+        task = more["lesson"].wrapped(task)
+        held = more["lesson"].wrapped(held) if held is not None else None
+    return task, held
+
+
+def _asks(task: Any) -> bool:
+    """Whether an epoch of a task asks anything at all; known as a rule after a few of its items."""
+    plan = task.plan(0)
+    for begin in range(0, len(plan.lengths), LOOKED_AT):
+        batch = task.batch(plan.orders(np.arange(begin, min(begin + LOOKED_AT, len(plan.lengths)))))
+        if any(task.counts(batch).values()):
+            return True
+    return False
+
+
+def _fresh(recipe: Recipe, task: Any, tokenizer: Tokenizer) -> Any:
+    """A new model, told what the task knows beforehand."""
+    model = new_models.model_of(recipe.model_name, recipe.model, task.parts, tokenizer)
+    if hasattr(task, "begin"):
+        task.begin(model)
+    return model
+
+
+def _verdict(forecast: Forecast, outcome: loop.Outcome, held: Any | None) -> str:
+    """How far a forecast was off, and on how much text that rests."""
+    said = forecast.verdict(outcome.held.get("mlm_loss"), outcome.spread.get("mlm_loss"))
+    return said if held is None else f"{said} Measured on {sum(held.plan(0).lengths):,} tokens that were held back."
+
+
+def _unmeasured(shards: sharding.Shards, recipe: Recipe) -> str:
+    """The sentence that says that a run has no numbers of its own, and how it would."""
+    return (
+        f"nothing is measured: {shards.held.num_documents:,} of {shards.num_documents:,} documents were held back, too "
+        f"few to ask {recipe.task_name} anything of; a corpus of more, or shorter, documents has some to spare (they "
+        "end at a blank line: see --unit)."
+    )
+
+
+def _has_held(shards: sharding.Shards, task: Any) -> bool:
+    return shards.held.num_documents >= (2 if getattr(task, "objective", "") == "mlm+nsp" else 1)
+
+
+def _grown(model: Any, recipe: Recipe, task: Any) -> Any:
+    """The model to go on from, with new heads where the task asks what it was never asked, and without a task's own."""
+    kept = {part for part in model.parts if part not in model.heads}
+    grown = type(model)(recipe.model, tuple(kept | set(task.parts)))
+    weights = {name: value for name, value in model.state_dict().items() if not name.startswith("heads.")}
+    grown.load_state_dict(weights, strict=False)
+    if hasattr(grown, "spell"):
+        grown.spell(task.tokenizer.vocabulary)
+    return grown
+
+
+def _identity(recipe: Recipe, tokenizer: Tokenizer, shards: sharding.Shards) -> dict[str, str]:
+    """What must not change within a run, each by its own name."""
+
+    return recipe_fields({name: getattr(recipe, name) for name in ("model", "task", "train")}) | {
+        "vocabulary": digest(list(tokenizer.vocabulary)),
+        "corpus": digest([entry["sha256"] for entry in shards.meta["shards"]]),  # wherever its files lie
+    }
+
+
+def _journal(
+    out: Path, recipe: Recipe, model: Any, ranks: Ranks, resumed: int, more: Mapping[str, Any]
+) -> journal.Journal | loop.Deaf:
+    if not ranks.is_first:
+        return loop.Deaf()
+    chip = torch.cuda.get_device_name() if torch.cuda.is_available() and recipe.machine.device != "cpu" else ""
+    length = getattr(recipe.task, "max_length", 0) / 2
+    is_bert = recipe.model_name == "bert"  # of others the work for a token is not known
+    return journal.Journal(
+        out,
+        steps=0 if more.get("clock") is not None else recipe.train.steps,
+        resumed=resumed,
+        quiet=bool(more.get("quiet")),
+        flops_per_token=journal.flops_per_token(model, length, recipe.task.mask_prob) if is_bert else 0.0,
+        peak_flops=journal.peak_flops(chip) * ranks.world if chip and is_bert else 0.0,
+    )
+
+
+def _card(recipe: Recipe, shards: sharding.Shards, outcome: loop.Outcome) -> str:
+    held = ", ".join(f"{name} {value:.4f}" for name, value in outcome.held.items() if name != "step")
+    what, how = f"`{recipe.model_name}` with vectors of {recipe.model.width}", f"`{recipe.task_name}`"
+    if recipe.model_name == "bert":
+        what = f"BERT of {recipe.model.layers} layers × {recipe.model.width}"
+        how = f"{recipe.task.objective}, masking {recipe.task.masking} {recipe.task.mask_prob:.0%}"
+    came = f"distilled by filbert from `{Path(recipe.teacher).name}`" if recipe.teacher else "pretrained by filbert"
+    return (
+        f"A {what}, {came} on {shards.num_documents:,} documents ({shards.num_tokens:,} tokens) with "
+        f"{how}, for {outcome.state.step:,} steps and {outcome.state.tokens:,} tokens (seed {recipe.train.seed})."
+        + (f" On documents kept back: {held}." if held else "")
+    )
+
+
+def measure(
+    model: Any, shards: Sequence[Any], tokenizer: Tokenizer, config: mlm_nsp.Config, **wishes: Any
+) -> dict[str, float]:
+    """One pass over the texts with fixed masks: the same question every time it is asked."""
+    here = machine.found(machine.Config(**wishes))
+    task = mlm_nsp.Task(shards, tokenizer, config)
+    return loop.evaluate(model.to(here.device), task, loop.Config(), here, Ranks())

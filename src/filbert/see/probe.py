@@ -1,0 +1,478 @@
+"""What each layer knows: a model and labelled examples in; how well a linear probe reads the labels off each layer out.
+
+Legend: N units (texts, words or tokens), D width of a layer, L labels, K layers.
+
+A probe is a multinomial logistic regression on vectors that stay as they are (Alain and Bengio 2017). High accuracy
+may be the probe's own doing, so every layer has a *control task* too (Hewitt and Liang 2019, §2): the same probe on
+labels that were dealt out at random, one for each type of word. What it learns there it learnt by heart. Selectivity is
+the accuracy less the control's. Whole texts hardly come again, so that of texts no control can be learnt: there it
+shows where chance lies, and how much the probe can learn by heart (`control_fit`).
+
+The regression is fitted by L-BFGS in torch, which a model needs anyway: full batches, from zero, on a convex loss, so
+that the same seed gives the same numbers, without another package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from filbert.core.errors import InputError, one_of
+from filbert.core.files import write_text
+from filbert.core.random import generator
+from filbert.core.records import Example, Floats
+from filbert.core.registry import member
+from filbert.draw import html, pictures
+from filbert.draw.svg import MARGIN, Curve, Sheet, chart
+from filbert.engine.backend_torch import Engine
+from filbert.forms import label_sets, sources
+from filbert.forms.splits import split
+from filbert.metrics import labels as label_metrics
+from filbert.metrics import paired, tags
+from filbert.see.hidden import every_layer
+from filbert.tasks.classify.items import NOTHING
+from filbert.tasks.tag.decode import rows as token_rows
+
+Places = npt.NDArray[np.int64]
+TASKS = ("classify", "pair", "tag")
+ENDINGS = (".html", ".svg", ".png")
+KEPT_BACK = 0.2  # of the texts: what the probes are measured on
+FEWEST = 20  # labelled texts below which no curve means anything
+MOST_UNITS = 10_000  # what a probe reads in a minute; more texts are left out, by chance
+MOST_LABELS = 1_000
+CHUNK_CHARS = 20_000  # of texts whose every token is held, in all layers, at a time
+STRENGTHS = (1.0, 0.1, 0.01, 0.001)  # of the penalty ½·s·|W|² that are tried
+TRIED = 2_000  # units by which a layer's strength is chosen
+STEPS = 200  # of L-BFGS at most
+FLAT = 1e-6  # a number that varies by less says nothing
+CLOSE = 1e-4  # the largest slope at which a fit is done; the loss is then within a thousandth of its least
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What a probe of one layer scores on texts that it did not learn from; intervals are of 95 %, over texts."""
+
+    layer: int  # 0: the embeddings
+    accuracy: float
+    low: float
+    high: float
+    f1: float  # the mean over labels
+    control: float  # accuracy on labels dealt out at random
+    control_fit: float  # the same on what it learnt from: how much a probe can learn by heart
+    control_unseen: float | None  # the same of types that it did not learn from; None where there are none
+    selectivity: float
+    selectivity_low: float
+    selectivity_high: float
+    strength: float  # of the penalty
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """The curve, and what it is to be compared with."""
+
+    model: str
+    task: str
+    unit: str  # text, word or token
+    labels: tuple[str, ...]
+    layers: tuple[Layer, ...]
+    majority: float  # accuracy of always saying the commonest label
+    by_type: float | None  # accuracy of the commonest label of each word, without its context; None for texts
+    num_texts: tuple[int, int]  # learnt from, measured on
+    num_units: tuple[int, int]
+    lead: paired.Difference | None  # of the best layer over the embeddings; None where these are best
+    seed: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> Layer:
+        """The layer with the highest accuracy; the lowest of equals."""
+        return max(self.layers, key=lambda each: each.accuracy)
+
+    def told(self) -> dict[str, Any]:
+        """As an object for machines."""
+        return {**asdict(self), "best": self.best.layer}
+
+    def sentences(self) -> list[str]:
+        """What the curve says, in words."""
+        best, first = self.best, self.layers[0]
+        found = [f"layer {best.layer} knows most: {best.accuracy:.1%} of {self.num_units[1]:,} {self.unit}s right"]
+        if self.lead is not None:
+            found.append(
+                f"layer {best.layer} is {self.lead.sentence('the embeddings')}; it was chosen on the same texts"
+            )
+        chosen = max(self.layers, key=lambda each: each.selectivity)
+        if self.unit != "text":
+            found.append(
+                f"layer {chosen.layer} is the most selective: {chosen.selectivity * 100:+.1f} points above labels that "
+                "were dealt out at random to words"
+            )
+        if first.low <= self.majority:
+            found.append("the embeddings alone know no more than the commonest label")
+        if best.low <= self.majority:
+            found.append("no layer knows more than the commonest label")
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Units:
+    """What is probed: the text that each stands in, its label, its type (the same number for the same word)."""
+
+    text_N: Places
+    gold_N: Places
+    type_N: Places
+    names: tuple[str, ...]  # of the labels
+    kind: str  # text, word or token
+
+
+def probed(
+    model: Any, examples: Sequence[Example], task: str = "classify", *, limit: int | None = None, seed: int = 0
+) -> Probe:
+    """The probe of every layer of a loaded model on labelled examples of `classify`, `pair` or `tag`.
+
+    limit: so many of the texts, drawn by chance. A fifth of them, told by the text alone, is what is measured.
+    """
+    if task not in TASKS:
+        raise one_of("the task of a probe", task, TASKS)
+    if limit is not None and (type(limit) is not int or limit < FEWEST):
+        raise InputError(f"limit is {limit!r}, but must be a whole number of at least {FEWEST}.")
+    chosen, notes = _chosen(_checked(examples), task, limit, seed)
+    units, vectors = _read(model, chosen, task)
+    kept_back = {id(example) for example in split(chosen, KEPT_BACK)[1]}
+    asked = np.array([id(example) in kept_back for example in chosen])[units.text_N]
+    control_N = _dealt(units, asked, seed)
+    layers, right = [], []
+    for index, x_ND in enumerate(vectors):
+        layer, own = _measured(index, torch.from_numpy(x_ND), units, control_N, asked, seed)
+        layers.append(layer)
+        right.append(own)
+    majority, by_type = _baselines(units, asked)
+    best = int(np.argmax([layer.accuracy for layer in layers]))
+    lead = _apart(right[best], right[0], units.text_N[asked], seed) if best else None
+    return Probe(
+        model=str(model.folder), task=task, unit=units.kind, labels=units.names, layers=tuple(layers),
+        majority=majority, by_type=by_type, num_texts=(len(chosen) - len(kept_back), len(kept_back)),
+        num_units=(int((~asked).sum()), int(asked.sum())), lead=lead, seed=seed, notes=tuple(notes),
+    )  # fmt: skip
+
+
+def untrained(model: Any, seed: int = 0) -> Any:
+    """The same model with weights as they begin: what its architecture alone, and its tokens, give a probe."""
+    old = model.backbone
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        fresh = type(old)(old.config, ())
+    if hasattr(fresh, "spell"):
+        fresh.spell(model.tokenizer.vocabulary)
+    engine = Engine(fresh, model.engine.device, model.engine.budget)
+    return type(model)(replace(model._found, model=fresh), model.tokenizer, engine)
+
+
+# What is probed -------------------------------------------------------------------------------------------------------
+
+
+def _checked(examples: Sequence[Example]) -> list[Example]:
+    """The examples, if there is something to be learnt from them."""
+    found = list(examples)
+    called = (found[0].source if found else "") or "the data"
+    if not found:
+        raise InputError(f"{called}: has no examples, so there is nothing to probe.")
+    if any(example.gold is None for example in found):
+        raise InputError(f"{called}: has no labels; a probe needs a label for each text.")
+    if len(found) < FEWEST:
+        raise InputError(f"{called}: has only {len(found)} labelled texts, but a probe needs {FEWEST} or more.")
+    return found
+
+
+def _chosen(examples: list[Example], task: str, limit: int | None, seed: int) -> tuple[list[Example], list[str]]:
+    """The texts that are read, in their order: all, or as many as are wanted and as a probe can use, by chance."""
+    order = generator(seed, "probe texts").permutation(len(examples))
+    kept, size = [], 0
+    for place in order[:limit].tolist():
+        size += len(examples[place].gold) + 1 if task == "tag" else 1
+        if size > MOST_UNITS:
+            break
+        kept.append(place)
+    left = min(limit or len(examples), len(examples)) - len(kept)
+    notes = [f"{left:,} texts more were not read: a probe of {MOST_UNITS:,} units is enough"] if left else []
+    return [examples[place] for place in sorted(kept)], notes
+
+
+def _names(task: str, config: Any, examples: Sequence[Example]) -> tuple[str, ...]:
+    """The labels, or the tags, that a task's head would have."""
+    called = examples[0].source or "the data"
+    if task == "tag":
+        tags_: tuple[str, ...] = member("tasks", task).label_names(config, examples)
+        return tags_
+    if any(not isinstance(label_sets.only(example.gold), str) for example in examples):
+        raise InputError(
+            f"{called}: has texts with several labels, but a probe reads one; keep one label for each text."
+        )
+    names = sources.label_names(called, examples)
+    if len(names) > min(MOST_LABELS, len(examples) // 2):
+        raise InputError(f"{called}: has {len(names):,} labels among {len(examples):,} texts, too many to learn any.")
+    return names
+
+
+def _read(model: Any, examples: list[Example], task: str) -> tuple[Units, list[Floats]]:
+    """The units of the examples, and of every layer their vectors [N, D]."""
+    module = member("tasks", task)
+    config = module.Config(max_length=min(module.Config().max_length, model.config.max_length))
+    names = _names(task, config, examples)
+    config = module.fitted(config, examples)
+    columns: list[list[Any]] = [[], [], [], []]  # text, gold, type, vector
+    with every_layer(model.backbone) as hidden:
+        engine = Engine(hidden, model.engine.device, model.engine.budget)
+        for first, chunk in _chunks(examples):
+            own = module.Task(chunk, names, model.tokenizer, config)
+            raw = engine.answers(own)
+            parts = _tagged(own, chunk, raw) if task == "tag" else _whole(own, chunk, raw)
+            columns[0].append(parts[0] + first)
+            for column, part in zip(columns[1:], parts[1:], strict=True):
+                column.append(part)
+    text_N, gold_N, types, vectors = (np.concatenate(column) for column in columns)
+    plain = task == "tag" and config.scheme == "plain"
+    kinds = tuple(sorted({span.label for example in examples for span in example.gold})) if plain else names
+    units = Units(
+        text_N, np.searchsorted(kinds, gold_N) if plain else gold_N, np.unique(types, return_inverse=True)[1], kinds,
+        "word" if plain else "token" if task == "tag" else "text",
+    )  # fmt: skip
+    edges = np.cumsum(hidden.widths)[:-1]
+    return units, [np.ascontiguousarray(part) for part in np.split(vectors, edges, axis=1)]
+
+
+def _chunks(examples: Sequence[Example]) -> Iterator[tuple[int, list[Example]]]:
+    """The first place and the examples of each stretch of about so many characters."""
+    begin, size = 0, 0
+    for place, example in enumerate(examples):
+        size += sum(map(len, example.texts))
+        if size > CHUNK_CHARS or place == len(examples) - 1:
+            yield begin, list(examples[begin : place + 1])
+            begin, size = place + 1, 0
+
+
+Columns = tuple[Places, npt.NDArray[Any], npt.NDArray[Any], Floats]  # text, gold, type, vector of each unit
+
+
+def _whole(task: Any, examples: Sequence[Example], raw: Sequence[Any]) -> Columns:
+    """Each text, or pair, is a unit; its type are its characters."""
+    types = np.array(["\x00".join(example.texts) for example in examples])
+    return np.arange(len(examples)), np.asarray(task.gold), types, np.stack(raw).astype(np.float32)
+
+
+def _tagged(task: Any, examples: Sequence[Example], raw: Sequence[Any]) -> Columns:
+    """Where every word has a label, words: the mean of their tokens. Else tokens, with the tags that a head learns."""
+    if task.config.scheme != "plain":
+        sizes = [len(own) for own in raw]
+        known = task.gold != NOTHING
+        texts = np.repeat(np.arange(len(raw)), sizes)
+        return texts[known], task.gold[known], task.ids[known].astype(np.int64), np.concatenate(raw)[known]
+    text, gold, types, vectors = [], [], [], []
+    for index, (example, tokens, own) in enumerate(zip(examples, task.pieces, raw, strict=True)):
+        starts, ends = ([getattr(span, edge) for span in example.gold] for edge in ("start", "end"))
+        words = token_rows(starts, ends, tokens.starts, tokens.ends)
+        for place in np.flatnonzero(~words.bare & ~words.shared).tolist():
+            span = example.gold[place]
+            text.append(index)
+            gold.append(span.label)
+            types.append(example.texts[0][span.start : span.end])
+            vectors.append(own[words.first[place] : words.last[place] + 1].mean(axis=0))
+    width = raw[0].shape[1]
+    found = np.array(vectors, dtype=np.float32).reshape(-1, width)
+    return np.array(text, dtype=np.int64), np.array(gold, dtype=str), np.array(types, dtype=str), found
+
+
+def _dealt(units: Units, asked: npt.NDArray[np.bool_], seed: int) -> Places:
+    """[N] a label for each unit that hangs on its type alone, as frequent as the true ones (Hewitt and Liang §2.1)."""
+    counts = np.bincount(units.gold_N[~asked], minlength=len(units.names))
+    drawn = generator(seed, "control task").choice(
+        len(counts), size=int(units.type_N.max()) + 1, p=counts / counts.sum()
+    )
+    return np.asarray(drawn, dtype=np.int64)[units.type_N]
+
+
+# Probes ---------------------------------------------------------------------------------------------------------------
+
+
+def _measured(
+    index: int, x_ND: Tensor, units: Units, control_N: Places, asked: npt.NDArray[np.bool_], seed: int
+) -> tuple[Layer, npt.NDArray[np.bool_]]:
+    """The numbers of one layer, and which of the units asked were right."""
+    num_labels, learnt = len(units.names), torch.from_numpy(~asked)
+    x_ND = _turned(x_ND, learnt)
+    gold, control = torch.from_numpy(units.gold_N), torch.from_numpy(control_N)
+    strength = _strength(x_ND[learnt], gold[learnt], num_labels, seed)
+    said, drawn = (
+        _linear(x_ND, fitted(x_ND[learnt], each[learnt], num_labels, strength)).argmax(-1).numpy()
+        for each in (gold, control)
+    )
+    right, recalled = (said == units.gold_N)[asked], drawn == control_N
+    text_N = units.text_N[asked]
+    counts = _counts(right, text_N)
+    none = np.zeros((len(counts), 0), dtype=np.int64)
+    low, high = tags.intervals(tags.Table((), none, none, none), counts, seed=seed)["accuracy"]
+    table = label_metrics.confusion(units.gold_N[asked], said[asked], num_labels)
+    apart = _apart(right, recalled[asked], text_N, seed)
+    unseen = ~np.isin(units.type_N[asked], units.type_N[~asked])
+    return Layer(
+        layer=index, accuracy=tags.accuracy(counts), low=low, high=high, f1=label_metrics.macro_f1(table),
+        control=float(recalled[asked].mean()), control_fit=float(recalled[~asked].mean()),
+        control_unseen=float(recalled[asked][unseen].mean()) if unseen.any() else None,
+        selectivity=apart.value, selectivity_low=apart.low, selectivity_high=apart.high, strength=strength,
+    ), right  # fmt: skip
+
+
+def _turned(x_ND: Tensor, learnt_N: Tensor) -> Tensor:
+    """The vectors with mean 0 and spread 1 in each number, then turned so that no two numbers hang together.
+
+    A turn changes no linear probe and no |W|, only how fast it is found.
+    """
+    mean, spread = x_ND[learnt_N].mean(0), x_ND[learnt_N].std(0)
+    x_ND = (x_ND - mean) / torch.where(spread > FLAT, spread, 1.0)
+    axes_DD: Tensor = torch.linalg.eigh(x_ND[learnt_N].T @ x_ND[learnt_N])[1]
+    return x_ND @ axes_DD
+
+
+def _counts(right: npt.NDArray[np.bool_], text_N: Places) -> npt.NDArray[np.int64]:
+    """[texts, 2] right units and units of each text: those of one text are right or wrong together."""
+    place = np.unique(text_N, return_inverse=True)[1]
+    return np.stack((np.bincount(place, weights=right), np.bincount(place)), axis=1).astype(np.int64)
+
+
+def _apart(one: npt.NDArray[np.bool_], two: npt.NDArray[np.bool_], text_N: Places, seed: int) -> paired.Difference:
+    """The first's accuracy less the second's, over texts."""
+    one_N2, two_N2 = (_counts(right, text_N) for right in (one, two))
+    return paired.compared(one_N2, two_N2, lambda sums: sums[:, 0] / np.maximum(sums[:, 1], 1), "accuracy", seed)
+
+
+def _baselines(units: Units, asked: npt.NDArray[np.bool_]) -> tuple[float, float | None]:
+    """What the commonest label scores and, of words, the commonest label of each; of unknown ones that of all."""
+    gold, types = units.gold_N, units.type_N
+    commonest = int(np.bincount(gold[~asked]).argmax())
+    majority = float((gold[asked] == commonest).mean())
+    if units.kind == "text":
+        return majority, None
+    counts = np.zeros((int(types.max()) + 1, len(units.names)))
+    counts[:, commonest] = 0.5
+    np.add.at(counts, (types[~asked], gold[~asked]), 1)
+    return majority, float((counts.argmax(axis=1)[types[asked]] == gold[asked]).mean())
+
+
+def fitted(x_ND: Tensor, gold_N: Tensor, num_labels: int, strength: float) -> Tensor:
+    """[D+1, L] the weights, and the biases as their last row: least mean cross-entropy + ½·strength·|W|².
+
+    The search is over W / scale. The loss bends by about var/L + strength along a column of x, so in these units it
+    bends alike everywhere, if the columns do not hang together: L-BFGS is then done in a few steps.
+    """
+    scale_D1 = (x_ND.var(0) / num_labels + strength).rsqrt()[:, None]
+    scale = torch.cat((scale_D1, torch.full((1, 1), num_labels**0.5)))
+    unit = torch.zeros(x_ND.shape[1] + 1, num_labels, requires_grad=True)
+    search = torch.optim.LBFGS(
+        [unit], max_iter=STEPS, history_size=10, tolerance_grad=CLOSE, line_search_fn="strong_wolfe"
+    )
+
+    def loss() -> Tensor:
+        search.zero_grad()
+        weight = unit * scale
+        found = F.cross_entropy(_linear(x_ND, weight), gold_N) + 0.5 * strength * weight[:-1].square().sum()
+        found.backward()  # type: ignore[no-untyped-call]
+        return found
+
+    with torch.inference_mode(False), torch.enable_grad():
+        search.step(loss)  # type: ignore[no-untyped-call]
+    return (unit * scale).detach()
+
+
+def _linear(x_ND: Tensor, weight: Tensor) -> Tensor:
+    return torch.addmm(weight[-1], x_ND, weight[:-1])
+
+
+def _strength(x_ND: Tensor, gold_N: Tensor, num_labels: int, seed: int) -> float:
+    """The penalty that is best on a fifth of some units, learnt from the others: a probe must not be a weak one."""
+    chosen = torch.from_numpy(generator(seed, "probe strength").permutation(len(gold_N))[:TRIED])
+    asked, learnt = chosen[: len(chosen) // 5], chosen[len(chosen) // 5 :]
+    scores = []
+    for strength in STRENGTHS:
+        weight = fitted(x_ND[learnt], gold_N[learnt], num_labels, strength)
+        scores.append(float(-F.cross_entropy(_linear(x_ND[asked], weight), gold_N[asked])))
+    return STRENGTHS[int(np.argmax(scores))]
+
+
+# The page -------------------------------------------------------------------------------------------------------------
+
+HEAD = ("layer", "accuracy", "95 %", "macro F1", "control", "selectivity", "95 %")
+
+
+def cells(layer: Layer) -> tuple[str, ...]:
+    """A row of the table, as `HEAD` has it."""
+    return (
+        str(layer.layer), f"{layer.accuracy:.4f}", f"{layer.low:.4f} to {layer.high:.4f}", f"{layer.f1:.4f}",
+        f"{layer.control:.4f}", f"{layer.selectivity:+.4f}",
+        f"{layer.selectivity_low:+.4f} to {layer.selectivity_high:+.4f}",
+    )  # fmt: skip
+
+
+def curve(found: Probe, other: Probe | None = None, size: tuple[float, float] = (620, 360)) -> str:
+    """The accuracy of each layer with its interval, and its control's, as a drawing; `other`: an untrained model's."""
+    lines = [Curve("probe", [each.accuracy for each in found.layers], [(each.low, each.high) for each in found.layers]),
+             Curve("control task", [each.control for each in found.layers])]  # fmt: skip
+    if other is not None:
+        bands = [(each.low, each.high) for each in other.layers]
+        lines.append(Curve("untrained weights", [each.accuracy for each in other.layers], bands))
+    levels = [("commonest label", found.majority)]
+    if found.by_type is not None:
+        levels.append((f"commonest label of each {found.unit}", found.by_type))
+    sheet = Sheet(f"{found.model} · {found.task}: what each layer knows")
+    heading = f"{found.unit}s whose label a linear probe reads off a layer"
+    sheet.add(chart(lines, heading, at=(MARGIN, MARGIN), size=size, percent=True, levels=levels))
+    sheet.reach(MARGIN + size[0], MARGIN + size[1])
+    sheet.note("Layer 0 are the embeddings. Bands: 95 % by resampling texts.")
+    return sheet.svg()
+
+
+def page(found: Probe, other: Probe | None = None) -> str:
+    """The curve, the table and what they say, as one file of HTML without script or network."""
+    best, (learnt, asked) = found.best, found.num_texts
+    cards = [(f"accuracy of layer {best.layer}, the best", f"{best.accuracy:.1%}"),
+             ("the commonest label", f"{found.majority:.1%}"), ("labels", f"{len(found.labels):,}"),
+             (f"{found.unit}s learnt from", f"{found.num_units[0]:,}"),
+             (f"{found.unit}s asked", f"{found.num_units[1]:,}")]  # fmt: skip
+    told = [*found.sentences(), *found.notes]
+    points = "".join(f"<li>{html.text(line[:1].upper() + line[1:])}.</li>" for line in told)
+    rows = [cells(layer) for layer in found.layers]
+    about = (
+        f"A logistic regression for each layer learnt from {learnt:,} texts and was asked about {asked:,} others. The "
+        "control task has labels that were dealt out at random, one for each "
+        + (
+            "text, so that nobody can know those of other texts."
+            if found.unit == "text"
+            else f"{found.unit} by its name."
+        )
+    )
+    parts = [
+        f"<header><h1>{html.text(f'{found.model}: what each layer knows')}</h1>{html.cards(cards)}</header>",
+        html.section("Curve", f'<div style="max-width:680px">{curve(found, other)}</div>'),
+        html.section("In words", f"<ul>{points}</ul><p class=soft>{html.text(about)}</p>"),
+        html.section("Layers", html.table(HEAD, rows, range(1, len(HEAD)))),
+        html.section("Untrained weights", html.table(HEAD, [cells(each) for each in other.layers], range(1, len(HEAD)))
+                     if other else ""),
+    ]  # fmt: skip
+    return html.whole(f"{found.model}: what each layer knows", parts)
+
+
+def write(path: Path | str, found: Probe, other: Probe | None = None) -> None:
+    """Writes the page (.html), or the curve alone (.svg, .png), by the ending of the path."""
+    ending = Path(path).suffix.lower()
+    if ending not in ENDINGS:
+        raise one_of(f"{path}: its ending", ending, ENDINGS)
+    if ending == ".png":
+        pictures.png(curve(found, other), path)
+    else:
+        write_text(path, page(found, other) if ending == ".html" else curve(found, other))

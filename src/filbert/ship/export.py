@@ -1,0 +1,53 @@
+"""A model folder and a wish in; the folder to ship, whole or not at all, with cases and costs measured, out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from filbert.engine.model import load
+from filbert.folder.folder import import_folder, whole_folder
+from filbert.folder.manifest import model_folder
+from filbert.folder.read_transformers import Source
+from filbert.forms import sources
+from filbert.ship import cost, onnx, verify
+from filbert.text.streams import Reading
+
+TASK_HEADS = ("labels", "tokens", "pointer", "span", "choice", "relation")  # parts by which a model is asked
+
+
+def export(
+    path: Path | str,
+    out: Path | str,
+    *,
+    int8: bool = False,
+    dev: sources.Source | None = None,
+    how: Mapping[str, Any] | None = None,
+) -> tuple[Path, cost.Cost]:
+    """Writes a folder that runs without torch, with golden cases; what eight bits cost, where they are wished for.
+
+    dev: labelled data on which the cost is measured; how: their `columns` and `encoding`. Everything is made beside
+    its place and renamed when it is whole, so that whoever looks never finds half of it.
+    """
+    with whole_folder(out, model_folder(path)) as part:
+        onnx.export(path, part, int8)
+        if not (part / verify.GOLDEN).exists():
+            loaded = load(part, runtime="onnx")
+            task, options = verify.task_of(loaded), {**(how or {}), "trained_on": loaded.trained_on}
+            reading = Reading()
+            verify.write(part, sources.read(task, dev, options, reading) if dev is not None and task else ())
+            if dev is not None and not int8:  # else it is told where the cost is measured
+                sources.tell(dev, reading)
+        found = cost.write(part, dev, how) if int8 else {}
+    return Path(out), found
+
+
+def imported(source: Path | str, out: Path | str) -> Source:
+    """Writes a foreign folder as one of ours, if the whole of it can be read here: weights, tokenizer, head, labels."""
+    with whole_folder(out, model_folder(source)) as part:
+        found = import_folder(source, part)
+        model = load(part, device="cpu")
+        if set(TASK_HEADS) & set(found.parts):
+            model.reads([])
+    return found

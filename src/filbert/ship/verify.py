@@ -1,0 +1,306 @@
+"""A model folder in; whether it still says what it said when it was made, in every runtime that is here, out.
+
+golden.jsonl holds some texts and what the model said of them when the folder was written: each label once, the shortest
+and the longest text, and texts that are odd (nothing, emoji, other scripts, more than fits). `verified` compares the
+files with their hashes and then asks again, with torch, with onnxruntime and in int8, whichever can run.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from filbert.core.errors import FilbertError, InputError
+from filbert.core.files import write_text
+from filbert.core.records import Example
+from filbert.core.registry import member
+from filbert.engine.model import Model, load
+from filbert.engine.reader import asked as as_asked
+from filbert.engine.reader import record
+from filbert.folder.manifest import MANIFEST, check_manifest, fingerprint, model_folder, seal, stated, was_sealed
+from filbert.folder.runtime import ENCODER, SMALL_ENCODER
+from filbert.folder.weights import inside
+
+GOLDEN = "golden.jsonl"
+MOST, MOST_CHARS = 32, 4_000  # cases of a folder that are written, and characters of one
+MOST_LINES, MOST_BYTES = 1_000, 16 * 2**20  # that are read
+FEW, WRITES = 4, "writer"  # cases of a model that writes, which takes longer, and how such a one is known
+SHOWN = 16  # numbers of a vector that a case keeps
+CLOSE = 1e-4  # how far the same arithmetic may differ between runtimes and machines
+INT8 = "int8"
+NOT_BUILT = "is not the graph that this version of filbert builds from config.json; export the folder again."
+LOOSER, LOOSE, CASES_A_SLIP = 1.5, 1e-3, 32  # by which int8 may be further off on another CPU than where it was made
+ODD = (
+    "", " ", "a", "😀👨‍👩‍👧‍👦", "שלום עולם", "ﬁ①Ａ", "今天\n天气\t很好", "<b>粗体</b> & 1.5%", "填空" * 700,
+)  # fmt: skip
+PLAIN = (
+    "今天天气很好，我们去公园散步。",
+    "北京是中国的首都。",
+    "The weather is fine today.",
+    "他打了一个电话，又打了一场球。",
+)
+BLANKS = ("今天天[MASK]很好。", "北京是中国的首[MASK]。")
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """How one runtime answered the golden cases."""
+
+    runtime: str
+    num_cases: int
+    difference: float  # the largest of all numbers
+    changed: tuple[str, ...]  # decisions that are others now, as sentences
+    missing: str = ""  # why it could not run
+    most: tuple[int, float] | None = (0, CLOSE)  # changed decisions and difference that are promised; None: nothing is
+
+    @property
+    def holds(self) -> bool:
+        """Whether it says what the folder said when it was made, as nearly as the folder promises."""
+        is_near = self.most is None or (len(self.changed) <= self.most[0] and self.difference <= self.most[1])
+        return is_near and math.isfinite(self.difference)
+
+
+# Making ---------------------------------------------------------------------------------------------------------------
+
+
+def write(folder: Path | str, examples: Sequence[Example] = ()) -> Path:
+    """Adds golden.jsonl to a model folder that was just written, and seals it anew."""
+    folder = model_folder(folder)
+    model = load(folder, device="cpu") if importlib.util.find_spec("torch") else load(folder)
+    write_text(folder / GOLDEN, "".join(f"{_line(case)}\n" for case in cases(model, examples)))
+    seal(folder)
+    return folder / GOLDEN
+
+
+def _line(case: Mapping[str, Any]) -> str:
+    """As JSON, Chinese as Chinese; a lone surrogate, which a text from Python may hold, can only be written escaped."""
+    line = json.dumps(case, ensure_ascii=False)
+    return line if line.isascii() or not any("\ud800" <= char <= "\udfff" for char in line) else json.dumps(case)
+
+
+def cases(model: Model, examples: Sequence[Example]) -> list[dict[str, Any]]:
+    """What the model says of the chosen texts."""
+    task = task_of(model)
+    if task is None or task == "embed":
+        made: list[dict[str, Any]] = [{"text": text} for text in (*PLAIN, *ODD)]
+        made += [{"fill": text} for text in BLANKS] if model.engine.fills else []
+    else:
+        most = FEW if member("tasks", task).HEAD == WRITES else MOST
+        made = [{"asked": _plain(as_asked(example))} for example in chosen(examples)[:most]]
+        made += [{"asked": text} for text in ODD] if task in ("classify", "tag") else []
+    return [{**case, "said": own} for case, own in zip(made, said(model, made), strict=True)]
+
+
+def task_of(model: Model) -> str | None:
+    """What it was fine-tuned for; None where it was not."""
+    try:
+        return model.task()
+    except InputError:
+        return None
+
+
+def chosen(examples: Sequence[Example]) -> list[Example]:
+    """Some that cover what there is: one of each gold answer, the shortest, the longest, and others spread evenly."""
+    fitting = [one for one in examples if sum(map(len, one.texts)) <= MOST_CHARS]
+    if not fitting:
+        return []
+    by_size = sorted(range(len(fitting)), key=lambda place: sum(map(len, fitting[place].texts)))
+    golds: dict[str, int] = {}
+    for place, one in enumerate(fitting):
+        for label in _labels(one.gold):
+            golds.setdefault(label, place)
+    spread = range(0, len(fitting), max(1, len(fitting) // (MOST // 2)))
+    places = dict.fromkeys([by_size[0], by_size[-1], *list(golds.values())[: MOST // 2], *spread])
+    return [fitting[place] for place in list(places)[:MOST]]
+
+
+def _labels(gold: Any) -> list[str]:
+    if isinstance(gold, str):
+        return [gold]
+    if isinstance(gold, tuple | list):
+        return [str(getattr(each, "label", each)) for each in gold]
+    return [str(getattr(gold, "label", ""))] if gold is not None else []
+
+
+def _plain(value: Any) -> Any:
+    """As JSON gives it back."""
+    return [_plain(each) for each in value] if isinstance(value, tuple | list) else value
+
+
+def _tupled(value: Any) -> Any:
+    """As `predict` takes it: a list of texts within stays one."""
+    return (
+        tuple(tuple(e) if isinstance(e, list) and _is_place(e) else e for e in value)
+        if isinstance(value, list)
+        else value
+    )
+
+
+def _is_place(value: list[Any]) -> bool:
+    return len(value) == 2 and all(type(each) is int for each in value)
+
+
+def said(model: Model, made: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """What the model says of each case, all of a kind read together."""
+    task = task_of(model)
+    found: list[Any] = [None] * len(made)
+    kinds = {kind: [place for place, case in enumerate(made) if kind in case] for kind in ("asked", "text", "fill")}
+    if kinds["asked"]:
+        if task is None:
+            raise InputError(f"{model.folder}: its golden cases ask what it was not fine-tuned for; fetch it again.")
+        asked = [_tupled(made[place]["asked"]) for place in kinds["asked"]]
+        told = zip(model.examples(asked, task), model.predict(asked), strict=True)
+        answers = [record(task, example, own) for example, own in told]
+        for place, own in zip(kinds["asked"], answers, strict=True):
+            found[place] = own
+    for place, vector in zip(kinds["text"], model.embed([made[at]["text"] for at in kinds["text"]]), strict=True):
+        found[place] = [round(float(number), 6) for number in vector[:SHOWN]]
+    for place in kinds["fill"]:
+        blanks = model.fill(made[place]["fill"])
+        found[place] = [[[each.token, round(each.score, 6)] for each in blank.candidates] for blank in blanks]
+    return [json.loads(json.dumps(own)) for own in found]
+
+
+# Asking again ---------------------------------------------------------------------------------------------------------
+
+
+def verified(path: Path | str, expect: str | None = None) -> list[Replayed]:
+    """Compares all files with their hashes, which raises where one differs, and replays the cases.
+
+    expect: the fingerprint that the folder must have, told by whoever made it.
+    """
+    folder = model_folder(path)
+    check_sealed(folder, expect)
+    check_manifest(folder, hashes=True)
+    known = list(read(folder))
+    found = []
+    for runtime, how in runtimes(folder):
+        try:
+            model = load(folder, device="cpu", **how)
+            again = replayed(runtime, model, known)
+        except FilbertError as error:
+            found.append(Replayed(runtime, 0, 0.0, (), str(error)))
+        else:
+            found.append(again if runtime != INT8 else replace(again, most=_promised(folder, len(known))))
+    return [*found, *_graphs(folder)]
+
+
+def check_sealed(folder: Path, expect: str | None) -> None:
+    """Refuses a folder of filbert's whose manifest was deleted, and one with another fingerprint than expected."""
+    if not isinstance(expect, str | None):
+        raise InputError(f"expect is {expect!r:.60}, but must be a fingerprint as `filbert verify` prints it.")
+    own = fingerprint(folder)
+    if own is None and (expect is not None or was_sealed(folder)):
+        raise InputError(
+            f"{folder}: has no {MANIFEST}, so nothing tells what its files should be; fetch the folder again, or, if "
+            'you changed it on purpose, seal it anew: python -c "from filbert.folder.manifest import seal; '
+            "seal('DIR')\"."
+        )
+    if expect is not None and own != expect.strip().lower().removeprefix("sha256:"):
+        raise InputError(
+            f"{folder}: its fingerprint is {own}, but {expect.strip()[:80]} is expected; it is not the folder that was "
+            "meant, or it was changed after that."
+        )
+
+
+def _graphs(folder: Path) -> list[Replayed]:
+    """Graphs that are not those which this version builds from config.json and the weights, where it can build them."""
+    if not all(importlib.util.find_spec(name) for name in ("torch", "onnx")) or not (folder / ENCODER).exists():
+        return []
+    from filbert.ship import onnx
+
+    try:
+        strange = onnx.strange(folder)
+    except FilbertError:  # which loading it with onnxruntime has told already
+        return []
+    return [Replayed(name, 0, 0.0, (), f"{folder / name}: {NOT_BUILT}") for name in strange]
+
+
+def _promised(folder: Path, num_cases: int) -> tuple[int, float] | None:
+    """How far int8 may be from float32 on the golden cases; None where the folder's maker stated nothing.
+
+    Another CPU rounds sums otherwise, and now and then a whole number with them: so somewhat more is let pass.
+    """
+    golden = stated(folder, INT8).get("golden")
+    if golden is None:
+        return None
+    try:
+        changed, difference = int(golden["changed"]), float(golden["difference"])
+    except (TypeError, KeyError, ValueError):
+        raise InputError(f"{folder / MANIFEST}: stated.{INT8}.golden must have changed and difference.") from None
+    return changed + num_cases // CASES_A_SLIP, difference * LOOSER + LOOSE
+
+
+def runtimes(folder: Path) -> list[tuple[str, dict[str, str]]]:
+    """Those that can run this folder here."""
+    found = []
+    if importlib.util.find_spec("torch"):
+        found.append(("torch", {"runtime": "torch"}))
+    if importlib.util.find_spec("onnxruntime"):
+        found += [("onnx", {"runtime": "onnx"})] if (folder / ENCODER).exists() else []
+        found += [(INT8, {"runtime": "onnx", "dtype": INT8})] if (folder / SMALL_ENCODER).exists() else []
+    return found
+
+
+def read(folder: Path) -> Iterator[dict[str, Any]]:
+    """The cases of a folder, line by line; no more of them, and no longer ones, than such a file may have."""
+    if not (folder / GOLDEN).exists():
+        return
+    path = inside(folder, GOLDEN)
+    if (size := path.stat().st_size) > MOST_BYTES:
+        raise InputError(f"{path}: has {size:,} bytes, more than the {MOST_BYTES:,} that golden cases may have.")
+    with path.open("rb") as lines:
+        for number, line in enumerate(lines, 1):  # a line ends with \n and with nothing else
+            if number > MOST_LINES:
+                raise InputError(f"{path}: has more than {MOST_LINES:,} cases; fetch the folder again.")
+            yield _case(f"{path} line {number}", line)
+
+
+def _case(where: str, line: bytes) -> dict[str, Any]:
+    """One case; what is no JSON, or holds numbers that are none, is refused with its line."""
+    try:
+        case = json.loads(line.decode("utf-8"), parse_constant=_no_number)
+        if isinstance(case, dict) and "said" in case and {"asked", "text", "fill"} & set(case):
+            return case
+    except (ValueError, RecursionError):
+        pass
+    raise InputError(f"{where}: is no golden case; fetch the folder again.")
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(f"{word} is no number")
+
+
+def replayed(runtime: str, model: Model, known: Sequence[Mapping[str, Any]]) -> Replayed:
+    """What the model says now beside what it said then."""
+    worst, changed = 0.0, []
+    for case, now in zip(known, said(model, known), strict=True):
+        apart, others = compared(case["said"], now)
+        worst = apart if not apart <= worst else worst  # NaN is not less than anything, and stays
+        shown = str(case.get("asked", case.get("text", case.get("fill"))))[:40]
+        changed += [f"{shown!r}: {other}" for other in others[:1]]
+    return Replayed(runtime, len(known), worst, tuple(changed))
+
+
+def compared(then: Any, now: Any, where: str = "") -> tuple[float, list[str]]:
+    """The largest difference of two numbers at the same place, and what else is not the same."""
+    if isinstance(then, Mapping) and isinstance(now, Mapping):
+        pairs = [(then.get(key), now.get(key), f"{where}.{key}".lstrip(".")) for key in {**then, **now}]
+    elif isinstance(then, list) and isinstance(now, list) and len(then) == len(now):
+        pairs = [(one, two, f"{where}[{place}]") for place, (one, two) in enumerate(zip(then, now, strict=True))]
+    elif _is_number(then) and _is_number(now):
+        apart = abs(float(then) - float(now))
+        return apart if math.isfinite(apart) else math.inf, []
+    else:
+        return 0.0, [] if then == now else [f"{where or 'it'} was {str(then)[:60]}, is {str(now)[:60]}"]
+    found = [compared(*pair) for pair in pairs]
+    return max((apart for apart, _ in found), default=0.0), [other for _, others in found for other in others]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, float) or (type(value) is int)

@@ -1,0 +1,292 @@
+"""The next word: a corpus as token arrays in, what a language model is asked out; and texts in, what it writes on out.
+
+Every token is predicted from those before it in its stretch (Bengio et al. 2003; Radford et al. 2018); of a model that
+reads both ways, also from those after it (Peters et al. 2018, §3.1). A stretch reads [CLS] … [SEP], as all texts do;
+[SEP] is asked for only where a document ends, and [CLS], backward, where one begins: a cut between is no end of a text.
+
+A model says in `directions` how it reads. Where that is ("forward",), the vectors of its forward pass are what
+`word_scores` predicts the next word from; where it is ("forward", "backward"), `both_ways(packed)` gives those of both.
+
+Legend: T tokens of the row, B sequences, R pairs of neighbours, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from filbert.core import settings
+from filbert.core.errors import InputError
+from filbert.core.protocols import Batch, Item, Term
+from filbert.core.records import Encoding, Packed
+from filbert.pack.lay import pack
+from filbert.pack.stretches import NOTHING, Places, Round, Stretches, Text, stretches
+from filbert.tasks.mlm_nsp.items import COUNTED, EpochPlan, Orders, dealt, padded
+from filbert.text.joining import joined
+from filbert.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+
+SCORES = 2**27  # numbers scored at once, half a gigabyte: a row of tokens times a vocabulary can be far more
+WAYS = ("sample", "greedy", "beam")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """How the text is cut."""
+
+    max_length: int = 128
+    short_prob: float = 0.0  # share of stretches that are cut shorter; short contexts are learnt anyway, at each start
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        settings.check_whole("task", self, max_length=8, seed=0)
+        settings.check_shares("task", self, "short_prob")
+
+
+class Task:
+    """Next words, and those before where the model reads both ways, over the shards of a corpus; see mlm_nsp.Task."""
+
+    parts: tuple[str, ...] = ("lm",)  # of a model that can be trained by it
+
+    def __init__(self, shards: Sequence[Text], tokenizer: Tokenizer, config: Config) -> None:
+        self.tokenizer, self.config = tokenizer, config
+        if not sum(len(shard.documents) - 1 for shard in shards):
+            raise InputError("pretraining a language model needs 1 document or more, but the corpus has 0.")
+        self.rounds = dealt([shard for shard in shards if shard.num_tokens])
+        self._texts: dict[int, Round] = {}
+        self._plan: EpochPlan | None = None
+
+    def begin(self, model: Any) -> None:
+        """Tells a fresh model how its tokens are spelled, and how frequent each is, where it asks for either."""
+        import torch
+
+        if hasattr(model, "spell"):
+            model.spell(self.tokenizer.vocabulary)
+        bias = getattr(getattr(model, "lm", None), "bias", None)
+        if bias is None:
+            return
+        counts = np.full(len(bias), 0.1)
+        for shard in self.rounds[0]:
+            for at in range(0, shard.num_tokens, COUNTED):
+                counts += np.bincount(shard.ids[at : at + COUNTED], minlength=len(counts))
+        with torch.no_grad():
+            bias.copy_(torch.from_numpy(np.log(counts / counts.sum())))
+
+    def __len__(self) -> int:
+        return len(self.plan(0).lengths)
+
+    def _text(self, epoch: int) -> Round:
+        at = epoch % len(self.rounds)
+        if at not in self._texts:
+            self._texts = {at: Round(self.rounds[at])}
+        return self._texts[at]
+
+    def plan(self, epoch: int) -> EpochPlan:
+        """Where every item of the epoch begins and ends."""
+        if self._plan is None or self._plan.epoch != epoch:
+            c = self.config
+            items = stretches(self._text(epoch), "mlm", c.max_length, c.short_prob, c.seed, epoch)
+            self._plan = EpochPlan(epoch, items)
+        return self._plan
+
+    def item(self, index: int, epoch: int) -> Item:
+        """One item; the same for the same (seed, epoch, index), whoever asks."""
+        batch = self.batch(self.plan(epoch).orders(np.array([index])))
+        ids, nowhere = batch.packed.ids, np.zeros_like(batch.packed.ids)
+        parts = np.zeros_like(ids)
+        parts[[0, -1]] = -1
+        return Item((Encoding(ids, nowhere, parts, nowhere, nowhere),), batch.targets)
+
+    def batch(self, orders: Orders, budget: int | None = None) -> Batch:
+        """The items packed and ready; with `budget`, every array but the boundaries has a constant size."""
+        order = np.argsort(orders.items.lengths, kind="stable")
+        items = orders.items.orders(order)
+        packed, targets = self._laid_out(items, orders.epoch, budget)
+        starts = np.empty(len(order), dtype=np.int64)
+        starts[order] = packed.boundaries[: len(order)]
+        return Batch(packed, starts, np.arange(len(order)), targets)
+
+    def _laid_out(self, items: Stretches, epoch: int, budget: int | None) -> tuple[Packed, dict[str, Any]]:
+        """[CLS] text [SEP] of every item in one row, by length, and what is asked of each pair of neighbours."""
+        text, lengths = self._text(epoch), items.lengths
+        sizes = [int(n) for n in lengths]
+        owners = np.repeat(np.arange(len(sizes)), lengths)
+        places = np.arange(len(owners)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        is_last = places == lengths[owners] - 1
+        ids = np.full(len(owners), self.tokenizer.sep_id, dtype=np.int32)
+        ids[places == 0] = self.tokenizer.cls_id
+        inside = (places > 0) & ~is_last
+        ids[inside] = text.gathered("ids", items.first[owners[inside]] + places[inside] - 1)
+        left = np.flatnonzero(~is_last)
+        unasked_next = is_last[left + 1] & ~_is_edge(text, items.first_end)[owners[left]]
+        unasked_previous = (places[left] == 0) & ~_is_edge(text, items.first)[owners[left]]
+        next_ids = np.where(unasked_next, NOTHING, ids[left + 1])
+        previous_ids = np.where(unasked_previous, NOTHING, ids[left])
+        segments = np.zeros_like(ids)
+        if budget is not None:
+            ids, places, segments = padded(ids, places, segments, sizes, budget, self.config.max_length)
+            fill = (0, budget - len(left))
+            left = np.pad(left, fill)
+            next_ids, previous_ids = (np.pad(x, fill, constant_values=NOTHING) for x in (next_ids, previous_ids))
+        packed = Packed(
+            ids=ids,
+            positions=places.astype(np.int32),
+            segments=segments,
+            boundaries=np.cumsum([0, *sizes]).astype(np.int32),
+            lengths=tuple(sizes),
+            max_len=self.config.max_length if budget is not None else max(sizes, default=0),
+        )
+        # The right one of a pair is the row after the left one; in a row that only fills up nothing is asked.
+        targets = {"left_rows": left, "next_ids": next_ids, "previous_ids": previous_ids}
+        return packed, {name: value.astype(np.int64) for name, value in targets.items()}
+
+    def counts(self, batch: Batch) -> Mapping[str, int]:
+        """How many words are asked for in each direction; backward_loss is only there if the model reads both ways."""
+        asked = {"lm_loss": "next_ids", "backward_loss": "previous_ids"}
+        return {loss: int((batch.targets[name] != NOTHING).sum()) for loss, name in asked.items()}
+
+    def loss(self, model: Any, batch: Batch) -> Mapping[str, Term]:
+        """The cross-entropy of each direction and its accuracy; both directions together are the paper's sum."""
+        left, next_ids = batch.targets["left_rows"], batch.targets["next_ids"]
+        if len(model.directions) == 1:
+            return _answers("lm", model, model(batch.packed, left), next_ids)
+        onward_TD, back_TD = model.both_ways(batch.packed)
+        return {
+            **_answers("lm", model, onward_TD[left], next_ids),
+            **_answers("backward", model, back_TD[left + 1], batch.targets["previous_ids"]),
+        }
+
+    def derived(self, means: Mapping[str, float]) -> dict[str, float]:
+        """The perplexity of each direction, from the mean losses of an evaluation."""
+        named = {"perplexity": "lm_loss", "backward_perplexity": "backward_loss"}
+        return {name: math.exp(min(means[loss], 700.0)) for name, loss in named.items() if loss in means}
+
+
+def _is_edge(text: Round, places: Places) -> Any:
+    """Whether a document begins or ends at each of these places."""
+    return text.documents[np.searchsorted(text.documents, places)] == places
+
+
+def _answers(name: str, model: Any, x_RD: torch.Tensor, gold_R: torch.Tensor) -> dict[str, Term]:
+    """The loss and how much was right, scored in parts: their scores are made again for the gradient, not kept."""
+    import torch
+    from torch.utils.checkpoint import checkpoint
+
+    size = max(1, SCORES // model.config.vocab_size)
+    pairs = list(zip(torch.split(x_RD, size), torch.split(gold_R, size), strict=True))
+    if len(pairs) > 1 and torch.is_grad_enabled():
+        sums = [checkpoint(_summed, model, *pair, use_reentrant=False, preserve_rng_state=False) for pair in pairs]
+    else:
+        sums = [_summed(model, *pair) for pair in pairs]
+    loss, right = (torch.stack(column).sum() for column in zip(*sums, strict=True))
+    count = (gold_R != NOTHING).sum()
+    return {f"{name}_loss": Term(loss, count), f"{name}_accuracy": Term(right, count)}
+
+
+def _summed(model: Any, x_RD: torch.Tensor, gold_R: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The sum of cross-entropies, and how many words were the likeliest."""
+    import torch.nn.functional as F
+
+    scores_RV = model.word_scores(x_RD).float()
+    own_R = scores_RV.detach().gather(-1, gold_R.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    right = ((own_R >= scores_RV.detach().amax(-1)) & (gold_R != NOTHING)).sum()
+    return F.cross_entropy(scores_RV, gold_R, ignore_index=NOTHING, reduction="sum"), right
+
+
+# Writing on -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class Writing:
+    """How a text is written on."""
+
+    way: str = "sample"  # sample | greedy | beam
+    max_new: int = 64  # most tokens to write
+    min_new: int = 0
+    no_repeat: int = 0  # no stretch of so many tokens is written twice; 0: any may
+    temperature: float = 1.0  # of sample: divides the scores
+    top_k: int = 0  # of sample: only the k likeliest tokens; 0: all
+    top_p: float = 1.0  # of sample: only the likeliest tokens that together have this probability
+    width: int = 4  # of beam
+    length_penalty: float = 0.6  # of beam
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        settings.check_one_of("writing", self, way=WAYS)
+        settings.check_whole("writing", self, max_new=1, min_new=0, no_repeat=0, top_k=0, width=1, seed=0)
+        settings.check_positive("writing", self, temperature=1_000, top_p=1)
+
+
+def continued(model: Any, tokenizer: Tokenizer, text: str, writing: Writing | None = None) -> str:
+    """The text as given, and what the model writes behind it."""
+    return continuations(model, tokenizer, [text], writing)[0]
+
+
+def continuations(model: Any, tokenizer: Tokenizer, texts: Sequence[str], writing: Writing | None = None) -> list[str]:
+    """Each text as given, and what the model writes behind it, all at once.
+
+    Of a long text only the end is read that leaves the model room to write.
+    """
+    writing = writing or Writing()
+    if not hasattr(model, "step"):
+        raise InputError(f"{type(model).__name__} does not write from left to right; take a gpt or an nnlm.")
+    longest = model.config.max_length
+    room = longest - writing.max_new  # for what is read beside [CLS]; the last token written is never read
+    if room < 0:
+        raise InputError(
+            f"writing.max_new is {writing.max_new}, but the model reads only {longest} tokens; take fewer (--tokens)."
+        )
+    ids = [tokens.ids[max(0, len(tokens.ids) - room) :] for tokens in tokenizer.pieces(texts)]
+    order = np.argsort([len(row) for row in ids], kind="stable")  # as a pack has them
+    written: list[tuple[int, ...]] = [()] * len(texts)
+    for place, found in zip(order, _written(model, tokenizer, [ids[at] for at in order], order, writing), strict=True):
+        written[place] = found
+    tokens = ([tokenizer.token_of(index) for index in row] for row in written)
+    return [text + joined(names, after=text) for text, names in zip(texts, tokens, strict=True)]
+
+
+def _written(
+    model: Any, tokenizer: Tokenizer, ids: Sequence[Any], numbers: Any, writing: Writing
+) -> list[tuple[int, ...]]:
+    """What the model writes behind [CLS] and these tokens, the shortest first."""
+    import torch
+
+    from filbert.nn import generation
+    from filbert.nn.attention import placed, tensors
+
+    if not ids:
+        return []
+    device = next(model.parameters()).device
+    rows = [np.concatenate(([tokenizer.cls_id], row)).astype(np.int32) for row in ids]
+    read = [Encoding(row[:-1], *(np.zeros_like(row[:-1]) for _ in range(4))) for row in rows]
+    starts_B = placed(np.array([row[-1] for row in rows]), device, torch.int64)
+    beyond = range(tokenizer.vocab_size, model.config.vocab_size)
+    barred = {*tokenizer.special_ids, *beyond} - {tokenizer.sep_id}
+    rules = generation.Rules(
+        end=tokenizer.sep_id, max_new=writing.max_new, min_new=writing.min_new, banned=tuple(sorted(barred)),
+        no_repeat=writing.no_repeat,
+    )  # fmt: skip
+    was_training = model.training
+    model.eval()
+    try:
+        with torch.inference_mode():
+            state = model.started(tensors(pack(read)[0], device))
+            if writing.way == "greedy":
+                found = generation.greedy(model, starts_B, state, rules)
+            elif writing.way == "beam":
+                penalty = writing.length_penalty
+                found = generation.beam(model, starts_B, state, rules, width=writing.width, length_penalty=penalty)
+            else:
+                drawing = generation.Drawing(
+                    temperature=writing.temperature, top_k=writing.top_k, top_p=writing.top_p, seed=writing.seed
+                )
+                found = generation.sample(model, starts_B, state, rules, drawing, [int(number) for number in numbers])
+    finally:
+        model.train(was_training)
+    return [text.ids for text in found]

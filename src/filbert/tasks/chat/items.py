@@ -1,0 +1,68 @@
+"""An answer written to what was said: dialogues and replies in, the loss of an encoder-decoder, or answers, out.
+
+As summarize, but for this: each line of the text is a turn, and [SEP] stands between turns. An answer never loops: no
+three tokens in a row come twice. Answers have no one right text, so that beside ROUGE stands how much they differ.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from filbert.metrics import generation as metrics
+from filbert.tasks.translate import items as translate
+from filbert.tasks.translate.items import HEAD, KEPT, LATER, ONE_ANSWER, idle, label_names, record
+from filbert.text.tokenizer import Pieces
+
+__all__ = ["DATA", "HEAD", "KEPT", "LATER", "ONE_ANSWER", "Config", "Task", "called", "idle", "label_names", "record"]
+DATA = "translate"  # what its files are read as
+_TURN = re.compile(r"[^\n]*\S[^\n]*")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config(translate.Config):
+    """How dialogues are read, and how answers are written."""
+
+    no_repeat: int = 3
+    max_new: int = 64
+    max_ratio: float = 0.0
+
+
+def called(labels: Sequence[str]) -> str:
+    """What a card calls such a model."""
+    return "A model that chats"
+
+
+class Task(translate.Task):
+    """Answers; what has no known answer can be answered, not learnt from."""
+
+    joins: ClassVar[bool] = True
+
+    def _read(self, texts: Sequence[str]) -> Pieces:
+        """The tokens of the dialogues, with [SEP] between turns."""
+        found = [list(_TURN.finditer(text)) for text in texts]
+        turns = [turn for own in found for turn in own]
+        pieces = self.tokenizer.pieces([turn.group() for turn in turns])
+        begins = np.array([turn.start() for turn in turns], dtype=np.int64)
+        shift = np.repeat(begins, np.diff(pieces.boundaries))
+        counts = np.array([len(own) for own in found], dtype=np.int64)
+        firsts = np.cumsum(counts) - counts
+        later = np.setdiff1d(np.arange(len(turns)), firsts[counts > 0])  # turns with one before them
+        places, offsets = pieces.boundaries[:-1][later], begins[later]
+        columns = (np.full(len(later), self.tokenizer.sep_id), offsets, offsets)
+        rows = (pieces.ids, pieces.starts + shift, pieces.ends + shift)
+        ids, starts, ends = (
+            np.insert(row, places, own).astype(np.int32) for row, own in zip(rows, columns, strict=True)
+        )
+        edges = np.concatenate((firsts, [len(turns)]))
+        return Pieces(ids, starts, ends, pieces.boundaries[edges] + np.searchsorted(later, edges))
+
+    def evaluated(self, raw: Sequence[Any]) -> dict[str, Any]:
+        """ROUGE with intervals, the shares of different words and pairs of words, and that of answers that loop."""
+        said, right = self._pairs(raw)
+        more = {f"distinct_{size}": metrics.distinct(said, size) for size in (1, 2)} | {"loops": metrics.loops(said)}
+        return metrics.rouge_summary(said, right) | more

@@ -1,0 +1,264 @@
+"""Masked words and next sentences: a corpus as token arrays in, BERT's two questions out (Devlin et al. 2019, §3.1).
+
+15 % of the tokens are chosen, whole words at a time; of these 80 % become [MASK], 10 % a random token, 10 % stay. Half
+of the pairs are neighbours, half have a second part from another document; or both parts are neighbours and half are
+swapped (sentence order, Lan et al. 2020); or there are no pairs. The loss is the plain sum of both answers.
+
+Legend: T tokens of the row, B sequences, M masked tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from filbert.core.errors import InputError, one_of
+from filbert.core.protocols import Batch, Decisions, Item, Term
+from filbert.core.random import keys
+from filbert.core.records import Encoding, Packed
+from filbert.pack.masking import KINDS, Row, chosen, hidden
+from filbert.pack.stretches import NOTHING, OBJECTIVES, Places, Round, Stretches, Text, stretches
+from filbert.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    import torch
+
+COUNTED = 2**22  # tokens looked at together when they are counted
+ROUND_TOKENS = 2**28  # planned at once: some 100 MB of plan, however large the corpus
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """How the questions are asked."""
+
+    objective: str = "mlm+nsp"
+    masking: str = "whole-word"
+    mask_prob: float = 0.15
+    max_length: int = 128
+    short_prob: float = 0.1  # share of stretches that are cut shorter, so that short inputs are learnt too
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise one_of("task.objective", self.objective, OBJECTIVES)
+        if self.masking not in KINDS:
+            raise one_of("task.masking", self.masking, KINDS)
+        if type(self.max_length) is not int or not self.max_length >= 8:
+            raise InputError(f"task.max_length is {self.max_length!r}, but must be a whole number of 8 or more.")
+        for name in ("mask_prob", "short_prob"):
+            if not 0 <= getattr(self, name) < 1:
+                raise InputError(f"task.{name} is {getattr(self, name)!r}, but must be from 0 up to 1.")
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What a batch is built from, in any process."""
+
+    epoch: int
+    items: Stretches
+
+
+@dataclass(frozen=True, slots=True)
+class EpochPlan:
+    """An epoch's stretches."""
+
+    epoch: int
+    items: Stretches
+
+    @property
+    def lengths(self) -> Places:
+        """[N] tokens of each item."""
+        return self.items.lengths
+
+    def orders(self, indices: Places) -> Orders:
+        """What `Task.batch` needs for these."""
+        return Orders(self.epoch, self.items.orders(indices))
+
+
+class Task:
+    """MLM, with NSP or sentence order, over the shards of a corpus; an epoch is one round of shards."""
+
+    parts: tuple[str, ...]  # of a model that can be trained by it
+
+    def __init__(self, shards: Sequence[Text], tokenizer: Tokenizer, config: Config) -> None:
+        self.tokenizer, self.config = tokenizer, config
+        self.rounds = dealt([shard for shard in shards if shard.num_tokens])
+        self.parts = ("mlm",) if config.objective == "mlm" else ("pooler", "mlm", "nsp")
+        num_documents = sum(len(shard.documents) - 1 for shard in shards)
+        least = 2 if config.objective == "mlm+nsp" else 1
+        if num_documents < least:
+            raise InputError(
+                f"pretraining with task.objective={config.objective} needs {least} documents or more, but the corpus "
+                f"has {num_documents}; put a blank line between documents."
+            )
+        ordinary = np.ones(tokenizer.vocab_size, dtype=bool)
+        ordinary[list(tokenizer.special_ids)] = False
+        self.ordinary = np.flatnonzero(ordinary)
+        self._texts: dict[int, Round] = {}
+        self._plan: EpochPlan | None = None
+
+    def begin(self, model: Any) -> None:
+        """Tells a fresh model how frequent each token is: its blanks begin with the best guess without a context.
+
+        Left to learn this first, all parameters push every vector the same way, and a post-norm stack may never
+        tell tokens apart again (experiments/2026-11-16-collapse.md).
+        """
+        import torch
+
+        counts = np.full(self.tokenizer.vocab_size, 0.1)
+        for shard in self.rounds[0]:
+            for at in range(0, shard.num_tokens, COUNTED):
+                counts += np.bincount(shard.ids[at : at + COUNTED], minlength=len(counts))
+        with torch.no_grad():
+            model.mlm.bias.copy_(torch.from_numpy(np.log(counts / counts.sum())))
+
+    def __len__(self) -> int:
+        return len(self.plan(0).lengths)
+
+    def _text(self, epoch: int) -> Round:
+        at = epoch % len(self.rounds)
+        if at not in self._texts:
+            self._texts = {at: Round(self.rounds[at])}
+        return self._texts[at]
+
+    def plan(self, epoch: int) -> EpochPlan:
+        """Where every item of the epoch begins and ends."""
+        if self._plan is None or self._plan.epoch != epoch:
+            c = self.config
+            items = stretches(self._text(epoch), c.objective, c.max_length, c.short_prob, c.seed, epoch)
+            self._plan = EpochPlan(epoch, items)
+        return self._plan
+
+    def item(self, index: int, epoch: int) -> Item:
+        """One item with its masks; the same for the same (seed, epoch, index), whoever asks."""
+        batch = self.batch(self.plan(epoch).orders(np.array([index])))
+        nowhere = np.zeros_like(batch.packed.ids)
+        parts = np.where(np.isin(batch.packed.ids, [self.tokenizer.cls_id, self.tokenizer.sep_id]), -1, 0)
+        encoding = Encoding(batch.packed.ids, batch.packed.segments, parts.astype(np.int32), nowhere, nowhere)
+        return Item((encoding,), batch.targets)
+
+    def batch(self, orders: Orders, budget: int | None = None) -> Batch:
+        """The items packed, masked and ready; with `budget`, every array but the boundaries has a constant size."""
+        order = np.argsort(orders.items.lengths, kind="stable")
+        items = orders.items.orders(order)
+        packed, row = self._laid_out(items, orders.epoch, budget)
+        rows = chosen(row, self.config.masking, self.config.mask_prob)
+        gold = packed.ids[rows]
+        packed.ids[rows] = hidden(row, rows, gold, self.tokenizer.mask_id, self.ordinary)
+        starts = np.empty(len(order), dtype=np.int64)
+        starts[order] = packed.boundaries[: len(order)]
+        if budget is not None:
+            rows, gold = self._filled(rows, gold, budget)
+        targets = {"mask_rows": rows.astype(np.int64), "mask_ids": gold.astype(np.int64)}
+        if self.config.objective != "mlm":
+            labels = np.empty(len(order), dtype=np.int64)
+            labels[order] = items.labels
+            targets["pair_labels"] = labels
+        return Batch(packed, starts, np.arange(len(order)), targets)
+
+    def _laid_out(self, items: Stretches, epoch: int, budget: int | None) -> tuple[Packed, Row]:
+        """[CLS] first [SEP] second [SEP] of every item in one row, by length, not yet masked."""
+        text, lengths = self._text(epoch), items.lengths
+        sizes = [int(n) for n in lengths]
+        total, num_items = int(lengths.sum()), len(sizes)
+        owners = np.repeat(np.arange(num_items), lengths)
+        places = np.arange(total) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        middle = (items.first_end - items.first + 1)[owners]  # the place of the first [SEP]
+        ordinary = (places > 0) & (places != middle)
+        if items.specials == 3:
+            ordinary &= places < lengths[owners] - 1
+        second = places > middle
+        sources = places + np.where(second, (items.second - 1)[owners] - middle, (items.first - 1)[owners])
+        ids = np.full(total, self.tokenizer.sep_id, dtype=np.int32)
+        ids[ordinary] = text.gathered("ids", sources[ordinary])
+        ids[places == 0] = self.tokenizer.cls_id
+        words = np.zeros(total, dtype=bool)
+        words[ordinary] = text.gathered("words", sources[ordinary])
+        row = Row(owners, places, ordinary, words, keys(self.config.seed, "mask", epoch, items.examples))
+        segments = second.astype(np.int32)
+        if budget is not None:
+            ids, places, segments = padded(ids, places, segments, sizes, budget, self.config.max_length)
+        packed = Packed(
+            ids=ids,
+            positions=places.astype(np.int32),
+            segments=segments,
+            boundaries=np.cumsum([0, *sizes]).astype(np.int32),
+            lengths=tuple(sizes),
+            max_len=self.config.max_length if budget is not None else max(sizes, default=0),
+        )
+        return packed, row
+
+    def _filled(self, rows: Places, gold: Any, budget: int) -> tuple[Places, Any]:
+        """A constant number of rows to ask for; those that only fill up have no gold."""
+        slack = int(self.config.mask_prob * budget + 2 * budget**0.5)
+        size = -(-slack // 64) * 64
+        while size < len(rows):  # far outside what chance gives: a larger graph, nothing dropped
+            size *= 2
+        fill = size - len(rows)
+        return np.pad(rows, (0, fill)), np.pad(gold.astype(np.int64), (0, fill), constant_values=NOTHING)
+
+    def counts(self, batch: Batch) -> Mapping[str, int]:
+        """How many answers each loss sums over."""
+        found = {"mlm_loss": int((batch.targets["mask_ids"] != NOTHING).sum())}
+        if "pair_labels" in batch.targets:
+            found["nsp_loss"] = int((batch.targets["pair_labels"] != NOTHING).sum())
+        return found
+
+    def num_decisions(self, batch: Batch) -> int:
+        """How many masked tokens."""
+        return int((batch.targets["mask_ids"] != NOTHING).sum())
+
+    def decisions(self, model: Any, batch: Batch) -> Decisions:
+        """Which word each blank had, as the model's head scores them all."""
+        known = batch.targets["mask_ids"] != NOTHING
+        return Decisions("one", model(batch.packed, batch.targets["mask_rows"]), known, head=model.word_scores)
+
+    def loss(self, model: Any, batch: Batch) -> Mapping[str, Term]:
+        """Both cross-entropies; the model's last layer works for the masked and first tokens only."""
+        import torch
+
+        masked, gold = batch.targets["mask_rows"], batch.targets["mask_ids"]
+        paired = "pair_labels" in batch.targets
+        hidden_RD = model(batch.packed, torch.cat((masked, batch.starts)) if paired else masked)
+        scores_MV = model.word_scores(hidden_RD[: len(masked)]).float()
+        terms = dict(_answers("mlm", scores_MV, gold))
+        if paired:
+            scores_B2 = model.nsp(model.pooled(hidden_RD[len(masked) :])).float()
+            terms.update(_answers("nsp", scores_B2, batch.targets["pair_labels"]))
+        return terms
+
+
+def _answers(name: str, scores: torch.Tensor, gold: torch.Tensor) -> list[tuple[str, Term]]:
+    import torch.nn.functional as F
+
+    known = gold != NOTHING
+    count = known.sum()
+    # The largest score is needed for the loss anyway; where the best token stands is not.
+    own = scores.detach().gather(-1, gold.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    right = ((own >= scores.detach().amax(-1)) & known).sum()
+    loss = F.cross_entropy(scores, gold, ignore_index=NOTHING, reduction="sum")
+    return [(f"{name}_loss", Term(loss, count)), (f"{name}_accuracy", Term(right, count))]
+
+
+def dealt(shards: list[Text]) -> list[list[Text]]:
+    """Shards dealt into as few rounds as keep a plan small, but into none with a single document: it has no other."""
+    num_rounds = max(1, -(-sum(shard.num_tokens for shard in shards) // ROUND_TOKENS))
+    while True:
+        rounds = [shards[at::num_rounds] for at in range(num_rounds)]
+        if num_rounds == 1 or all(sum(len(shard.documents) - 1 for shard in one) > 1 for one in rounds):
+            return rounds
+        num_rounds -= 1
+
+
+def padded(ids: Any, places: Any, segments: Any, sizes: list[int], budget: int, longest: int) -> tuple[Any, Any, Any]:
+    """The row filled up to the budget with sequences of [PAD] that nobody reads."""
+    rest = budget - len(ids)
+    if rest < 0:
+        raise ValueError(f"{len(ids)} tokens do not fit a budget of {budget}")
+    fill = [longest] * (rest // longest) + ([rest % longest] if rest % longest else [])
+    sizes += fill
+    more = [np.arange(n) for n in fill]
+    return np.pad(ids, (0, rest)), np.concatenate([places, *more]), np.pad(segments, (0, rest))
