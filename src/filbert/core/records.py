@@ -6,8 +6,8 @@ Arrays are NumPy here; `Packed` may hold torch tensors under the same names (see
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,15 @@ class Packed:
     def num_tokens(self) -> int:
         """T, the tokens in the row."""
         return int(self.ids.shape[0])
+
+    def with_ids(self, ids: Array) -> Packed:
+        """The same sequences with other tokens in them."""
+        return replace(self, ids=ids)
+
+    def mapped(self, change: Callable[[str, Array], Array]) -> Packed:
+        """The same sequences, each array of them as `change(name, array)` gives it: on another device, say."""
+        arrays = {name: change(name, getattr(self, name)) for name in ("ids", "positions", "segments", "boundaries")}
+        return replace(self, **arrays)
 
 
 def runs(lengths: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:

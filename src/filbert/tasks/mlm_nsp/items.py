@@ -19,6 +19,7 @@ from filbert.core.errors import InputError, one_of
 from filbert.core.protocols import Batch, Decisions, Item, Term
 from filbert.core.random import keys
 from filbert.core.records import Encoding, Packed
+from filbert.pack import lay
 from filbert.pack.masking import KINDS, Row, chosen, hidden
 from filbert.pack.stretches import NOTHING, OBJECTIVES, Places, Round, Stretches, Text, stretches
 from filbert.text.tokenizer import Tokenizer
@@ -162,8 +163,7 @@ class Task:
     def _laid_out(self, items: Stretches, epoch: int, budget: int | None) -> tuple[Packed, Row]:
         """[CLS] first [SEP] second [SEP] of every item in one row, by length, not yet masked."""
         text, lengths = self._text(epoch), items.lengths
-        sizes = [int(n) for n in lengths]
-        total, num_items = int(lengths.sum()), len(sizes)
+        total, num_items = int(lengths.sum()), len(lengths)
         owners = np.repeat(np.arange(num_items), lengths)
         places = np.arange(total) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         middle = (items.first_end - items.first + 1)[owners]  # the place of the first [SEP]
@@ -179,17 +179,8 @@ class Task:
         words[ordinary] = text.gathered("words", sources[ordinary])
         row = Row(owners, places, ordinary, words, keys(self.config.seed, "mask", epoch, items.examples))
         segments = second.astype(np.int32)
-        if budget is not None:
-            ids, places, segments = padded(ids, places, segments, sizes, budget, self.config.max_length)
-        packed = Packed(
-            ids=ids,
-            positions=places.astype(np.int32),
-            segments=segments,
-            boundaries=np.cumsum([0, *sizes]).astype(np.int32),
-            lengths=tuple(sizes),
-            max_len=self.config.max_length if budget is not None else max(sizes, default=0),
-        )
-        return packed, row
+        longest = self.config.max_length if budget is not None else 0
+        return lay.row(ids, segments, lengths, budget, longest), row
 
     def _filled(self, rows: Places, gold: Any, budget: int) -> tuple[Places, Any]:
         """A constant number of rows to ask for; those that only fill up have no gold."""
@@ -252,13 +243,3 @@ def dealt(shards: list[Text]) -> list[list[Text]]:
             return rounds
         num_rounds -= 1
 
-
-def padded(ids: Any, places: Any, segments: Any, sizes: list[int], budget: int, longest: int) -> tuple[Any, Any, Any]:
-    """The row filled up to the budget with sequences of [PAD] that nobody reads."""
-    rest = budget - len(ids)
-    if rest < 0:
-        raise ValueError(f"{len(ids)} tokens do not fit a budget of {budget}")
-    fill = [longest] * (rest // longest) + ([rest % longest] if rest % longest else [])
-    sizes += fill
-    more = [np.arange(n) for n in fill]
-    return np.pad(ids, (0, rest)), np.concatenate([places, *more]), np.pad(segments, (0, rest))

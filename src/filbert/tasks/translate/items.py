@@ -15,7 +15,7 @@ Legend: T tokens of the sources, U tokens of the targets, B stretches in the pac
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -29,6 +29,7 @@ from filbert.core.protocols import Batch, Decisions, Term
 from filbert.core.records import Example, Packed, Prediction
 from filbert.metrics import calibration
 from filbert.metrics import generation as metrics
+from filbert.pack import lay
 from filbert.pack.cuts import Cuts, Places
 from filbert.tasks.classify import items as classify
 from filbert.tasks.translate.spelling import spellings, spelt
@@ -318,12 +319,9 @@ class Task(classify.Task):
         memory_TD, rows = model(packed), batch.targets.get("memory_rows")
         if rows is None:
             return memory_TD, batch.packed
-        lengths = tuple(batch.targets["memory_lengths_host"].tolist())
-        source = Packed(
-            ids=batch.packed.ids[rows], positions=batch.targets["memory_positions"], segments=packed.segments[rows],
-            boundaries=batch.targets["memory_boundaries"], lengths=lengths, max_len=max(lengths),
-        )  # fmt: skip
-        return memory_TD[rows], source
+        lengths = batch.targets["memory_lengths_host"].tolist()
+        positions, boundaries = batch.targets["memory_positions"], batch.targets["memory_boundaries"]
+        return memory_TD[rows], lay.gathered(batch.packed, rows, positions, boundaries, lengths)
 
     # Writing ----------------------------------------------------------------------------------------------------------
 
@@ -335,8 +333,10 @@ class Task(classify.Task):
         limits, numbers = limits[order], numbers[order]
         found: list[Any] = []
         each = max(1, CELLS // (self.config.beam * model.config.vocab_size))
-        for begin, end, tokens, stretch in _groups(source, each):
-            state = model.started(memory_TD[tokens], stretch)
+        for begin in range(0, len(source.lengths), each):
+            end = min(begin + each, len(source.lengths))
+            rows, stretch = lay.stretch(source, begin, end)
+            state = model.started(memory_TD[rows], stretch)
             found += self._written(model, state, limits[begin:end].tolist(), numbers[begin:end].tolist())
         said = [found[place] for place in places]
         if self.joins:
@@ -436,12 +436,8 @@ def stretches(text: str, tokens: Tokens, room: int, continues: npt.NDArray[np.bo
 
 def into(batch: Batch) -> Packed:
     """The targets of a batch as the writer gets them, where the batch is."""
-    targets = batch.targets
-    lengths = tuple(targets["into_lengths_host"].tolist())
-    return Packed(
-        ids=targets["into_ids"], positions=targets["into_positions"], segments=targets["into_ids"] * 0,
-        boundaries=targets["into_boundaries"], lengths=lengths, max_len=max(lengths, default=0),
-    )  # fmt: skip
+    arrays = (batch.targets[f"into_{name}"] for name in ("ids", "positions", "boundaries", "lengths_host"))
+    return lay.restored(*arrays)
 
 
 def _joined_rows(starts: Places, sizes: Places, firsts: Places) -> dict[str, Any]:
@@ -454,19 +450,6 @@ def _joined_rows(starts: Places, sizes: Places, firsts: Places) -> dict[str, Any
         "memory_boundaries": edges.astype(np.int32),
         "memory_lengths_host": lengths,
     }
-
-
-def _groups(source: Packed, each: int) -> Iterator[tuple[int, int, slice, Packed]]:
-    """(begin, end, tokens, pack) of at most so many neighbours at a time."""
-    edges = np.concatenate(([0], np.cumsum(source.lengths)))
-    for begin in range(0, len(source.lengths), each):
-        end = min(begin + each, len(source.lengths))
-        tokens = slice(int(edges[begin]), int(edges[end]))
-        lengths = source.lengths[begin:end]
-        yield begin, end, tokens, Packed(
-            ids=source.ids[tokens], positions=source.positions[tokens], segments=source.segments[tokens],
-            boundaries=source.boundaries[begin : end + 1] - tokens.start, lengths=lengths, max_len=max(lengths),
-        )  # fmt: skip
 
 
 def copied(model: Any, x_UD: Tensor, read: tuple[Packed, Tensor, Packed, Any]) -> Any:

@@ -27,6 +27,7 @@ from filbert.core.random import Draws, keys, uniforms
 from filbert.core.records import Encoding, Packed
 from filbert.core.settings import check_one_of, check_shares, check_whole
 from filbert.corpus.word_vocab import Vocabulary
+from filbert.pack.lay import row
 from filbert.pack.stretches import Places, Round, Stretches, Text, stretches
 
 if TYPE_CHECKING:
@@ -295,15 +296,7 @@ def _counted(shards: Sequence[Text], vocabulary: Vocabulary) -> Places:
 
 def _packed(ids: npt.NDArray[np.int32], lengths: Places, longest: int, budget: int | None) -> Packed:
     """The words in a row; up to the budget it is filled with sequences that nobody reads."""
-    sizes = [int(n) for n in lengths]
-    if budget is not None:
-        rest = budget - len(ids)
-        sizes += [longest] * (rest // longest) + ([rest % longest] if rest % longest else [])
-        ids = np.pad(ids, (0, rest))
-    edges = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
-    places = (np.arange(len(ids)) - np.repeat(edges[:-1], sizes)).astype(np.int32)
-    most = longest if budget is not None else max(sizes, default=0)
-    return Packed(ids, places, np.zeros_like(ids), edges.astype(np.int32), tuple(sizes), most)
+    return row(ids, None, lengths, budget, longest if budget is not None else 0)
 
 
 def _filled(targets: Mapping[str, npt.NDArray[Any]], budget: int) -> dict[str, npt.NDArray[Any]]:
