@@ -1,0 +1,96 @@
+"""What the goldens of the house ask of the code, in a handful of functions: the one file to edit when modules move.
+
+Rows, names and fields come in as plain Python (see house_data), arrays and numbers go out as plain as they are. The
+tests beside this file know nothing of the code but these functions and the command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from filbert.core.protocols import Batch
+from filbert.core.records import Example, Span
+from filbert.core.registry import member, members
+from filbert.data import shards
+from filbert.data.batches import batches, built, part_budget, plan
+from filbert.data.markup import Answer, Relation
+from filbert.text.tokenizer import Tokenizer
+
+# Batches --------------------------------------------------------------------------------------------------------------
+
+
+def tokenizer(tokens: Sequence[str]) -> Tokenizer:
+    """Of this vocabulary."""
+    return Tokenizer(list(tokens))
+
+
+def examples(task: str, rows: Sequence[tuple[tuple[str, ...], Any]]) -> list[Example]:
+    """The rows as the task's examples, numbered from 0."""
+    return [Example(texts, _gold(task, gold), at, "rows", at + 1) for at, (texts, gold) in enumerate(rows)]
+
+
+def _gold(task: str, gold: Any) -> Any:
+    if gold is None:
+        return None
+    if task == "tag":
+        return tuple(Span(*span) for span in gold)
+    if task == "relation":
+        head, tail, label = gold
+        return Relation(Span(*head, "head"), Span(*tail, "tail"), label)
+    if task == "answer":
+        return tuple(Answer(*answer) for answer in gold)
+    return tuple(gold) if isinstance(gold, list) else gold
+
+
+def labelled_task(
+    name: str,
+    rows: Sequence[tuple[tuple[str, ...], Any]],
+    labels: Sequence[str],
+    tokens: Sequence[str],
+    **fields: Any,
+) -> Any:
+    """The task of that name over these rows, with what the rows fix of its config; labels: where the rows say none."""
+    module, made = member("tasks", name), examples(name, rows)
+    config = module.Config(**fields)
+    config = module.fitted(config, made) if hasattr(module, "fitted") else config
+    names = module.label_names(config, made) if hasattr(module, "label_names") else None
+    return module.Task(made, labels if names is None else names, tokenizer(tokens), config)
+
+
+def corpus_task(name: str, corpus: Path, tokens: Sequence[str], **fields: Any) -> Any:
+    """The pretraining task of that name over a file of documents."""
+    module, words = member("tasks", name), tokenizer(tokens)
+    # words=False: no segmenter, which is an optional package and may change its mind; pieces still make words.
+    found = shards.build(corpus, words, corpus.parent / "shards", shards.Options(words=False), workers=1)
+    return module.Task(found.train.shards, words, module.Config(**fields))
+
+
+def epoch(task: Any, number: int, batch_tokens: int, count: int, *, fill: bool) -> list[Batch]:
+    """The first so many batches of an epoch with seed 0; fill: each is filled up, as where a graph is compiled once."""
+    made = plan(task, number)
+    lengths = np.asarray(made.lengths)
+    budget = part_budget(batch_tokens, int(lengths.max()), 1) if fill else None
+    chosen = batches(lengths, 0, number, batch_tokens)[:count]
+    return [built(task, made.orders(indices), budget) for indices in chosen]
+
+
+def arrays(batch: Batch) -> dict[str, Any]:
+    """Everything that a model and a loss are given."""
+    packed = batch.packed
+    found = {name: getattr(packed, name) for name in ("ids", "positions", "segments", "boundaries")}
+    found |= {"lengths": packed.lengths, "max_len": packed.max_len, "starts": batch.starts, "owners": batch.owners}
+    return found | {f"target {name}": values for name, values in batch.targets.items()}
+
+
+def counts(task: Any, batch: Batch) -> dict[str, float]:
+    """Over how many things each loss of the batch sums."""
+    return {name: float(count) for name, count in task.counts(batch).items()}
+
+
+def task_names() -> set[str]:
+    """Every task that there is."""
+    return set(members("tasks"))
