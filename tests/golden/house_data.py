@@ -56,8 +56,8 @@ def texts(count: int = len(SIZES)) -> list[str]:
 
 
 def labelled(count: int = len(SIZES)) -> list[Row]:
-    """Each with one label, but one, whose label is not known."""
-    golds = [KINDS[number * 7 % 5 % 3] for number in range(count)]
+    """Each with one label, which its first sentence says, but one, whose label is not known."""
+    golds = [KINDS[number * 3 % 4 % 3] for number in range(count)]
     return [((one,), None if at == 10 else golds[at]) for at, one in enumerate(texts(count))]
 
 
@@ -78,7 +78,7 @@ def named_pairs(count: int = len(SIZES)) -> list[Row]:
 
 
 def numbered_pairs(count: int = len(SIZES)) -> list[Row]:
-    return [(pair, number * 3 % 7 / 2) for number, pair in enumerate(pairs(count))]
+    return [(pair, number % 4 * 0.75) for number, pair in enumerate(pairs(count))]
 
 
 def spanned(count: int = len(SIZES)) -> list[Row]:
@@ -154,7 +154,7 @@ def dialogues(count: int = len(SIZES)) -> list[Row]:
 def compared(kind: str, count: int = len(SIZES)) -> list[Row]:
     """What vectors are learnt from: texts alone, pairs, triplets, pairs with a label, pairs with a number."""
     both = pairs(count)
-    golds = {"labels": lambda number: number % 3 % 2, "numbers": lambda number: number * 3 % 7 / 2}
+    golds = {"labels": lambda number: int(number % 4 == 1), "numbers": lambda number: number % 4 * 0.75}
     if kind in golds:
         return [(pair, golds[kind](number)) for number, pair in enumerate(both)]
     third = [text(number + 7, 1 + number % 2) for number in range(count)]
@@ -171,3 +171,28 @@ def corpus(documents: int = 40) -> str:
         name = "".join(LETTERS[(number * step + step) % 26] for step in (1, 3, 7))
         made.append("\n".join([f"{name} {text(number, 1)}", *(text(number * 2 + at, 1) for at in range(1, size))]))
     return "\n\n".join(made) + "\n"
+
+
+def record(task: str, texts_: tuple[str, ...], gold: Any) -> dict[str, Any]:
+    """A row as a line of JSON that the command line reads; without a gold, where there is none."""
+    if task == "tag":
+        marked = None if gold is None else [{"start": s, "end": e, "label": label} for s, e, label in gold]
+        return {"text": texts_[0], **({} if marked is None else {"entities": marked})}
+    if task == "relation":
+        head, tail, label = gold
+        return {"text": texts_[0], "head": _place(head), "tail": _place(tail), **({"label": label} if label else {})}
+    if task == "answer":
+        found = {"question": texts_[0], "context": texts_[1]}
+        spans = None if gold is None else {"text": [a for a, _ in gold], "answer_start": [at for _, at in gold]}
+        return found | ({} if spans is None else {"answers": spans})
+    if task == "choose":
+        found = {"context": texts_[0], "question": texts_[1], "options": list(texts_[2:])}
+        return found | ({} if gold is None else {"label": gold})
+    names = {"classify": ("text",), "pair": ("first", "second"), "translate": ("source",)}
+    names["embed"] = ("first", "second") if len(texts_) == 2 else ("text", "second", "negative")
+    found = dict(zip(names[task], texts_, strict=False))
+    return found | ({} if gold is None else {"target" if task == "translate" else "label": gold})
+
+
+def _place(span: tuple[int, int]) -> dict[str, int]:
+    return {"start": span[0], "end": span[1]}

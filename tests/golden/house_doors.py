@@ -6,19 +6,25 @@ tests beside this file know nothing of the code but these functions and the comm
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+import filbert
+from filbert import run
 from filbert.core.protocols import Batch
 from filbert.core.records import Example, Span
 from filbert.core.registry import member, members
 from filbert.data import shards
 from filbert.data.batches import batches, built, part_budget, plan
 from filbert.data.markup import Answer, Relation
+from filbert.infer import shipping
+from filbert.models import bert
+from filbert.tasks import mlm_nsp
 from filbert.text.tokenizer import Tokenizer
+from filbert.train import loop, machine
 
 # Batches --------------------------------------------------------------------------------------------------------------
 
@@ -94,3 +100,70 @@ def counts(task: Any, batch: Batch) -> dict[str, float]:
 def task_names() -> set[str]:
     """Every task that there is."""
     return set(members("tasks"))
+
+
+# Runs -----------------------------------------------------------------------------------------------------------------
+
+HERE = {"machine.device": "cpu", "machine.threads": 1, "machine.workers": 0}
+
+
+class Losses:
+    """Listens to a run; keeps the loss of each step, and stops the run behind the one that is named."""
+
+    def __init__(self, stop_at: int = 0) -> None:
+        self.losses: dict[int, float] = {}
+        self.stop_at = stop_at
+
+    def step(self, entry: Mapping[str, Any]) -> None:
+        """One was done."""
+        self.losses[int(entry["step"])] = float(entry["loss"])
+        if entry["step"] == self.stop_at:
+            raise KeyboardInterrupt
+
+    def evaluation(self, entry: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+    def event(self, kind: str, message: str, **more: Any) -> None:
+        """Nothing."""
+
+
+def finetune(
+    task: str,
+    train: Path,
+    model: Path,
+    out: Path,
+    settings: Mapping[str, Any],
+    *,
+    listener: Losses | None = None,
+    **more: Any,
+) -> None:
+    """A fine-tuning run on the CPU from Python; more: dev, resume, force."""
+    heard = {} if listener is None else {"told": listener}
+    filbert.finetune(task, train, model, out, settings={**HERE, **settings}, quiet=True, **heard, **more)
+
+
+def pretrain(
+    corpus: Path,
+    tokens: Sequence[str],
+    out: Path,
+    fields: Mapping[str, Mapping[str, Any]],
+    *,
+    listener: Losses | None = None,
+    resume: bool = False,
+) -> None:
+    """A pretraining run on the CPU; fields: of the sections model, task and train of its recipe."""
+    words, reading = tokenizer(tokens), shards.Options(words=False, held=0.1)
+    found = run.prepared(run.Corpus(sources=(str(corpus),), reading=reading, workers=1), words, out)
+    recipe = run.Recipe(
+        model=bert.Config(vocab_size=words.vocab_size, **fields["model"]),
+        task=mlm_nsp.Config(**fields["task"]),
+        train=loop.Config(**fields["train"]),
+        machine=machine.Config(device="cpu", threads=1, workers=0),
+    )
+    heard = {} if listener is None else {"told": listener}
+    run.pretrain(found, words, recipe, out, resume=resume, quiet=True, **heard)
+
+
+def export(model: Path, out: Path, dev: Path) -> None:
+    """The folder as ONNX, in eight bits as well."""
+    shipping.export(model, out, int8=True, dev=str(dev))
