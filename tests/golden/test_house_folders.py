@@ -26,6 +26,8 @@ import pytest
 
 HOUSE = Path(__file__).with_name("house")
 CLOSE, CLOSE_INT8 = 2e-4, 0.05
+# Shares of random draws that come out higher, of 80 of them or more: one may be a tie, and fall either way.
+DRAWN, CLOSE_DRAWN = ("p", "lift_p", "order_p"), 0.015
 NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?")
 REWRITES = bool(os.environ.get("FILBERT_REWRITE"))
 BASE = "pretrained"
@@ -152,7 +154,8 @@ def compare(found: Any, known: Any, where: str, close: float) -> None:
     if isinstance(known, dict):
         assert list(found) == list(known), where
         for name in known:
-            compare(found[name], known[name], f"{where} {name}", close)
+            drawn = max(close, CLOSE_DRAWN) if name in DRAWN else close
+            compare(found[name], known[name], f"{where} {name}", drawn)
     elif isinstance(known, list):
         assert len(found) == len(known), where
         for at, (one, other) in enumerate(zip(found, known, strict=True)):
