@@ -39,15 +39,15 @@ NAMES = ("医生", "公园", "火车", "球队", "doctor")
 def tokens() -> list[str]:
     """A vocabulary: special tokens, signs, digits, letters, pieces, some words, and the characters of these texts."""
     signs = sorted({*"，。！？：《》（）.,!?:()[]@#*^-+'\"", *"0123456789"})
-    said = "".join((*ZH, "第个是什么《》和很好在说的一二三四五六七八九十旅行医生公园火车球队不"))
-    han = sorted({char for char in said if "\u4e00" <= char <= "\u9fff"})
+    characters = "".join((*ZH, "第个是什么《》和很好在说的一二三四五六七八九十旅行医生公园火车球队不"))
+    han = sorted({char for char in characters if "\u4e00" <= char <= "\u9fff"})
     return [*SPECIAL, *signs, *LETTERS, *(f"##{letter}" for letter in LETTERS), *WORDS, *han]
 
 
 def text(number: int, size: int) -> str:
     """So many sentences, by turns of both languages, which follow from the number alone."""
-    said = [(ZH, EN)[(number + at) % 2][(number * 3 + at * at) % 4] for at in range(size)]
-    return "".join(f"{one} " if one.isascii() else one for one in said).strip()
+    sentences = [(ZH, EN)[(number + at) % 2][(number * 3 + at * at) % 4] for at in range(size)]
+    return "".join(f"{one} " if one.isascii() else one for one in sentences).strip()
 
 
 def texts(count: int = len(SIZES)) -> list[str]:
@@ -83,7 +83,7 @@ def numbered_pairs(count: int = len(SIZES)) -> list[Row]:
 
 def spanned(count: int = len(SIZES)) -> list[Row]:
     """Names in brackets: a person in one kind, a place in another; some texts have none, and one says nothing."""
-    found: list[Row] = []
+    rows: list[Row] = []
     for number, one in enumerate(texts(count)):
         spans = []
         for at, (kind, (left, right)) in enumerate((("PER", "《》"), ("LOC", "（）"))):
@@ -91,13 +91,13 @@ def spanned(count: int = len(SIZES)) -> list[Row]:
                 name = NAMES[(number + at) % 5]
                 spans.append((len(one) + 1, len(one) + 1 + len(name), kind))
                 one += left + name + right
-        found.append(((one,), spans))
-    return found
+        rows.append(((one,), spans))
+    return rows
 
 
 def related(count: int = len(SIZES)) -> list[Row]:
     """The head stands before the tail, or after it, or a full stop stands between them."""
-    found: list[Row] = []
+    rows: list[Row] = []
     for number, (before, between) in enumerate(pairs(count)):
         first, second = NAMES[number % 5], NAMES[(number + 1 + number // 5 % 3) % 5]
         middle = "。" if number % 3 == 2 else "和" + (between if number % 4 == 0 else "")
@@ -107,33 +107,33 @@ def related(count: int = len(SIZES)) -> list[Row]:
         places = [(at, at + len(first)), (other, other + len(second))]
         label = "none" if number % 3 == 2 else ("before", "after")[number % 2]
         head, tail = places[:: 1 if number % 2 == 0 else -1]
-        found.append(((one,), (head, tail, label)))
-    return found
+        rows.append(((one,), (head, tail, label)))
+    return rows
 
 
-def asked(count: int = len(SIZES)) -> list[Row]:
+def questions(count: int = len(SIZES)) -> list[Row]:
     """The answer stands in brackets; sometimes in one of two places, and sometimes nowhere."""
-    found: list[Row] = []
+    rows: list[Row] = []
     for number, (before, after) in enumerate(pairs(count)):
         sign, name = "一二三四五六七八"[number % 8], NAMES[number % 5]
         passage = before + f"第{sign}个是《{name}》。" + after
         answers = [(name, passage.index("《") + 1), *([(sign, passage.index("第") + 1)] if number % 5 == 1 else [])]
         if number % 4 == 3:
             passage, answers = before + after, []
-        found.append(((f"第{sign}个是什么？", passage), answers))
-    return found
+        rows.append(((f"第{sign}个是什么？", passage), answers))
+    return rows
 
 
 def choices(count: int = len(SIZES)) -> list[Row]:
     """Two to four options, of which the passage says one at its end; one option is empty, one question has no gold."""
-    found: list[Row] = []
+    rows: list[Row] = []
     for number, before in enumerate(texts(count)):
         options = [NAMES[(number + step) % 5] for step in range(2 + number % 3)]
         gold = number * 7 % len(options)
         passage = f"{before}说的是{options[gold]}"
         options[gold - 1] = "" if number == 8 else options[gold - 1]
-        found.append(((passage, "什么？" if number % 5 else "", *options), None if number == 4 else gold))
-    return found
+        rows.append(((passage, "什么？" if number % 5 else "", *options), None if number == 4 else gold))
+    return rows
 
 
 def written(count: int = len(SIZES)) -> list[Row]:
@@ -144,11 +144,11 @@ def written(count: int = len(SIZES)) -> list[Row]:
 
 def dialogues(count: int = len(SIZES)) -> list[Row]:
     """Turns in lines, and what is answered."""
-    found: list[Row] = []
+    rows: list[Row] = []
     for number, (one, other) in enumerate(pairs(count)):
         turns = (one, other, "是。"[: number % 3])
-        found.append((("\n".join(filter(None, turns)),), text(number + 2, 1)))
-    return found
+        rows.append((("\n".join(filter(None, turns)),), text(number + 2, 1)))
+    return rows
 
 
 def compared(kind: str, count: int = len(SIZES)) -> list[Row]:
@@ -182,16 +182,16 @@ def record(task: str, texts_: tuple[str, ...], gold: Any) -> dict[str, Any]:
         head, tail, label = gold
         return {"text": texts_[0], "head": _place(head), "tail": _place(tail), **({"label": label} if label else {})}
     if task == "answer":
-        found = {"question": texts_[0], "context": texts_[1]}
+        row = {"question": texts_[0], "context": texts_[1]}
         spans = None if gold is None else {"text": [a for a, _ in gold], "answer_start": [at for _, at in gold]}
-        return found | ({} if spans is None else {"answers": spans})
+        return row | ({} if spans is None else {"answers": spans})
     if task == "choose":
-        found = {"context": texts_[0], "question": texts_[1], "options": list(texts_[2:])}
-        return found | ({} if gold is None else {"label": gold})
+        row = {"context": texts_[0], "question": texts_[1], "options": list(texts_[2:])}
+        return row | ({} if gold is None else {"label": gold})
     names = {"classify": ("text",), "pair": ("first", "second"), "translate": ("source",)}
     names["embed"] = ("first", "second") if len(texts_) == 2 else ("text", "second", "negative")
-    found = dict(zip(names[task], texts_, strict=False))
-    return found | ({} if gold is None else {"target" if task == "translate" else "label": gold})
+    row = dict(zip(names[task], texts_, strict=False))
+    return row | ({} if gold is None else {"target" if task == "translate" else "label": gold})
 
 
 def _place(span: tuple[int, int]) -> dict[str, int]:

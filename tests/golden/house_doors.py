@@ -71,8 +71,8 @@ def corpus_task(name: str, corpus: Path, tokens: Sequence[str], **fields: Any) -
     """The pretraining task of that name over a file of documents."""
     module, words = member("tasks", name), tokenizer(tokens)
     # words=False: no segmenter, which is an optional package and may change its mind; pieces still make words.
-    found = shards.build(corpus, words, corpus.parent / "shards", shards.Options(words=False), workers=1)
-    return module.Task(found.train.shards, words, module.Config(**fields))
+    texts = shards.build(corpus, words, corpus.parent / "shards", shards.Options(words=False), workers=1)
+    return module.Task(texts.train.shards, words, module.Config(**fields))
 
 
 def epoch(task: Any, number: int, batch_tokens: int, count: int, *, fill: bool) -> list[Batch]:
@@ -87,9 +87,9 @@ def epoch(task: Any, number: int, batch_tokens: int, count: int, *, fill: bool) 
 def arrays(batch: Batch) -> dict[str, Any]:
     """Everything that a model and a loss are given."""
     packed = batch.packed
-    found = {name: getattr(packed, name) for name in ("ids", "positions", "segments", "boundaries")}
-    found |= {"lengths": packed.lengths, "max_len": packed.max_len, "starts": batch.starts, "owners": batch.owners}
-    return found | {f"target {name}": values for name, values in batch.targets.items()}
+    named = {name: getattr(packed, name) for name in ("ids", "positions", "segments", "boundaries")}
+    named |= {"lengths": packed.lengths, "max_len": packed.max_len, "starts": batch.starts, "owners": batch.owners}
+    return named | {f"target {name}": values for name, values in batch.targets.items()}
 
 
 def counts(task: Any, batch: Batch) -> dict[str, float]:
@@ -138,8 +138,8 @@ def finetune(
     **more: Any,
 ) -> None:
     """A fine-tuning run on the CPU from Python; more: dev, resume, force."""
-    heard = {} if listener is None else {"told": listener}
-    filbert.finetune(task, train, model, out, settings={**HERE, **settings}, quiet=True, **heard, **more)
+    listening = {} if listener is None else {"told": listener}
+    filbert.finetune(task, train, model, out, settings={**HERE, **settings}, quiet=True, **listening, **more)
 
 
 def pretrain(
@@ -153,15 +153,15 @@ def pretrain(
 ) -> None:
     """A pretraining run on the CPU; fields: of the sections model, task and train of its recipe."""
     words, reading = tokenizer(tokens), shards.Options(words=False, held=0.1)
-    found = run.prepared(run.Corpus(sources=(str(corpus),), reading=reading, workers=1), words, out)
+    texts = run.prepared(run.Corpus(sources=(str(corpus),), reading=reading, workers=1), words, out)
     recipe = run.Recipe(
         model=bert.Config(vocab_size=words.vocab_size, **fields["model"]),
         task=mlm_nsp.Config(**fields["task"]),
         train=loop.Config(**fields["train"]),
         machine=machine.Config(device="cpu", threads=1, workers=0),
     )
-    heard = {} if listener is None else {"told": listener}
-    run.pretrain(found, words, recipe, out, resume=resume, quiet=True, **heard)
+    listening = {} if listener is None else {"told": listener}
+    run.pretrain(texts, words, recipe, out, resume=resume, quiet=True, **listening)
 
 
 def export(model: Path, out: Path, dev: Path) -> None:

@@ -36,7 +36,7 @@ LABELLED: dict[str, tuple[str, Rows, tuple[str, ...], dict[str, Any]]] = {
     "tag crf": ("tag", data.spanned, (), {**SHORT, "decoder": "crf", "scheme": "bioes"}),
     "tag span": ("tag", data.spanned, (), {**SHORT, "decoder": "span", "longest": 6}),
     "relation": ("relation", data.related, ("after", "before", "none"), {"max_length": 24}),
-    "answer": ("answer", data.asked, (), {"max_length": 32, "overlap": 8}),
+    "answer": ("answer", data.questions, (), {"max_length": 32, "overlap": 8}),
     "choose": ("choose", data.choices, (), SHORT),
     **{
         f"embed {kind}": ("embed", lambda count, kind=kind: data.compared(kind, count), (), {**SHORT, "group": 3})  # type: ignore[misc]
@@ -76,23 +76,23 @@ def task_of(case: str, folder: Path) -> Any:
 
 def hashed(values: list[Any]) -> str:
     """Sixteen characters that tell whether the arrays of some batches have the same types, shapes and bytes."""
-    made = hashlib.sha256()
+    digest = hashlib.sha256()
     for value in values:
         if value is None:  # a batch that has no such target
-            made.update(b"none ")
+            digest.update(b"none ")
             continue
         array = np.ascontiguousarray(value)
-        made.update(f"{array.dtype.str} {np.shape(value)} ".encode())
+        digest.update(f"{array.dtype.str} {np.shape(value)} ".encode())
         if array.dtype.kind == "f":
             array = np.round(array.astype(np.float64), 6) + 0.0  # no -0
             array[np.isnan(array)] = np.nan  # one of many
-        made.update(array.tobytes())
-    return made.hexdigest()[:16]
+        digest.update(array.tobytes())
+    return digest.hexdigest()[:16]
 
 
-def told(case: str, folder: Path) -> dict[str, Any]:
+def summary(case: str, folder: Path) -> dict[str, Any]:
     """Of three batches of epoch 0 and one of epoch 1, as they are and filled up: a hash for each name, and counts."""
-    found: dict[str, Any] = {}
+    arrays: dict[str, Any] = {}
     task, size = task_of(case, folder), BATCH_TOKENS if case in LABELLED else CORPUS_TOKENS
     for name, fill in (("plain", False), ("filled", True)):
         batches = [
@@ -101,28 +101,28 @@ def told(case: str, folder: Path) -> dict[str, Any]:
         ]  # fmt: skip
         assert len(batches) == 4, "too little data for this case"
         each = [doors.arrays(batch) for batch in batches]
-        found[name] = {
+        arrays[name] = {
             "tokens": [len(one["ids"]) for one in each],
             **({} if case in NOT_LEARNT else {"counts": [doors.counts(task, batch) for batch in batches]}),
             **{
                 key: hashed([one.get(key) for one in each]) for key in dict.fromkeys(key for one in each for key in one)
             },
         }
-    return found
+    return arrays
 
 
 @pytest.mark.parametrize("case", [*LABELLED, *CORPUS])
 def test_the_batches_are_these(case: str, tmp_path: Path) -> None:
-    found = told(case, tmp_path)
+    current = summary(case, tmp_path)
     known = json.loads(GOLDEN.read_text(encoding="utf-8")) if GOLDEN.exists() else {}
     if os.environ.get("FILBERT_REWRITE"):
-        known[case] = found
+        known[case] = current
         GOLDEN.write_text(
             json.dumps(dict(sorted(known.items())), indent=1, ensure_ascii=False) + "\n", encoding="utf-8"
         )
     for name, expected in known[case].items():
-        assert {**found[name], "counts": None} == {**expected, "counts": None}
-        for count, right in zip(found[name].get("counts", []), expected.get("counts", []), strict=True):
+        assert {**current[name], "counts": None} == {**expected, "counts": None}
+        for count, right in zip(current[name].get("counts", []), expected.get("counts", []), strict=True):
             assert count == pytest.approx(right, rel=1e-6)  # sums of float32, whose order a CPU may choose
 
 

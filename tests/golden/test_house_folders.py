@@ -60,7 +60,7 @@ CASES = {
     "tag_crf": Case("tag", data.spanned, {**WINDOWS, "task.decoder": "crf"}),
     "tag_span": Case("tag", data.spanned, {**WINDOWS, "task.decoder": "span", "task.longest": 8}),
     "relation": Case("relation", data.related, {"task.max_length": 48, "task.mask_prob": 0.0}),
-    "answer": Case("answer", data.asked, {"task.max_length": 48, "task.overlap": 12}),
+    "answer": Case("answer", data.questions, {"task.max_length": 48, "task.overlap": 12}),
     "choose": Case("choose", data.choices, {**WINDOWS, "task.pool": "cls"}),
     "embed": Case("embed", lambda count: data.compared("labels", count), {"task.max_length": 48, "task.overlap": 12}),
     "translate": Case(
@@ -77,9 +77,9 @@ CASES = {
 
 def lines(path: Path, task: str, rows: list[data.Row], *, gold: bool = True) -> Path:
     """A file of a line of JSON for each row; with gold, only rows that have one."""
-    kept = [(texts, own) for texts, own in rows if own is not None or not gold]
+    kept = [(texts, answer) for texts, answer in rows if answer is not None or not gold]
     if not gold:
-        kept = [(texts, (*own[:2], None) if task == "relation" else None) for texts, own in kept]
+        kept = [(texts, (*answer[:2], None) if task == "relation" else None) for texts, answer in kept]
     made = [json.dumps(data.record(task, *row), ensure_ascii=False) for row in kept]
     path.write_text("".join(f"{line}\n" for line in made), encoding="utf-8")
     return path
@@ -130,48 +130,48 @@ def kept(folder: Path, name: str) -> None:
 # Holding --------------------------------------------------------------------------------------------------------------
 
 
-def held(name: str, found: dict[str, Any]) -> None:
+def hold(name: str, current: dict[str, Any]) -> None:
     """Compares what is said now with what was said then."""
     path = HOUSE / f"{name}.json"
     if REWRITES:
         before = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        parts = (f"{json.dumps(part)}: {written(own)}" for part, own in sorted({**before, **found}.items()))
+        parts = (f"{json.dumps(part)}: {written(answer)}" for part, answer in sorted({**before, **current}.items()))
         path.write_text("{\n" + ",\n".join(parts) + "\n}\n", encoding="utf-8")
     known = json.loads(path.read_text(encoding="utf-8"))
-    for part, said in found.items():
-        compare(said, known[part], f"{name} {part}", CLOSE_INT8 if part.endswith("int8") else CLOSE)
+    for part, answer in current.items():
+        compare(answer, known[part], f"{name} {part}", CLOSE_INT8 if part.endswith("int8") else CLOSE)
 
 
-def written(said: Any) -> str:
+def written(answer: Any) -> str:
     """As JSON, in the order in which it was said, numbers with no more digits than are compared."""
     return json.dumps(
-        json.loads(json.dumps(said), parse_float=lambda digits: round(float(digits), 6)), ensure_ascii=False
+        json.loads(json.dumps(answer), parse_float=lambda digits: round(float(digits), 6)), ensure_ascii=False
     )
 
 
-def compare(found: Any, known: Any, where: str, close: float) -> None:
+def compare(current: Any, known: Any, where: str, close: float) -> None:
     """Exactly, but for numbers with fractions; says where."""
     if isinstance(known, dict):
-        assert list(found) == list(known), where
+        assert list(current) == list(known), where
         for name in known:
             drawn = max(close, CLOSE_DRAWN) if name in DRAWN else close
-            compare(found[name], known[name], f"{where} {name}", drawn)
+            compare(current[name], known[name], f"{where} {name}", drawn)
     elif isinstance(known, list):
-        assert len(found) == len(known), where
-        for at, (one, other) in enumerate(zip(found, known, strict=True)):
+        assert len(current) == len(known), where
+        for at, (one, other) in enumerate(zip(current, known, strict=True)):
             compare(one, other, f"{where} {at}", close)
     elif isinstance(known, str) and "sentence" in where:  # which words and rounded numbers make
-        assert NUMBER.sub("#", found) == NUMBER.sub("#", known), where
-        numbers = ([float(own.replace(",", "")) for own in NUMBER.findall(said)] for said in (found, known))
+        assert NUMBER.sub("#", current) == NUMBER.sub("#", known), where
+        numbers = ([float(number.replace(",", "")) for number in NUMBER.findall(text)] for text in (current, known))
         assert next(numbers) == pytest.approx(next(numbers), abs=0.1 + close), where
     elif isinstance(known, float):
-        assert found == pytest.approx(known, abs=close, rel=0), where
+        assert current == pytest.approx(known, abs=close, rel=0), where
     else:
-        assert (type(found), found) == (type(known), known), where
+        assert (type(current), current) == (type(known), known), where
 
 
 @pytest.fixture
-def asked(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def workspace(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the folder `model` in the current one, and files of rows beside it: no path of a machine is said."""
     shutil.copytree(HOUSE / name, tmp_path / "model")
     monkeypatch.chdir(tmp_path)
@@ -180,55 +180,55 @@ def asked(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         rows = case.rows(NUM_ASKED)
         lines(tmp_path / "asked.jsonl", case.task, [rows[place] for place in PLACES], gold=False)
         lines(tmp_path / "explained.jsonl", case.task, [rows[place] for place in EXPLAINED], gold=False)
-        held_rows = learnt(case.rows(NUM_TRAIN + NUM_ASKED))
-        lines(tmp_path / "train.jsonl", case.task, held_rows[:NUM_TRAIN])
-        lines(tmp_path / "dev.jsonl", case.task, held_rows[NUM_TRAIN:])
+        rows_with_gold = learnt(case.rows(NUM_TRAIN + NUM_ASKED))
+        lines(tmp_path / "train.jsonl", case.task, rows_with_gold[:NUM_TRAIN])
+        lines(tmp_path / "dev.jsonl", case.task, rows_with_gold[NUM_TRAIN:])
     return tmp_path
 
 
-def said(filbert: Filbert, *words: str) -> Any:
+def output(filbert: Filbert, *words: str) -> Any:
     """What a command says with --json, without its time."""
     ran = filbert(*words, "--json")
     assert ran.code == 0, ran.err
-    found = json.loads(ran.out)
-    found.pop("seconds", None)
-    return found
+    answer = json.loads(ran.out)
+    answer.pop("seconds", None)
+    return answer
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_predict(name: str, asked: Path, filbert: Filbert) -> None:
-    held(name, {"predict": said(filbert, "predict", "model", "--data", "asked.jsonl")})
+def test_predict(name: str, workspace: Path, filbert: Filbert) -> None:
+    hold(name, {"predict": output(filbert, "predict", "model", "--data", "asked.jsonl")})
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_evaluate(name: str, asked: Path, filbert: Filbert) -> None:
-    held(name, {"evaluate": said(filbert, "evaluate", "model", "--data", "dev.jsonl", "--train", "train.jsonl")})
+def test_evaluate(name: str, workspace: Path, filbert: Filbert) -> None:
+    hold(name, {"evaluate": output(filbert, "evaluate", "model", "--data", "dev.jsonl", "--train", "train.jsonl")})
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.explains])
-def test_explain(name: str, asked: Path, filbert: Filbert) -> None:
+def test_explain(name: str, workspace: Path, filbert: Filbert) -> None:
     pytest.importorskip("rjieba", reason="which words are explained hangs on the segmenter")
-    held(name, {"explain": said(filbert, "explain", "model", "--data", "explained.jsonl")})
+    hold(name, {"explain": output(filbert, "explain", "model", "--data", "explained.jsonl")})
 
 
 @pytest.mark.parametrize("name", [BASE, *CASES])
-def test_embed_and_verify(name: str, asked: Path, filbert: Filbert) -> None:
+def test_embed_and_verify(name: str, workspace: Path, filbert: Filbert) -> None:
     texts = [word for place in PLACES for word in ("--text", data.texts()[place % len(data.SIZES)])]
-    found = said(filbert, "embed", "model", *texts)
-    held(name, {"embed": found})
+    vectors = output(filbert, "embed", "model", *texts)
+    hold(name, {"embed": vectors})
     assert filbert("verify", "model").code == 0
 
 
 @pytest.mark.parametrize("name", [BASE])
-def test_a_pretrained_folder_fills_and_explains(name: str, asked: Path, filbert: Filbert) -> None:
+def test_a_pretrained_folder_fills_and_explains(name: str, workspace: Path, filbert: Filbert) -> None:
     pytest.importorskip("rjieba", reason="which words are explained hangs on the segmenter")
     blank = "我们坐[MASK]车去公园，the [MASK] won the game."
-    held(
+    hold(
         name,
         {
-            "fill": said(filbert, "fill", blank, "--model", "model"),
-            "explain": said(filbert, "explain", "model", "--text", "今天[MASK]气很好。"),
-            "predict": said(
+            "fill": output(filbert, "fill", blank, "--model", "model"),
+            "explain": output(filbert, "explain", "model", "--text", "今天[MASK]气很好。"),
+            "predict": output(
                 filbert, "predict", "model", "--pair", "医生说多喝水。", "drink water!", "--pair", "", "球队"
             ),
         },
@@ -237,9 +237,9 @@ def test_a_pretrained_folder_fills_and_explains(name: str, asked: Path, filbert:
 
 @pytest.mark.parametrize("name", ["classify"])
 @pytest.mark.parametrize("dtype", ["float32", "int8"])
-def test_an_exported_folder_runs_without_torch(name: str, dtype: str, asked: Path, filbert: Filbert) -> None:
+def test_an_exported_folder_runs_without_torch(name: str, dtype: str, workspace: Path, filbert: Filbert) -> None:
     pytest.importorskip("onnxruntime", reason="the runtime without torch needs onnxruntime")
     how = ("--runtime", "onnx", "--dtype", dtype)
-    predicted = said(filbert, "predict", "model", "--data", "asked.jsonl", *how)
-    vectors = said(filbert, "embed", "model", "--text", data.text(1, 3), "--text", data.text(2, 12), *how)
-    held(name, {f"predict {dtype}": predicted, f"embed {dtype}": vectors})
+    predicted = output(filbert, "predict", "model", "--data", "asked.jsonl", *how)
+    vectors = output(filbert, "embed", "model", "--text", data.text(1, 3), "--text", data.text(2, 12), *how)
+    hold(name, {f"predict {dtype}": predicted, f"embed {dtype}": vectors})

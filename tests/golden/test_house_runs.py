@@ -46,8 +46,8 @@ def pretraining(out: Path, **how: Any) -> None:
 def finetuning(task: str, rows: list[data.Row], fields: dict[str, Any], out: Path, **how: Any) -> None:
     """Of the pretrained folder of the house, with dev data; how: listener, resume, force."""
     rows = [row for row in rows if row[1] is not None and row[0][0]]
-    for name, own in (("train", rows[:88]), ("dev", rows[88:])):
-        lines = (json.dumps(data.record(task, *row), ensure_ascii=False) for row in own)
+    for name, part in (("train", rows[:88]), ("dev", rows[88:])):
+        lines = (json.dumps(data.record(task, *row), ensure_ascii=False) for row in part)
         Path(f"{name}.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     if not Path("pretrained").exists():
         shutil.copytree(HOUSE / "pretrained", "pretrained")
@@ -84,15 +84,15 @@ def made(name: str, folder: Path, patch: pytest.MonkeyPatch) -> None:
 
 def gone_on(name: str) -> dict[int, float]:
     """The losses of the rest of a run that lies in the folder `run`."""
-    heard = doors.Losses()
+    listener = doors.Losses()
     try:
-        RUNS[name](Path("run"), listener=heard, resume=True)
+        RUNS[name](Path("run"), listener=listener, resume=True)
     except fb.InputError as error:
         others = "another (data|vocabulary|model|task|train|tune|corpus)"
         if not re.search("another weights to begin with", str(error)) or re.search(others, str(error)):
             raise
-        RUNS[name](Path("run"), listener=heard, resume=True, force=True)
-    return heard.losses
+        RUNS[name](Path("run"), listener=listener, resume=True, force=True)
+    return listener.losses
 
 
 @pytest.mark.parametrize("name", RUNS)
