@@ -16,13 +16,13 @@ import filbert
 from filbert import run
 from filbert.core.protocols import Batch
 from filbert.core.records import Example, Span
-from filbert.core.registry import member, members
-from filbert.data import shards
-from filbert.data.batches import batches, built, part_budget, plan
-from filbert.data.markup import Answer, Relation
-from filbert.infer import shipping
+from filbert.core import registry
+from filbert.corpus import shards
+from filbert.forms.markup import Answer, Relation
 from filbert.models import bert
-from filbert.tasks import mlm_nsp
+from filbert.pack.batches import batches, part_budget
+from filbert.ship import export as shipping
+from filbert.tasks.mlm_nsp import spec as mlm_nsp_spec
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop, machine
 
@@ -60,28 +60,27 @@ def labelled_task(
     **fields: Any,
 ) -> Any:
     """The task of that name over these rows, with what the rows fix of its config; labels: where the rows say none."""
-    module, made = member("tasks", name), examples(name, rows)
-    config = module.Config(**fields)
-    config = module.fitted(config, made) if hasattr(module, "fitted") else config
-    names = module.label_names(config, made) if hasattr(module, "label_names") else None
-    return module.Task(made, labels if names is None else names, tokenizer(tokens), config)
+    spec, made = registry.task(name), examples(name, rows)
+    config = spec.fit(spec.config(**fields), made)
+    names = spec.labels(config, made)
+    return spec.items(made, labels if names is None else names, tokenizer(tokens), config)
 
 
 def corpus_task(name: str, corpus: Path, tokens: Sequence[str], **fields: Any) -> Any:
     """The pretraining task of that name over a file of documents."""
-    module, words = member("tasks", name), tokenizer(tokens)
+    spec, words = registry.corpus_task(name), tokenizer(tokens)
     # words=False: no segmenter, which is an optional package and may change its mind; pieces still make words.
     texts = shards.build(corpus, words, corpus.parent / "shards", shards.Options(words=False), workers=1)
-    return module.Task(texts.train.shards, words, module.Config(**fields))
+    return spec.items(texts.train.shards, words, spec.config(**fields))
 
 
 def epoch(task: Any, number: int, batch_tokens: int, count: int, *, fill: bool) -> list[Batch]:
     """The first so many batches of an epoch with seed 0; fill: each is filled up, as where a graph is compiled once."""
-    made = plan(task, number)
+    made = task.plan(number)
     lengths = np.asarray(made.lengths)
     budget = part_budget(batch_tokens, int(lengths.max()), 1) if fill else None
     chosen = batches(lengths, 0, number, batch_tokens)[:count]
-    return [built(task, made.orders(indices), budget) for indices in chosen]
+    return [task.batch(made.orders(indices), budget) for indices in chosen]
 
 
 def arrays(batch: Batch) -> dict[str, Any]:
@@ -99,7 +98,7 @@ def counts(task: Any, batch: Batch) -> dict[str, float]:
 
 def task_names() -> set[str]:
     """Every task that there is."""
-    return set(members("tasks"))
+    return set(registry.members("tasks"))
 
 
 # Runs -----------------------------------------------------------------------------------------------------------------
@@ -156,7 +155,7 @@ def pretrain(
     texts = run.prepared(run.Corpus(sources=(str(corpus),), reading=reading, workers=1), words, out)
     recipe = run.Recipe(
         model=bert.Config(vocab_size=words.vocab_size, **fields["model"]),
-        task=mlm_nsp.Config(**fields["task"]),
+        task=mlm_nsp_spec.Config(**fields["task"]),
         train=loop.Config(**fields["train"]),
         machine=machine.Config(device="cpu", threads=1, workers=0),
     )

@@ -38,6 +38,10 @@ class Example:
     source: str = ""
     line: int = 0
 
+    def where(self, index: int) -> str:
+        """Where an error says that it stands: in its file or, where it came from none, among the examples."""
+        return f"{self.source} line {self.line}" if self.source else f"example {index}"
+
 
 @dataclass(frozen=True, slots=True)
 class Encoding:

@@ -130,7 +130,7 @@ class Subject:
             missing = [np.flatnonzero(~row).tolist() for row in kept_NW[begin : begin + some]]
             texts = [_cut(self.reading.example, [self.words[word] for word in row]) for row in missing]
             made = type(task)(texts, task.labels, task.tokenizer, task.config)
-            batch = batch_tensors(made.batch((0, np.arange(len(texts)))), self.device)
+            batch = batch_tensors(made.batch(np.arange(len(texts))), self.device)
             with torch.inference_mode():
                 found.append(self.question.table(self.backbone, batch).float().cpu().numpy())
         return np.concatenate(found)
@@ -199,7 +199,7 @@ class Subject:
         for begin in range(0, count, some):
             stopping.current().check()
             copies = slice(begin, min(begin + some, count))
-            made = self.reading.task.batch((0, np.zeros(copies.stop - begin, dtype=np.int64)))
+            made = self.reading.task.batch(np.zeros(copies.stop - begin, dtype=np.int64))
             yield copies, batch_tensors(made, self.device)
 
     # -- word vectors moved ------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from torch import Tensor
 from filbert.core.errors import InputError, one_of
 from filbert.core.protocols import Batch, Item
 from filbert.core.records import Example, Prediction, Span
-from filbert.core.registry import member
+from filbert.nn.torch_ops import TorchHost
 from filbert.pack.lay import collate
 from filbert.text.tokenizer import Tokenizer, Tokens
 from filbert.text.windows import windowed
@@ -39,6 +39,7 @@ Places = npt.NDArray[np.int64]
 Target = str | int | tuple[Any, ...] | None  # a label, an option's number, (start, end), (start, end, label)
 FILL = "fill"  # the name under which a masked word is asked for: it is no file of tasks
 OVERLAP = 128
+FIRST = np.zeros(1, dtype=np.int64)  # which of a task's examples: its only one
 MOST_SURE = 0.75  # above it a chance is the largest one, whose odds are made of all the others
 
 
@@ -69,18 +70,13 @@ class Layout:
 
 
 def layout(task: Any) -> Layout:
-    """That of a task of one example, traced: its own `batch` lays out numbers of tokens instead of tokens."""
-    traced = object.__new__(type(task))  # not copy.copy: a task may choose its class when it is made
-    traced.__dict__ |= vars(task)
-    first = task.tokenizer.vocab_size
-    traced.ids = first + np.arange(len(task.ids), dtype=np.int32)
-    batch = traced.batch((0, np.zeros(1, dtype=np.int64)))
+    """That of items of one example."""
+    batch = task.batch(FIRST)
     edges, starts = np.asarray(batch.packed.boundaries), np.asarray(batch.starts, dtype=np.int64)
     lengths = edges[np.searchsorted(edges, starts, side="right")] - starts
     sequence = np.repeat(np.arange(len(starts)), lengths)
     place = np.arange(len(sequence)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    ids = np.asarray(batch.packed.ids, dtype=np.int64)[starts[sequence] + place]
-    return Layout(lengths, sequence, place, np.where(ids >= first, ids - first, -1))
+    return Layout(lengths, sequence, place, task.sources(FIRST))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +119,7 @@ class Labels(Question):
 
     def table(self, model: Any, batch: Batch) -> Tensor:
         """[N, L]."""
-        config, scores_NL = self.task.config, self.task.scores(model, batch)
+        config, scores_NL = self.task.config, self.task.scores(TorchHost(model), batch)
         if getattr(config, "answer", "label") == "number":
             return scores_NL * config.scale + config.center  # type: ignore[no-any-return]
         if getattr(config, "several", 0):
@@ -140,7 +136,7 @@ class Labels(Question):
 
     def heard(self) -> npt.NDArray[np.float32]:
         """Where the vectors stand that the head sees: of a relation the marks, of a blank the blanks."""
-        batch = self.task.batch((0, np.zeros(1, dtype=np.int64)))
+        batch = self.task.batch(FIRST)
         rows = next((batch.targets[name] for name in ("mark_rows", "blank_rows") if name in batch.targets), None)
         if rows is None:
             return super().heard()
@@ -153,12 +149,12 @@ class Options(Question):
 
     def table(self, model: Any, batch: Batch) -> Tensor:
         """[N, C]."""
-        scores_NC = self.task.scores(model, batch).view(-1, len(self.reading.example.texts) - self._before)
+        scores_NC = self.task.scores(TorchHost(model), batch).view(-1, len(self.reading.example.texts) - self._before)
         return log_odds(scores_NC / self.task.config.temperature)
 
     @property
     def _before(self) -> int:
-        return int(member("tasks", self.reading.name).BEFORE)
+        return int(self.task.num_texts) - 1
 
     def picked(self, first_C: npt.NDArray[Any]) -> tuple[int, str]:
         """The option's column, by its text or its number from 0."""
@@ -178,7 +174,7 @@ class Likeness(Question):
 
     def table(self, model: Any, batch: Batch) -> Tensor:
         """[N, 1]."""
-        vectors = self.task.vectors(model, batch).unflatten(0, (-1, self.task.num_texts))
+        vectors = self.task.vectors(TorchHost(model), batch).unflatten(0, (-1, self.task.num_texts))
         return torch.cosine_similarity(vectors[:, 0], vectors[:, 1], dim=-1)[:, None]
 
     def picked(self, first_C: npt.NDArray[Any]) -> tuple[int, str]:
@@ -246,14 +242,14 @@ class Entities(_Placed):
 
     def table(self, model: Any, batch: Batch) -> Tensor:
         """[N, stretches · kinds]."""
-        scores_NUL = self.task.scores(model, batch)[self.reading.layout.rows(batch, self._owned)]
+        scores_NUL = self.task.scores(TorchHost(model), batch)[self.reading.layout.rows(batch, self._owned)]
         odds = [self._odds(scores_NUL, kind) for kind in self.task.kinds]
         return torch.stack(odds, -1).unfold(1, self.size, 1).mean(-1).flatten(1)
 
     @cached_property
     def _owned(self) -> Places:
         """[U] the row of each token in the window that answers for it."""
-        own = np.asarray(self.task.batch((0, np.zeros(1, dtype=np.int64))).targets["own"])
+        own = np.asarray(self.task.batch(FIRST).targets["own"])
         place, sequence = self.reading.layout.place, self.reading.layout.sequence
         return np.flatnonzero((place >= own[sequence, 0]) & (place < own[sequence, 1]))
 
@@ -283,7 +279,7 @@ class Stretches(Entities):
 
     def __init__(self, reading: Reading, target: Target) -> None:
         super().__init__(reading, target)
-        own, batch = reading.layout, self.task.batch((0, np.zeros(1, dtype=np.int64)))
+        own, batch = reading.layout, self.task.batch(FIRST)
         reach = np.asarray(batch.targets["reach"])[np.asarray(batch.starts)[own.sequence] + own.place]
         self.answering = np.flatnonzero((reach[:, 0] < self.size) & (self.size <= reach[:, 1]) & (own.token >= 0))
         if self.first not in own.token[self.answering]:
@@ -294,7 +290,7 @@ class Stretches(Entities):
 
     def table(self, model: Any, batch: Batch) -> Tensor:
         """[N, stretches · kinds]."""
-        scores_TJC, _ = self.task.stretches(model, batch)
+        scores_TJC, _ = self.task.stretches(TorchHost(model), batch)
         return scores_TJC[self.reading.layout.rows(batch, self.answering), self.size - 1].flatten(1)  # type: ignore[no-any-return]
 
     @property
@@ -325,7 +321,7 @@ class Answers(_Placed):
 
     def table(self, model: Any, batch: Batch) -> Tensor:
         """[N, stretches]."""
-        own, scores_T2 = self.reading.layout, self.task.scores(model, batch)
+        own, scores_T2 = self.reading.layout, self.task.scores(TorchHost(model), batch)
         odds = []
         for sequence in range(len(own.lengths)):
             scores_NX2 = scores_T2[own.rows(batch, np.flatnonzero(own.sequence == sequence))]
@@ -400,10 +396,17 @@ class Filling:
         tokens = Tokens(self.ids, self.pieces.starts, self.pieces.ends)
         return list(windowed(self.tokenizer, tokens, None, self.max_length, OVERLAP))
 
-    def batch(self, orders: tuple[int, Places]) -> Batch:
+    def batch(self, orders: Places) -> Batch:
         """So many copies of the text's windows."""
         item = Item(tuple(self._windows()), {})
-        return collate([item] * len(orders[1]))
+        return collate([item] * len(orders))
+
+    def sources(self, which: Places) -> Places:
+        """[R] the place of each row of the windows among the text's tokens; -1: special ones."""
+        numbers = Tokens(np.arange(len(self.ids), dtype=np.int32), self.pieces.starts, self.pieces.ends)
+        windows = windowed(self.tokenizer, numbers, None, self.max_length, OVERLAP)
+        rows = [np.where(window.parts < 0, -1, window.ids) for window in windows]
+        return np.concatenate(rows).astype(np.int64)
 
     def origins(self, example: Example) -> Places:
         """As tasks have it; what is missing stands in no text."""

@@ -22,7 +22,7 @@ from filbert.core.settings import check_one_of
 from filbert.nn.attention import tensors
 from filbert.nn.attention_scores import mix_within
 from filbert.nn.dropout import Dropout
-from filbert.nn.heads import Encoder
+from filbert.nn.encoder import Encoder
 from filbert.nn.layers import Rows, rows_of
 from filbert.nn.recurrent import CELLS, Recurrent
 from filbert.pack.lay import row
@@ -146,7 +146,9 @@ class Han(Encoder):
     """The two levels, `layers.0` of words and `layers.1` of sentences, and whichever heads were asked for."""
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
-        super().__init__(config, parts, labels)
+        super().__init__(config, parts)
+        self.config: Config = config
+        self.add_heads(labels)
         half = config.width // 2
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList([Level(config.cell, config.embedding, half), Level(config.cell, half, half)])

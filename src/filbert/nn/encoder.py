@@ -15,9 +15,7 @@ from torch import Tensor, nn
 
 from filbert.core.errors import InputError
 from filbert.core.records import Packed
-from filbert.core.registry import heads
-from filbert.nn.heads import NO_MASKED_HEAD, NO_POOLER, HeadSpec, known
-from filbert.nn.layers import Rows
+from filbert.nn.heads import NO_MASKED_HEAD, NO_POOLER, HeadSpec, every, known
 from filbert.nn.torch_ops import TORCH
 
 
@@ -53,8 +51,8 @@ class Head(nn.Module):
         self.spec = spec
         for name, shape in spec.shapes(width, labels).items():
             self.register_parameter(name, nn.Parameter(torch.zeros(shape)))
-        if len(self.weight.shape) > 1:
-            nn.init.normal_(self.weight, std=0.02)
+            if len(shape) > 1:
+                nn.init.normal_(self.get_parameter(name), std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
         """[X, outputs]."""
@@ -63,7 +61,7 @@ class Head(nn.Module):
 
 def made(width: int, parts: Sequence[str], labels: int) -> nn.ModuleDict:
     """The task heads among these parts, by name; `labels` sizes them."""
-    specs = heads()
+    specs = every()
     return nn.ModuleDict({part: specs[part].module(width, labels) for part in specs if part in parts})
 
 
@@ -76,17 +74,17 @@ class Encoder(nn.Module):
 
     own: ClassVar[tuple[str, ...]] = ()
     steady: ClassVar[bool] = False  # a GPU's work hangs on a pack's size and boundaries alone: it can be recorded
-    embeddings: nn.Module
+    config: Shape
     pooler: nn.Linear | None
     heads: nn.ModuleDict
 
     def __init__(self, config: Shape, parts: tuple[str, ...] = (), labels: int = 2) -> None:
         super().__init__()
+        self.config = config
         self.parts, self.width = known(parts, type(self).__name__.lower(), self.own), int(config.width)
-        self.add_heads(labels)
 
     def add_heads(self, labels: int) -> None:
-        """Builds the pooler and the task heads that were asked for; where depends on the order of first numbers."""
+        """Builds the pooler and the task heads that were asked for; a subclass says when, since numbers are drawn."""
         self.pooler = nn.Linear(self.width, self.width) if "pooler" in self.parts else None
         self.heads = made(self.width, self.parts, labels)
 

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from filbert.core.errors import one_of
+from filbert.core import registry
+from filbert.core.errors import InputError, one_of
 from filbert.nn.ops import A, Numbers, Ops
 
 if TYPE_CHECKING:
@@ -60,9 +62,17 @@ class HeadSpec:
 
     def module(self, width: int, labels: int) -> nn.Module:
         """A fresh one."""
+        if self.build is not None:
+            return self.build(width, labels)
+        shapes = self.shapes(width, labels)
+        if self.apply is linear and set(shapes) == {"weight", "bias"}:
+            from torch import nn
+
+            outputs, inputs = shapes["weight"]
+            return nn.Linear(inputs, outputs)
         from filbert.nn.encoder import Head
 
-        return self.build(width, labels) if self.build is not None else Head(self, width, labels)
+        return Head(self, width, labels)
 
 
 def _sized(outputs: int = 0, times: int = 1) -> Callable[[int, int], Mapping[str, Shape]]:
@@ -110,15 +120,22 @@ HEADS: Mapping[str, HeadSpec] = MappingProxyType(
 )
 
 
+@cache
+def every() -> Mapping[str, HeadSpec]:
+    """Every head by its part's name: ours, and those that tasks from outside bring."""
+    brought = {head.part: head for name in registry.outside_tasks() for head in registry.task(name).heads}
+    if taken := sorted(brought.keys() & HEADS.keys()):
+        raise InputError(f"a task from outside brings the head {taken[0]!r}, but there is one of that name already.")
+    return MappingProxyType({**HEADS, **brought})
+
+
 def known(parts: Iterable[str], model: str, own: tuple[str, ...]) -> tuple[str, ...]:
     """These parts in the order in which a model has them; one that nobody has is refused."""
-    from filbert.core.registry import heads
-
-    every = ("pooler", *own, *heads())
+    order = ("pooler", *own, *every())
     for part in (wanted := tuple(parts)):
-        if part not in every:
-            raise one_of(f"a part of {model}", part, every)
-    return tuple(part for part in every if part in wanted)
+        if part not in order:
+            raise one_of(f"a part of {model}", part, order)
+    return tuple(part for part in order if part in wanted)
 
 
 # What heads compute ---------------------------------------------------------------------------------------------------
@@ -140,7 +157,8 @@ def pointer(xp: Ops[A], weights: Mapping[str, A], x_TD: A, positions_T: A, reach
     q_TK, k_TK = (_turned(xp, edges_TX[:, side], angles) for side in (slice(None, INNER), slice(INNER, None)))
     pair_TJ = (q_TK[:, None] @ xp.ahead(k_TK, reach))[:, 0] * INNER**-0.5
     begins_TC, ends_TC = own_TX[:, :kinds], own_TX[:, kinds:]
-    return pair_TJ[:, :, None] + begins_TC[:, None] + xp.ahead(ends_TC, reach).swapaxes(1, 2)
+    scores_TJC: A = pair_TJ[:, :, None] + begins_TC[:, None] + xp.ahead(ends_TC, reach).swapaxes(1, 2)
+    return scores_TJC
 
 
 def _angles(xp: Ops[A], positions_T: A) -> tuple[A, A]:
@@ -154,4 +172,5 @@ def _angles(xp: Ops[A], positions_T: A) -> tuple[A, A]:
 def _turned(xp: Ops[A], x_TK: A, angles: tuple[A, A]) -> A:
     half = INNER // 2
     aside_TK = xp.concatenate((-x_TK[:, half:], x_TK[:, :half]))
-    return x_TK * angles[0] + aside_TK * angles[1]
+    turned_TK: A = x_TK * angles[0] + aside_TK * angles[1]
+    return turned_TK

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[Any]  # of any kind: floats, places, flags
 A = TypeVar("A", "npt.NDArray[Any]", "Tensor")  # each body is checked for both
-Rows = A | Literal["first"] | None  # of a pack: these, each sequence's first, or all
 
 
 class Ops(Protocol[A]):
@@ -86,6 +85,10 @@ class Ops(Protocol[A]):
         """[B, …] the sum over each stretch of so many rows; an empty one has zeros."""
         ...
 
+    def scattered(self, x: A, places: A, total: int) -> A:
+        """[total, …] each row at its place; zeros elsewhere."""
+        ...
+
     def ahead(self, x: A, reach: int) -> A:
         """[X, K, J] each row and those that follow it; past the end there are zeros."""
         ...
@@ -117,7 +120,7 @@ class Host(Protocol[A]):
         """Whether it learns: then some numbers are dropped and some tokens hidden."""
         ...
 
-    def vectors(self, packed: Packed, rows: Rows[A] = None) -> A:
+    def vectors(self, packed: Packed, rows: A | Literal["first"] | None = None) -> A:
         """[T, D] a vector for each token; or for the asked rows, or each sequence's first."""
         ...
 
@@ -218,6 +221,12 @@ class NumpyOps:
         if len(filled):
             sums[filled] = np.add.reduceat(x[: edges[-1]], edges[filled])
         return sums
+
+    def scattered(self, x: Numbers, places: Numbers, total: int) -> Numbers:
+        """[total, …] each row at its place; zeros elsewhere."""
+        rows = np.zeros((total, *x.shape[1:]), dtype=x.dtype)
+        rows[places] = x
+        return rows
 
     def ahead(self, x: Numbers, reach: int) -> Numbers:
         """[X, K, J] each row and those that follow it, a view; past the end there are zeros."""

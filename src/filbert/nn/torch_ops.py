@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +16,7 @@ from torch import Tensor
 from filbert.core.errors import InputError
 from filbert.core.records import Packed
 from filbert.nn.heads import NO_PAIR_HEAD
-from filbert.nn.ops import Floats, Numbers, Rows
+from filbert.nn.ops import Floats, Numbers
 
 if TYPE_CHECKING:
     from filbert.nn.encoder import Encoder
@@ -84,6 +84,12 @@ class TorchOps:
         """[B, …] the sum over each stretch of so many rows."""
         return torch.segment_reduce(x, "sum", lengths=lengths, unsafe=True)
 
+    def scattered(self, x: Tensor, places: Tensor, total: int) -> Tensor:
+        """[total, …] each row at its place; zeros elsewhere."""
+        rows = x.new_zeros(total, *x.shape[1:])
+        rows[places] = x
+        return rows
+
     def ahead(self, x: Tensor, reach: int) -> Tensor:
         """[X, K, J] each row and those that follow it, a view; past the end there are zeros."""
         return F.pad(x, (0, 0, 0, reach - 1)).unfold(0, reach, 1)
@@ -113,7 +119,7 @@ class TorchHost:
         """Whether it learns."""
         return self.model.training
 
-    def vectors(self, packed: Packed, rows: Rows[Tensor] = None) -> Tensor:
+    def vectors(self, packed: Packed, rows: Tensor | Literal["first"] | None = None) -> Tensor:
         """[T, D] a vector for each token; or for the asked rows, or each sequence's first."""
         return self.model(packed, rows)  # type: ignore[no-any-return]
 

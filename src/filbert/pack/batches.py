@@ -6,14 +6,15 @@ builds it; a batch is dealt into parts (ranks, micro-batches) only afterwards.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from filbert.core.protocols import Batch, Plan, Task
+from filbert.core.protocols import Batch, Item, Plan, Task
 from filbert.core.random import permutation
 from filbert.pack.lay import collate
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from filbert.core.protocols import Batch, Decisions, Plan, Term
+from filbert.core.protocols import Batch, Decisions, Objective, Plan, Term
 from filbert.core.records import Example, Prediction
 from filbert.metrics.calibration import Fit
 from filbert.nn.ops import A, Host
@@ -42,6 +42,7 @@ class Trait(Enum):
     AUGMENTS = "augments"  # a text with some words changed keeps its label
     NEEDS_NO_GOLD = "needs no gold"  # texts as they are can be learnt from
     RANKS = "ranks"  # it says several things of a text, of which the likeliest can be asked for alone
+    ANY_TEXT = "any text"  # whatever a text holds, it can be asked, and the answer is short
     OPTIONS = "options"  # texts of an example are options to choose among
 
 
@@ -106,9 +107,7 @@ class Labelled(Items[C], Generic[C, R]):
     watched: str  # the term that says which state is best; losses low, all else high
     has_gold: bool = True  # whether the data say more than a teacher does
 
-    def __init__(
-        self, examples: Sequence[Example], labels: Sequence[str], tokenizer: Tokenizer, config: C
-    ) -> None:
+    def __init__(self, examples: Sequence[Example], labels: Sequence[str], tokenizer: Tokenizer, config: C) -> None:
         self.examples, self.labels, self.tokenizer, self.config = list(examples), tuple(labels), tokenizer, config
 
     def __len__(self) -> int:
@@ -175,6 +174,9 @@ class Labelled(Items[C], Generic[C, R]):
         return Fit(self.config)
 
 
+AnyItems = Labelled[Any, Any]  # the items of some task
+
+
 # The record -----------------------------------------------------------------------------------------------------------
 
 
@@ -202,13 +204,20 @@ def no_problem(config: Any) -> str | None:
     return None
 
 
+def no_widths(config: Any) -> tuple[int, ...]:
+    """Vectors are kept whole."""
+    return ()
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TaskSpec(Generic[C]):
     """All that is said of a task that learns from examples; `name` is that of its folder."""
 
+    reads_examples: ClassVar[bool] = True
+
     name: str
     config: type[C]
-    items: Callable[[Sequence[Example], Sequence[str], Tokenizer, C], Labelled[C, Any]]
+    items: Callable[[Sequence[Example], Sequence[str], Tokenizer, C], AnyItems]
     record: Callable[[Example, Prediction, int | None], Json]  # a result as it is written; the likeliest so many
     files: Callable[[], FileSpec]  # what its labelled files look like
     card: Callable[[Sequence[str]], str]  # what a card calls such a model, by its labels
@@ -226,12 +235,19 @@ class TaskSpec(Generic[C]):
     idle: Callable[[C], Mapping[str, str]] = all_used  # fields that change nothing beside others, and while what is so
     problem: Callable[[C], str | None] = no_problem  # what transformers calls such a head
     problems: Mapping[str, Mapping[str, object]] = field(default_factory=dict)  # and what its names say of the config
+    number_fields: Mapping[str, object] = field(default_factory=dict)  # and for a head with one output, a number
     published: Callable[[Any, Sequence[str]], dict[str, Any]] | None = None  # config of a folder that has none of ours
     asked: Callable[[Iterable[object]], list[Example]] | None = None  # what `predict` takes; None: texts, or pairs
     primed: Callable[..., C] | None = None  # what the model itself must be asked before anything else
     view: Callable[[], type[Any]] | None = None  # its evaluation page; None: labels
     question: Callable[..., Any] | None = None  # its explanation; None: labels
+    widths: Callable[[C], tuple[int, ...]] = no_widths  # how many numbers of a vector are a vector too
     unranked: tuple[str, ...] = ()  # labels of a head that says one thing alone, whatever else the task ranks
+
+    @property
+    def pools(self) -> bool:
+        """Whether its config says how a text's vector is made of its tokens'."""
+        return "pool" in {each.name for each in fields(self.config)}  # type: ignore[arg-type]
 
     @property
     def can_learn(self) -> bool:
@@ -252,7 +268,10 @@ class TaskSpec(Generic[C]):
 class CorpusSpec(Generic[C]):
     """All that is said of a task that learns from plain text."""
 
+    reads_examples: ClassVar[bool] = False
+
     name: str
     config: type[C]
-    items: Callable[[Sequence[Any], Tokenizer, C], Items[C]]
-    teaches: str  # what a model learns by it: the model's record names the same (core.registry)
+    items: Callable[[Sequence[Any], Any, C], Items[Any]]  # of shards, a vocabulary and a config
+    objective: Objective
+    idle: Callable[[C], Mapping[str, str]] = all_used  # fields that change nothing beside others

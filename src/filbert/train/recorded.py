@@ -9,7 +9,6 @@ in is copied there.
 from __future__ import annotations
 
 from dataclasses import replace
-
 from typing import Any
 
 import torch

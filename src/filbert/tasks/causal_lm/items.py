@@ -25,6 +25,8 @@ from filbert.core.protocols import Batch, Item, Term
 from filbert.core.records import Encoding, Packed
 from filbert.pack.lay import pack, row
 from filbert.pack.stretches import NOTHING, Places, Round, Stretches, Text, stretches
+from filbert.tasks import task
+from filbert.tasks.causal_lm.spec import Config
 from filbert.tasks.mlm_nsp.items import COUNTED, EpochPlan, Orders, dealt
 from filbert.text.joining import joined
 from filbert.text.tokenizer import Tokenizer
@@ -36,20 +38,7 @@ SCORES = 2**27  # numbers scored at once, half a gigabyte: a row of tokens times
 WAYS = ("sample", "greedy", "beam")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Config:
-    """How the text is cut."""
-
-    max_length: int = 128
-    short_prob: float = 0.0  # share of stretches that are cut shorter; short contexts are learnt anyway, at each start
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        settings.check_whole("task", self, max_length=8, seed=0)
-        settings.check_shares("task", self, "short_prob")
-
-
-class Task:
+class Items(task.Items[Config]):
     """Next words, and those before where the model reads both ways, over the shards of a corpus; see mlm_nsp.Task."""
 
     parts: tuple[str, ...] = ("lm",)  # of a model that can be trained by it

@@ -15,13 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from filbert.core.errors import InputError, one_of
+from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Decisions, Item, Term
 from filbert.core.random import keys
 from filbert.core.records import Encoding, Packed
 from filbert.pack import lay
-from filbert.pack.masking import KINDS, Row, chosen, hidden
-from filbert.pack.stretches import NOTHING, OBJECTIVES, Places, Round, Stretches, Text, stretches
+from filbert.pack.masking import Row, chosen, hidden
+from filbert.pack.stretches import NOTHING, Places, Round, Stretches, Text, stretches
+from filbert.tasks import task
+from filbert.tasks.mlm_nsp.spec import Config
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -29,29 +31,6 @@ if TYPE_CHECKING:
 
 COUNTED = 2**22  # tokens looked at together when they are counted
 ROUND_TOKENS = 2**28  # planned at once: some 100 MB of plan, however large the corpus
-
-
-@dataclass(frozen=True, kw_only=True)
-class Config:
-    """How the questions are asked."""
-
-    objective: str = "mlm+nsp"
-    masking: str = "whole-word"
-    mask_prob: float = 0.15
-    max_length: int = 128
-    short_prob: float = 0.1  # share of stretches that are cut shorter, so that short inputs are learnt too
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.objective not in OBJECTIVES:
-            raise one_of("task.objective", self.objective, OBJECTIVES)
-        if self.masking not in KINDS:
-            raise one_of("task.masking", self.masking, KINDS)
-        if type(self.max_length) is not int or not self.max_length >= 8:
-            raise InputError(f"task.max_length is {self.max_length!r}, but must be a whole number of 8 or more.")
-        for name in ("mask_prob", "short_prob"):
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"task.{name} is {getattr(self, name)!r}, but must be from 0 up to 1.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +58,7 @@ class EpochPlan:
         return Orders(self.epoch, self.items.orders(indices))
 
 
-class Task:
+class Items(task.Items[Config]):
     """MLM, with NSP or sentence order, over the shards of a corpus; an epoch is one round of shards."""
 
     parts: tuple[str, ...]  # of a model that can be trained by it
@@ -242,4 +221,3 @@ def dealt(shards: list[Text]) -> list[list[Text]]:
         if num_rounds == 1 or all(sum(len(shard.documents) - 1 for shard in one) > 1 for one in rounds):
             return rounds
         num_rounds -= 1
-
