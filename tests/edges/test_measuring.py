@@ -173,11 +173,10 @@ def test_E8_every_sentence_is_of_the_measure_at_the_head(tokenizer: Any) -> None
     from filbert.core.records import Example, Span
     from filbert.judge import report as honest
     from filbert.tasks.tag import decode as decoding
-    from filbert.tasks.tag import items as tag
     from filbert.tasks.tag import spec as tag_spec
 
     examples = [Example((f"张三去北京{number}",), gold=(Span(0, 2, "PER"), Span(3, 5, "LOC"))) for number in range(6)]
-    task = tag.Items(examples, decoding.tag_set(["LOC", "PER"], "bio"), tokenizer, tag_spec.Config(max_length=32))
+    task = tag_spec.items(examples, decoding.tag_set(["LOC", "PER"], "bio"), tokenizer, tag_spec.Config(max_length=32))
     raw = [np.zeros((len(own.starts), len(task.labels)), dtype=np.float32) for own in task.pieces]
     told = honest.report("tag", {"dev": honest.Measured(task, examples, raw)}, examples)["evaluations"]["dev"]
     apart = told["baselines"]["dictionary"]["difference"]

@@ -243,7 +243,7 @@ def test_E13_groups_change_no_tag(monkeypatch: pytest.MonkeyPatch, tokenizer: To
     from filbert.tasks.tag import spec as tag_spec
 
     texts = [Example(("今天天气很好" * size,)) for size in (1, 9, 2, 40, 3)]
-    task = tag.Items(texts, decoding.tag_set(["A", "B"], "bio"), tokenizer, tag_spec.Config(max_length=64))
+    task = tag_spec.items(texts, decoding.tag_set(["A", "B"], "bio"), tokenizer, tag_spec.Config(max_length=64))
     random = np.random.Generator(np.random.PCG64(0))
     sizes = np.diff(task.pieces.boundaries).tolist()
     raw = [random.normal(size=(size, len(task.labels))).astype(np.float32) for size in sizes]

@@ -14,9 +14,9 @@ import numpy as np
 
 import filbert
 from filbert import run
+from filbert.core import registry
 from filbert.core.protocols import Batch
 from filbert.core.records import Example, Span
-from filbert.core import registry
 from filbert.corpus import shards
 from filbert.forms.markup import Answer, Relation
 from filbert.models import bert

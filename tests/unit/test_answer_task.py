@@ -19,6 +19,7 @@ from filbert.core.records import Example
 from filbert.folder import folder as folders
 from filbert.forms.markup import Answer
 from filbert.models import bert
+from filbert.nn.torch_ops import TorchHost
 from filbert.tasks.answer import items as answer
 from filbert.tasks.answer import spec as answer_spec
 from filbert.text.tokenizer import Tokenizer
@@ -56,7 +57,7 @@ def model_for(tokenizer: Tokenizer, noise: float = 0.1) -> bert.Bert:
 
 def raw(task: answer.Items, model: bert.Bert, indices: list[int]) -> Any:
     with torch.inference_mode():
-        return task.raw(model, on_device(task.batch(np.array(indices)), "cpu"))
+        return task.raw(TorchHost(model), on_device(task.batch(np.array(indices)), "cpu"))
 
 
 @pytest.mark.parametrize("before", [1, 12])

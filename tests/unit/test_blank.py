@@ -20,9 +20,10 @@ from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.protocols import Item
 from filbert.core.records import Encoding, Example
-from filbert.engine.reader import peeked
+from filbert.engine.answers import peeked
 from filbert.folder import folder as folders
 from filbert.models import bert
+from filbert.nn.torch_ops import TorchHost
 from filbert.pack.lay import collate
 from filbert.tasks.blank import items as blank
 from filbert.tasks.blank import spec as blank_spec
@@ -60,7 +61,7 @@ def model_for(tokenizer: Tokenizer, noise: float = 0.1) -> bert.Bert:
 
 def scores(task: blank.Items, model: bert.Bert, indices: list[int]) -> torch.Tensor:
     with torch.inference_mode():
-        return task.scores(model, on_device(task.batch(np.array(indices)), "cpu"))
+        return task.scores(TorchHost(model), on_device(task.batch(np.array(indices)), "cpu"))
 
 
 def by_hand(tokenizer: Tokenizer, model: bert.Bert, text: str, word: str, max_length: int = 32) -> float:
@@ -101,9 +102,9 @@ def test_scores_are_those_by_hand_and_packing_changes_nothing(tokenizer: Tokeniz
     torch.testing.assert_close(together, alone, atol=1e-5, rtol=0)
     filled = task.batch(np.arange(8), budget=4_096)
     with torch.inference_mode():
-        torch.testing.assert_close(task.scores(model, on_device(filled, "cpu")), alone, atol=1e-5, rtol=0)
+        torch.testing.assert_close(task.scores(TorchHost(model), on_device(filled, "cpu")), alone, atol=1e-5, rtol=0)
         by_items = collate([task.item(index, 0) for index in range(8)])
-        torch.testing.assert_close(task.scores(model, on_device(by_items, "cpu")), alone, atol=1e-5, rtol=0)
+        torch.testing.assert_close(task.scores(TorchHost(model), on_device(by_items, "cpu")), alone, atol=1e-5, rtol=0)
     for index in (0, 3, 6, 7):
         good, fine, bad = (by_hand(tokenizer, model, examples[index].texts[0], w) for w in ("好", "天气", "火车站"))
         assert alone[index].tolist() == pytest.approx([(good + fine) / 2, bad], abs=1e-4)
@@ -168,7 +169,7 @@ def test_a_prior_is_taken_from_the_scores(tokenizer: Tokenizer) -> None:
 
     def answers(task: blank.Items) -> list[Any]:
         with torch.inference_mode():
-            return list(task.raw(model, on_device(task.batch(np.arange(len(task))), "cpu")))
+            return list(task.raw(TorchHost(model), on_device(task.batch(np.arange(len(task))), "cpu")))
 
     def offsets(prior: str, texts: list[str]) -> list[float]:
         config = replace(task_of(tokenizer, []).config, prior=prior)
@@ -187,7 +188,7 @@ def test_a_prior_is_taken_from_the_scores(tokenizer: Tokenizer) -> None:
     apart = own[:, 0] + 2.5 - (own[:, 1] - 1)
     np.testing.assert_allclose(shifted, 1 / (1 + np.exp(-apart)), atol=1e-6)
     with torch.inference_mode():
-        learnt = task.scores(model, on_device(task.batch(np.arange(40)), "cpu")).numpy()
+        learnt = task.scores(TorchHost(model), on_device(task.batch(np.arange(40)), "cpu")).numpy()
     np.testing.assert_allclose(learnt, own - [-2.5, 1], atol=1e-5)
 
 

@@ -22,6 +22,7 @@ from filbert.folder import folder as folders
 from filbert.forms.datasets import examples
 from filbert.metrics.intervals import wilson
 from filbert.models import bert
+from filbert.nn.torch_ops import TorchHost
 from filbert.tasks.choose import items as choose
 from filbert.tasks.choose import spec as choose_spec
 from filbert.text.streams import Reading
@@ -57,7 +58,7 @@ def model_for(task: choose.Items, tokenizer: Tokenizer, max_length: int = 64) ->
 
 def raw(task: choose.Items, model: bert.Bert, indices: list[int]) -> list[Any]:
     with torch.inference_mode():
-        return list(task.raw(model, on_device(task.batch(np.array(indices)), "cpu")))
+        return list(task.raw(TorchHost(model), on_device(task.batch(np.array(indices)), "cpu")))
 
 
 @pytest.mark.parametrize("pool", ["mean", "cls"])
@@ -70,7 +71,7 @@ def test_packed_equals_one_by_one_and_the_one_rule(tokenizer: Tokenizer, pool: s
     together = raw(task, model, list(range(9)))
     filled = on_device(task.batch(np.arange(9), budget=16_384), "cpu")
     with torch.inference_mode():
-        for one, two in zip(together, task.raw(model, filled), strict=True):
+        for one, two in zip(together, task.raw(TorchHost(model), filled), strict=True):
             np.testing.assert_allclose(one, two, atol=1e-5)
     assert task.lengths.tolist() == [int(task.batch(np.array([i])).packed.num_tokens) for i in range(9)]
     for index, example in enumerate(given):

@@ -18,6 +18,7 @@ from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.folder import folder as folders
 from filbert.models import bert
+from filbert.nn.torch_ops import TorchHost
 from filbert.pack.lay import collate
 from filbert.tasks.classify import items as classify
 from filbert.tasks.classify import spec as classify_spec
@@ -53,7 +54,7 @@ def model_for(task: classify.Items, tokenizer: Tokenizer, dropout: float = 0.0) 
 
 def scores(task: classify.Items, model: bert.Bert, indices: list[int]) -> torch.Tensor:
     with torch.inference_mode():
-        return task.scores(model, on_device(task.batch(np.array(indices)), "cpu"))
+        return task.scores(TorchHost(model), on_device(task.batch(np.array(indices)), "cpu"))
 
 
 def file_of(path: Path, examples: list[Example]) -> Path:
@@ -77,8 +78,8 @@ def test_packed_equals_one_by_one(tokenizer: Tokenizer, pool: str) -> None:
     filled = on_device(task.batch(np.arange(12), 2_048), "cpu")
     assert filled.packed.num_tokens == 2_048
     with torch.inference_mode():
-        assert torch.allclose(task.scores(model, collated), together, atol=1e-5)
-        assert torch.allclose(task.scores(model, filled), together, atol=1e-5)
+        assert torch.allclose(task.scores(TorchHost(model), collated), together, atol=1e-5)
+        assert torch.allclose(task.scores(TorchHost(model), filled), together, atol=1e-5)
 
 
 def test_windows_are_those_of_the_one_rule(tokenizer: Tokenizer) -> None:

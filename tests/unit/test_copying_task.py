@@ -19,6 +19,7 @@ from filbert.core.records import Example
 from filbert.folder.folder import load, save
 from filbert.models import seq2seq, transformer
 from filbert.nn.copying import log_chances
+from filbert.nn.torch_ops import TorchHost
 from filbert.pack.lay import bins
 from filbert.tasks.summarize import items as summarize
 from filbert.tasks.summarize import spec as summarize_spec
@@ -124,10 +125,10 @@ def test_what_is_written_does_not_hang_on_what_stands_beside(tokenizer: Tokenize
     for fields in ({"beam": 3}, {"beam": 1}, {"temperature": 0.7, "top_k": 50, "seed": 3}):
         task = task_of(tokenizer, max_new=6, **fields)
         with torch.inference_mode():
-            alone = [task.raw(model, batch_of(task, [item]))[0] for item in range(len(PAIRS))]
+            alone = [task.raw(TorchHost(model), batch_of(task, [item]))[0] for item in range(len(PAIRS))]
             for budget in (10_000, 60):
                 for group in bins(task.lengths, budget):
-                    together = task.raw(model, batch_of(task, group))
+                    together = task.raw(TorchHost(model), batch_of(task, group))
                     for place, one in zip(group, together, strict=True):
                         assert one[0][0] == alone[place][0][0]
                         assert one[0][1] == pytest.approx(alone[place][0][1], abs=1e-4)
@@ -177,7 +178,7 @@ def test_a_folder_without_a_copier_writes_as_before_and_can_be_taught_one(tiny_f
     (said,) = loaded(tmp_path / "old").predict(["今天天气很好。"])
     plain = task_of(tokenizer, [("今天天气很好。", None)], beam=2, max_new=5)
     with torch.inference_mode():
-        (wanted,) = plain.predictions(plain.raw(model, batch_of(plain, [0])))
+        (wanted,) = plain.predictions(plain.raw(TorchHost(model), batch_of(plain, [0])))
     assert said.text == wanted.text
     taught = learn(tmp_path / "new", tmp_path / "old")
     assert taught.module.parts == PARTS

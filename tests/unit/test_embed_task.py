@@ -24,6 +24,7 @@ from filbert.metrics import vectors as metrics
 from filbert.metrics.calibration import Fit
 from filbert.metrics.intervals import wilson
 from filbert.models import bert
+from filbert.nn.torch_ops import TorchHost
 from filbert.tasks.embed import items as embed
 from filbert.tasks.embed import spec as embed_spec
 from filbert.text.tokenizer import Tokenizer
@@ -64,7 +65,7 @@ def model_for(tokenizer: Tokenizer, dropout: float = 0.0) -> bert.Bert:
 
 def raw(task: embed.Items, model: bert.Bert, indices: list[int]) -> np.ndarray:
     with torch.inference_mode():
-        return np.asarray(task.raw(model, on_device(task.batch(np.array(indices)), "cpu")))
+        return np.asarray(task.raw(TorchHost(model), on_device(task.batch(np.array(indices)), "cpu")))
 
 
 def terms(task: embed.Items, model: bert.Bert, orders: Any) -> dict[str, tuple[float, float]]:
@@ -94,7 +95,7 @@ def test_packed_equals_one_by_one(tokenizer: Tokenizer, pool: str, kind: str, lo
     alone = np.concatenate([raw(task, model, [index]) for index in range(10)])
     np.testing.assert_allclose(raw(task, model, list(range(10))), alone, atol=1e-5)
     with torch.inference_mode():
-        filled = task.raw(model, on_device(task.batch(np.arange(10), budget=8_192), "cpu"))
+        filled = task.raw(TorchHost(model), on_device(task.batch(np.arange(10), budget=8_192), "cpu"))
     np.testing.assert_allclose(np.asarray(filled), alone, atol=1e-5)
 
 

@@ -40,7 +40,6 @@ from filbert.tasks.mlm_nsp import items as mlm_nsp
 from filbert.tasks.mlm_nsp import spec as mlm_nsp_spec
 from filbert.tasks.pair import items as pair
 from filbert.tasks.pair import spec as pair_spec
-from filbert.tasks.tag import items as tag
 from filbert.tasks.tag import spec as tag_spec
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import encode_windows
@@ -200,7 +199,7 @@ def test_segments_tell_two_texts_apart_and_labelling_words_needs_none(tokenizer:
     pairs = pair.Items([Example(("今天", "明天"), "0")], ("0", "1"), tokenizer, pair_spec.Config())
     assert set(pairs.batch(np.arange(1)).packed.segments.tolist()) == {0, 1}
     example = Example(("今天天气好",), [], 0)
-    tagged = tag.Items([example], ("O", "B-LOC", "I-LOC"), tokenizer, tag_spec.Config(scheme="bio"))
+    tagged = tag_spec.items([example], ("O", "B-LOC", "I-LOC"), tokenizer, tag_spec.Config(scheme="bio"))
     assert not tagged.batch(np.arange(1)).packed.segments.any()
 
 

@@ -215,7 +215,7 @@ def test_numbers(tokenizer: Tokenizer) -> None:
 
 def spans(task: tag.Items, examples: list[Example]) -> Any:
     """Token scores that say these examples' spans, nearly for sure."""
-    given = tag.Items(examples, task.labels, task.tokenizer, task.config)
+    given = tag_spec.items(examples, task.labels, task.tokenizer, task.config)
     edges = given.pieces.boundaries
     scores = np.eye(len(task.labels))[given.gold] * 12
     return [scores[edges[place] : edges[place + 1]] for place in range(len(examples))]
@@ -229,7 +229,7 @@ def test_spans(tokenizer: Tokenizer) -> None:
     train = [example(("王小明", "李雷")[place % 2], place) for place in range(20)]
     gold = [example(("王小明", "赵红")[place % 2], place + 20, marked=place != 4) for place in range(20)]
     said = [example(("王小明", "赵红")[place % 2], place + 20, marked=place != 5) for place in range(20)]
-    task = tag.Items(gold, ("O", "B-PER", "I-PER"), tokenizer, tag_spec.Config())
+    task = tag_spec.items(gold, ("O", "B-PER", "I-PER"), tokenizer, tag_spec.Config())
     told = reported("tag", task, gold, spans(task, said), train)
     assert told["baselines"]["dictionary"]["recall"] == pytest.approx(9 / 19)  # every other name was never seen
     assert told["baselines"]["dictionary"]["difference"]["value"] > 0.2

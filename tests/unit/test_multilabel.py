@@ -22,6 +22,7 @@ from filbert.forms import label_sets
 from filbert.forms.datasets import examples, label_table
 from filbert.metrics import label_sets as metrics
 from filbert.models import bert
+from filbert.nn.torch_ops import TorchHost
 from filbert.pack.lay import collate
 from filbert.tasks.classify import items as classify
 from filbert.tasks.classify import spec as classify_spec
@@ -64,7 +65,7 @@ def model_for(task: classify.Items, tokenizer: Tokenizer, dropout: float = 0.0) 
 
 def scores(task: classify.Items, model: bert.Bert, indices: list[int]) -> torch.Tensor:
     with torch.inference_mode():
-        return task.scores(model, on_device(task.batch(np.array(indices)), "cpu"))
+        return task.scores(TorchHost(model), on_device(task.batch(np.array(indices)), "cpu"))
 
 
 def file_of(path: Path, data: list[Example]) -> Path:
@@ -144,7 +145,7 @@ def test_packed_equals_one_by_one(tokenizer: Tokenizer, pool: str) -> None:
     alone = torch.cat([scores(task, model, [index]) for index in range(12)])
     torch.testing.assert_close(together, alone, atol=1e-5, rtol=0)
     collated = on_device(collate([task.item(index, 0) for index in range(12)]), "cpu")
-    torch.testing.assert_close(task.scores(model, collated).detach(), together, atol=1e-5, rtol=0)
+    torch.testing.assert_close(task.scores(TorchHost(model), collated).detach(), together, atol=1e-5, rtol=0)
     assert collated.targets["label"].tolist() == task.gold.tolist()
 
 

@@ -19,6 +19,7 @@ from filbert.core.records import Example
 from filbert.folder import folder as folders
 from filbert.metrics import numbers
 from filbert.models import bert
+from filbert.nn.torch_ops import TorchHost
 from filbert.tasks.pair import items as pair
 from filbert.tasks.pair import spec as pair_spec
 from filbert.text.tokenizer import Tokenizer
@@ -52,7 +53,7 @@ def model_for(task: pair.Items, tokenizer: Tokenizer, dropout: float = 0.0) -> b
 
 def scores(task: pair.Items, model: bert.Bert, indices: list[int]) -> torch.Tensor:
     with torch.inference_mode():
-        return task.scores(model, on_device(task.batch(np.array(indices)), "cpu"))
+        return task.scores(TorchHost(model), on_device(task.batch(np.array(indices)), "cpu"))
 
 
 @pytest.mark.parametrize("pool", ["mean", "cls"])
@@ -65,7 +66,7 @@ def test_packed_equals_one_by_one(tokenizer: Tokenizer, pool: str, longest: int)
     torch.testing.assert_close(scores(task, model, list(range(12))), alone, atol=1e-5, rtol=0)
     filled = task.batch(np.arange(12), budget=4_096)
     with torch.inference_mode():
-        torch.testing.assert_close(task.scores(model, on_device(filled, "cpu")), alone, atol=1e-5, rtol=0)
+        torch.testing.assert_close(task.scores(TorchHost(model), on_device(filled, "cpu")), alone, atol=1e-5, rtol=0)
 
 
 def test_windows_are_those_of_the_one_rule(tokenizer: Tokenizer) -> None:

@@ -24,6 +24,7 @@ from filbert.metrics import labels as label_metrics
 from filbert.metrics import relations as metrics
 from filbert.metrics.intervals import wilson
 from filbert.models import bert
+from filbert.nn.torch_ops import TorchHost
 from filbert.tasks.relation import items as relation
 from filbert.tasks.relation import spec as relation_spec
 from filbert.text.streams import Reading
@@ -65,7 +66,7 @@ def model_for(task: relation.Items, tokenizer: Tokenizer, noise: float = 0.1) ->
 
 def raw(task: relation.Items, model: bert.Bert, indices: list[int]) -> Any:
     with torch.inference_mode():
-        return task.raw(model, on_device(task.batch(np.array(indices)), "cpu"))
+        return task.raw(TorchHost(model), on_device(task.batch(np.array(indices)), "cpu"))
 
 
 def shown(task: relation.Items, index: int = 0) -> list[str]:
@@ -158,7 +159,7 @@ def test_packed_equals_one_by_one_and_the_definition(tokenizer: Tokenizer, befor
     together = np.array(raw(task, model, list(range(9))))
     filled = on_device(task.batch(np.arange(9), budget=2_048), "cpu")
     with torch.inference_mode():
-        np.testing.assert_allclose(task.raw(model, filled), together, atol=1e-5)
+        np.testing.assert_allclose(task.raw(TorchHost(model), filled), together, atol=1e-5)
     head = model.heads["relation"]
     for index, example in enumerate(given):
         alone = task_of(tokenizer, [example])

@@ -20,6 +20,7 @@ from filbert.core.records import Example, Span
 from filbert.folder import folder as folders
 from filbert.models import bert
 from filbert.nn import crf_walk, pointer
+from filbert.nn.torch_ops import TorchHost
 from filbert.tasks.tag import decode as decoding
 from filbert.tasks.tag import items as tag
 from filbert.tasks.tag import spec as tag_spec
@@ -58,7 +59,7 @@ def place_of(span: Span) -> tuple[int, int, str]:
 def task_of(tokenizer: Tokenizer, examples: list[Example], **fields: Any) -> tag.Items:
     config = tag_spec.Config(**{"max_length": 32, "overlap": 16, "longest": 8, **fields})
     config = tag_spec.fitted(config, made(8))
-    return tag.Items(examples, tag_spec.label_names(config, made(8)), tokenizer, config)
+    return tag_spec.items(examples, tag_spec.label_names(config, made(8)), tokenizer, config)
 
 
 def model_for(task: tag.Items, tokenizer: Tokenizer, noise: float = 0.1) -> bert.Bert:
@@ -67,7 +68,7 @@ def model_for(task: tag.Items, tokenizer: Tokenizer, noise: float = 0.1) -> bert
 
 def raw(task: tag.Items, model: bert.Bert, indices: list[int]) -> list[Any]:
     with torch.inference_mode():
-        return list(task.raw(model, on_device(task.batch(np.array(indices)), "cpu")))
+        return list(task.raw(TorchHost(model), on_device(task.batch(np.array(indices)), "cpu")))
 
 
 def arrays(found: Any) -> tuple[Any, ...]:

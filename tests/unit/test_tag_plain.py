@@ -184,7 +184,6 @@ SENTENCES = [
 
 
 def test_the_scheme_follows_from_the_data(tokenizer: Any) -> None:
-    from filbert.tasks.tag import items as tag
     from filbert.tasks.tag import spec as tag_spec
 
     config = tag_spec.fitted(tag_spec.Config(), SENTENCES)
@@ -198,7 +197,7 @@ def test_the_scheme_follows_from_the_data(tokenizer: Any) -> None:
         tag_spec.fitted(tag_spec.Config(), [Example(("北京",), (Span(0, 2, "LOC"),))]).scheme == "bio"
     )  # a list of names
     assert tag_spec.fitted(tag_spec.Config(scheme="bioes"), SENTENCES).scheme == "bioes"
-    task = tag.Items(SENTENCES, labels, tokenizer, config)
+    task = tag_spec.items(SENTENCES, labels, tokenizer, config)
     perfect = [np.eye(len(labels))[task.gold[a:b]] * 20
                for a, b in zip(task.pieces.boundaries[:-1], task.pieces.boundaries[1:], strict=True)]  # fmt: skip
     measured = task.evaluated(perfect)
@@ -212,9 +211,9 @@ def test_the_scheme_follows_from_the_data(tokenizer: Any) -> None:
     assert measured["f1"] == pytest.approx(2 * 17 / (18 + 19))
     assert measured["accuracy"] == 1
     with pytest.raises(InputError, match=r"ner\.txt line 4: '好' has no label, but this tagger"):
-        tag.Items([Example(("今天好",), (Span(0, 2, "t"),), 0, "ner.txt", 4)], labels, tokenizer, config)
+        tag_spec.items([Example(("今天好",), (Span(0, 2, "t"),), 0, "ner.txt", 4)], labels, tokenizer, config)
     with pytest.raises(InputError, match="have O, which"):
-        tag.Items(SENTENCES, ("O", *labels), tokenizer, config)
+        tag_spec.items(SENTENCES, ("O", *labels), tokenizer, config)
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from filbert.core.errors import InputError
 from filbert.core.records import Example, Span
 from filbert.folder import folder as folders
 from filbert.models import bert
+from filbert.nn.torch_ops import TorchHost
 from filbert.tasks.tag import items as tag
 from filbert.tasks.tag import spec as tag_spec
 from filbert.text.tokenizer import Tokenizer
@@ -48,7 +49,7 @@ def made(count: int = 8, before: int = 0) -> list[Example]:
 
 def task_of(tokenizer: Tokenizer, examples: list[Example], **fields: Any) -> tag.Items:
     config = tag_spec.Config(**{"max_length": 32, "overlap": 8, **fields})
-    return tag.Items(examples, tag_spec.label_names(config, made(8)), tokenizer, config)
+    return tag_spec.items(examples, tag_spec.label_names(config, made(8)), tokenizer, config)
 
 
 def model_for(task: tag.Items, tokenizer: Tokenizer, noise: float = 0.1) -> bert.Bert:
@@ -57,7 +58,7 @@ def model_for(task: tag.Items, tokenizer: Tokenizer, noise: float = 0.1) -> bert
 
 def raw(task: tag.Items, model: bert.Bert, indices: list[int]) -> Any:
     with torch.inference_mode():
-        return task.raw(model, on_device(task.batch(np.array(indices)), "cpu"))
+        return task.raw(TorchHost(model), on_device(task.batch(np.array(indices)), "cpu"))
 
 
 @pytest.mark.parametrize("before", [0, 6])
@@ -80,7 +81,7 @@ def test_packed_equals_one_by_one_and_the_one_rule(tokenizer: Tokenizer, before:
             assert at
             batch = on_device(task_of(tokenizer, [example]).batch(np.array([0])), "cpu")
             with torch.inference_mode():
-                scores = task.scores(model, batch).numpy()
+                scores = task.scores(TorchHost(model), batch).numpy()
             hidden.append(scores[packed.boundaries[at[0]] : packed.boundaries[at[0] + 1]])
         np.testing.assert_allclose(together[index], merge_tokens(windows, hidden), atol=1e-5)
 

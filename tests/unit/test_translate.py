@@ -23,6 +23,7 @@ from filbert.core.registry import member
 from filbert.forms.datasets import examples
 from filbert.metrics.intervals import wilson
 from filbert.models import seq2seq, transformer
+from filbert.nn.torch_ops import TorchHost
 from filbert.pack.lay import bins
 from filbert.tasks.chat import items as chat
 from filbert.tasks.chat import spec as chat_spec
@@ -88,7 +89,7 @@ def raw(task: Any, model: Any, items: Any = None, budget: int = 10_000) -> list[
     with torch.inference_mode():
         for group in bins([task.lengths[item] for item in items], budget):
             chosen = [items[place] for place in group]
-            found |= dict(zip(chosen, task.raw(model, batch_of(task, chosen)), strict=True))
+            found |= dict(zip(chosen, task.raw(TorchHost(model), batch_of(task, chosen)), strict=True))
     return [found[item] for item in items]
 
 

@@ -68,7 +68,7 @@ class Engine:
 
     def own(self, sequences: Sequence[Encoding]) -> Floats:
         """The vector that the model itself makes of each sequence, [B, D] (models.han)."""
-        if not hasattr(self.backbone, "summary"):
+        if not self.backbone.sums_up:
             raise InputError("pool is own, but this model has no such way to sum a text up; take mean or cls.")
 
         def take(packed: Packed, _: Tensor | None) -> Tensor:

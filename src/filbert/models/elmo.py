@@ -178,6 +178,7 @@ class Elmo(Encoder):
     """The encoder, the mix of its layers, and whichever heads were asked for; lm scores the neighbouring words."""
 
     own = ("lm",)
+    spells = True
     directions = ("forward", "backward")
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:

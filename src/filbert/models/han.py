@@ -113,6 +113,8 @@ class Reading:
 class Embeddings(nn.Module):
     """A vector for each word, dropped."""
 
+    sums_up = True
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.words = nn.Embedding(config.vocab_size, config.embedding)

@@ -534,7 +534,7 @@ def _pool(module: Any, started: Loaded, learns: bool) -> dict[str, Any]:
 
     learns: whether the encoder does; a new pooler over vectors that cannot change is no help.
     """
-    if hasattr(started.model, "summary") and hasattr(module.Config(), "pool"):
+    if started.model.sums_up and hasattr(module.Config(), "pool"):
         return {"pool": "own"}
     if not module.HEAD and hasattr(module.Config(), "pool"):  # vectors are learnt on from what the folder's maker chose
         told = sentence_transformers.read(started.folder, started.config.width).pool

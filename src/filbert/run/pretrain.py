@@ -356,7 +356,7 @@ def _grown(model: Any, recipe: Recipe, task: Any) -> Any:
     grown = type(model)(recipe.model, tuple(kept | set(task.parts)))
     weights = {name: value for name, value in model.state_dict().items() if not name.startswith("heads.")}
     grown.load_state_dict(weights, strict=False)
-    if hasattr(grown, "spell"):
+    if grown.spells:
         grown.spell(task.tokenizer.vocabulary)
     return grown
 

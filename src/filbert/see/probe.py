@@ -169,7 +169,7 @@ def untrained(model: Any, seed: int = 0) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         fresh = type(old)(old.config, ())
-    if hasattr(fresh, "spell"):
+    if fresh.spells:
         fresh.spell(model.tokenizer.vocabulary)
     engine = Engine(fresh, model.engine.device, model.engine.budget)
     return type(model)(replace(model._found, model=fresh), model.tokenizer, engine)

@@ -55,7 +55,7 @@ class Items(task.Items[Config]):
         """Tells a fresh model how its tokens are spelled, and how frequent each is, where it asks for either."""
         import torch
 
-        if hasattr(model, "spell"):
+        if model.spells:
             model.spell(self.tokenizer.vocabulary)
         bias = getattr(getattr(model, "lm", None), "bias", None)
         if bias is None:
