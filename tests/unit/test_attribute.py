@@ -18,7 +18,7 @@ from filbert.core.registry import member
 from filbert.engine.backend_torch import Engine
 from filbert.explain.attribution import METHODS, integrated_gradients, occlusion, sampling
 from filbert.explain.perturbation import Subject
-from filbert.explain.questions import FILL, Filling, Reading, Target, layout, log_odds
+from filbert.tasks.question import FILL, Filling, Reading, Target, layout, log_odds
 from filbert.explain.word_groups import grouped
 from filbert.forms.markup import Relation
 from filbert.nn.attention import batch_tensors

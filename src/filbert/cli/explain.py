@@ -212,7 +212,7 @@ def _told(loaded: Any, example: Example, how: dict[str, Any]) -> dict[str, Any]:
 def _kind(loaded: Any, task: str | None) -> str:
     """What its files are read as."""
     from filbert.core.errors import InputError
-    from filbert.explain.questions import FILL
+    from filbert.explain.filling import FILL
 
     if task != FILL:
         try:

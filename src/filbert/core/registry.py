@@ -136,7 +136,8 @@ def member(room: Room, name: str) -> Any:
         return SimpleNamespace(Config=spec.config, Task=spec.items, idle=spec.idle)
     names: dict[str, Any] = {
         "Config": spec.config, "Task": spec.items, "HEAD": spec.part, "HEADS": spec.heads_of, "KEPT": spec.kept,
-        "NEEDS_GOLD": not any(trait.name == "NEEDS_NO_GOLD" for trait in spec.traits), "problem": spec.problem, "fitted": spec.fit,
+        "NEEDS_GOLD": not any(trait.name == "NEEDS_NO_GOLD" for trait in spec.traits),
+        "problem": spec.problem, "fitted": spec.fit,
         "label_names": spec.labels, "idle": spec.idle, "POOL": spec.pool or None, "called": spec.card,
         "record": spec.record, "LATER": spec.later,
     }  # fmt: skip

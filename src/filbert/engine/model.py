@@ -31,10 +31,10 @@ from filbert.text.windows import WindowEncoding, windowed
 if TYPE_CHECKING:
     from filbert.explain import attention_maps
     from filbert.explain.explanation import Explanation
-    from filbert.explain.questions import Target
     from filbert.folder.folder import Loaded
     from filbert.folder.runtime import Portable
     from filbert.forms.sources import ReadOptions
+    from filbert.tasks.question import Target
 
 OVERLAP = 128
 RUNTIMES = ("torch", "onnx")

@@ -24,6 +24,7 @@ from filbert.nn import maps
 from filbert.nn.attention import tensors
 from filbert.pack.lay import pack
 from filbert.tasks.task import AnyItems, TaskSpec
+from filbert.tasks.windowed import Windowed
 from filbert.text.characters import is_cjk
 from filbert.text.joining import joined
 from filbert.text.tokenizer import Tokenizer, Tokens
@@ -406,7 +407,9 @@ class _Written:
         if model.as_read is None:
             raise InputError("this model folder does not say what it was trained to write, so it cannot be asked.")
         _check_some(list(model.tokenizer.pieces(texts[:1])))
-        self.task: Any = model.as_read.items([Example((texts[0],))])  # of a task that writes
+        items = model.as_read.items([Example((texts[0],))])
+        assert isinstance(items, Windowed), "tasks that write read their sources in stretches"
+        self.task: Windowed[Any, Any] = items
         self.sources = [self._stretch(start, end) for start, end in self.task.cuts.first[:, :2].tolist()]
         written, tokens = self._told(texts[1]) if len(texts) > 1 else self._wrote()
         self.texts, self.targets = (texts[0], written), [self._target(own) for own in tokens]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from filbert.core import settings
 from filbert.core.errors import InputError
@@ -16,6 +16,7 @@ from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from filbert.forms.spec import FileSpec
+    from filbert.tasks.question import Question, Reading, Target
 
 KEPT = ("max_length", "overlap", "pool", "temperature")
 
@@ -87,12 +88,20 @@ def files() -> FileSpec:
     return FILES
 
 
+def question(reading: Reading, target: Target) -> Question[Any]:
+    """What is explained."""
+    from filbert.tasks.choose.question import Options
+
+    return Options(reading, target)
+
+
 SPEC = TaskSpec(
     name="choose",
     config=Config,
     items=items,
     record=record,
     files=files,
+    question=question,
     card=card,
     part=heads.CHOICE.part,
     kept=KEPT,

@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from filbert.forms.spec import FileSpec
+    from filbert.tasks.question import Question, Reading, Target
 
 KEPT = (*classify.KEPT, "answer", "center", "scale")
 
@@ -129,12 +130,21 @@ def files() -> FileSpec:
     return FILES
 
 
+def question(reading: Reading, target: Target) -> Question[Any]:
+    """What is explained."""
+    from filbert.tasks.pair.question import Numbers
+    from filbert.tasks.question import Labels
+
+    return (Numbers if reading.task.config.answer == "number" else Labels)(reading, target)
+
+
 SPEC = TaskSpec(
     name="pair",
     config=Config,
     items=items,
     record=record,
     files=files,
+    question=question,
     card=card,
     part=heads.LABELS.part,
     kept=KEPT,

@@ -17,6 +17,7 @@ from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from filbert.forms.spec import FileSpec
+    from filbert.tasks.question import Question, Reading, Target
 
 DECODERS = ("softmax", "crf", "span")
 KEPT = ("max_length", "overlap", "decoder", "scheme", "longest")
@@ -124,12 +125,20 @@ def files() -> FileSpec:
     return FILES
 
 
+def question(reading: Reading, target: Target) -> Question[Any]:
+    """What is explained: tags, or stretches of a span decoder."""
+    from filbert.tasks.tag.question import Entities, Stretches
+
+    return (Stretches if reading.task.config.decoder == "span" else Entities)(reading, target)
+
+
 SPEC = TaskSpec(
     name="tag",
     config=Config,
     items=items,
     record=record,
     files=files,
+    question=question,
     card=card,
     part=heads.TOKENS.part,
     parts=(heads.TOKENS.part, heads.POINTER.part),
