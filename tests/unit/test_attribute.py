@@ -17,8 +17,8 @@ from filbert.core.records import Example, Prediction, Span
 from filbert.core.registry import member
 from filbert.engine.backend_torch import Engine
 from filbert.explain.attribution import METHODS, integrated_gradients, occlusion, sampling
+from filbert.explain.filling import FILL, Filling
 from filbert.explain.perturbation import Subject
-from filbert.tasks.question import FILL, Filling, Reading, Target, layout, log_odds
 from filbert.explain.word_groups import grouped
 from filbert.forms.markup import Relation
 from filbert.nn.attention import batch_tensors
@@ -29,6 +29,7 @@ from filbert.tasks.classify import items as classify
 from filbert.tasks.classify import spec as classify_spec
 from filbert.tasks.embed import spec as embed_spec
 from filbert.tasks.pair import spec as pair_spec
+from filbert.tasks.question import Reading, Target, layout, log_odds
 from filbert.tasks.relation import spec as relation_spec
 from filbert.tasks.tag import spec as tag_spec
 from filbert.text.tokenizer import Tokenizer
@@ -250,7 +251,7 @@ def test_only_the_own_batch_is_read_with_other_vectors(tokenizer: Tokenizer) -> 
     (_, mine), *_ = subject.packs(1, 1)
     (_, other), *_ = subject.packs(1, 1)
     with torch.inference_mode(), subject._read_as(mine, [torch.zeros(subject.size, 32)]):
-        changed, same = (subject.question.table(subject.backbone, each).numpy() for each in (mine, other))
+        changed, same = (subject.question.table(subject.host, each).numpy() for each in (mine, other))
     assert same[0].tolist() == pytest.approx(subject.first_C.tolist(), abs=1e-6)
     assert np.abs(changed - same).max() > 1e-3
     assert not subject.backbone.embeddings.words._forward_hooks

@@ -24,7 +24,7 @@ from filbert.nn import maps
 from filbert.nn.attention import tensors
 from filbert.pack.lay import pack
 from filbert.tasks.task import AnyItems, TaskSpec
-from filbert.tasks.windowed import Windowed
+from filbert.tasks.written import Written
 from filbert.text.characters import is_cjk
 from filbert.text.joining import joined
 from filbert.text.tokenizer import Tokenizer, Tokens
@@ -408,8 +408,8 @@ class _Written:
             raise InputError("this model folder does not say what it was trained to write, so it cannot be asked.")
         _check_some(list(model.tokenizer.pieces(texts[:1])))
         items = model.as_read.items([Example((texts[0],))])
-        assert isinstance(items, Windowed), "tasks that write read their sources in stretches"
-        self.task: Windowed[Any, Any] = items
+        assert isinstance(items, Written), "a model that writes was trained for a task that does"
+        self.task = items
         self.sources = [self._stretch(start, end) for start, end in self.task.cuts.first[:, :2].tolist()]
         written, tokens = self._told(texts[1]) if len(texts) > 1 else self._wrote()
         self.texts, self.targets = (texts[0], written), [self._target(own) for own in tokens]
@@ -478,7 +478,7 @@ class _Written:
 
     def _stretch(self, start: int, end: int) -> Encoding:
         """[CLS] … [SEP] of a stretch of the source."""
-        encoding = self.model.tokenizer.assembled(self.task.sources[0].cut(start, end))
+        encoding = self.model.tokenizer.assembled(self.task.source_pieces[0].cut(start, end))
         special = np.isin(encoding.ids, (self.model.tokenizer.cls_id, self.model.tokenizer.sep_id))
         encoding.parts[special] = SPECIAL  # between the turns of a dialogue stands one too
         return encoding

@@ -19,10 +19,9 @@ from filbert.core.protocols import Batch
 from filbert.core.records import Floats
 from filbert.nn.torch_ops import TorchHost
 from filbert.tasks.question import FIRST, Placed, Places, Reading, Target
-from filbert.tasks.tag.items import Pointed, Tokenwise
 
 
-class Entities(Placed[Tokenwise[Any]]):
+class Entities(Placed[Any]):
     """Every stretch of so many tokens, with every kind."""
 
     def table(self, host: TorchHost, batch: Batch) -> Tensor:
@@ -59,7 +58,7 @@ class Entities(Placed[Tokenwise[Any]]):
         return self.first
 
 
-class Stretches(Placed[Pointed]):
+class Stretches(Entities):
     """The same by the scores of a span decoder; columns are the stretches that some window answers for."""
 
     def __init__(self, reading: Reading, target: Target) -> None:
