@@ -409,7 +409,7 @@ class Task(classify.Task):
         if self.kind == "triplets":
             return metrics.preferred(first, second, vectors_NKD[:, 2])
         if self.kind == "labels":
-            return metrics.told_apart(self.gold == 1, metrics.cosines(first, second), self.config.threshold)
+            return metrics.separation(self.gold == 1, metrics.cosines(first, second), self.config.threshold)
         return metrics.agreement(self.gold, metrics.cosines(first, second))
 
     def calibrated(self, raw: Sequence[Any], given: Collection[str] = ()) -> calibration.Fit:
