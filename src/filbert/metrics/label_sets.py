@@ -1,7 +1,7 @@
 """Right labels and probabilities of texts with several labels in; F1, accuracy, intervals and a threshold out.
 
 Legend: N texts, L labels, U different rows, R resamples. micro: over all labels of all texts. macro: the mean of the
-labels' own F1, over all labels, as scikit-learn has it; where nothing is right or predicted, 0. accuracy: of whole sets.
+labels' own F1, over all labels, as scikit-learn has it; of nothing 0. accuracy: of whole sets.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def intervals(
 
 
 def best_threshold(gold_NL: npt.ArrayLike, chances_NL: npt.ArrayLike, start: float) -> float:
-    """The least probability at which a label is predicted that gives the highest micro F1; of equals the nearest to `start`.
+    """The least probability of a predicted label that gives the highest micro F1; of equals the nearest to `start`.
 
     Only places between two neighbouring probabilities differ, so all of them are tried at once.
     """
