@@ -18,7 +18,7 @@ import numpy as np
 from filbert.core.errors import InputError, needed, one_of
 from filbert.core.files import whole_file, write_text
 from filbert.core.records import Floats
-from filbert.draw import text_layout
+from filbert.draw import charts, text_layout
 from filbert.draw.book import unpacked
 from filbert.draw.svg import (  # fmt: skip
     AGAINST,
@@ -29,10 +29,8 @@ from filbert.draw.svg import (  # fmt: skip
     RULE,
     SIZE,
     SOFT,
-    Curve,
     Sheet,
     bars,
-    chart,
     element,
     is_leftward,
     label,
@@ -433,9 +431,14 @@ def _layers(view: View, chosen: Choices) -> Sheet:
     sheet = Sheet(_title(view, "heads by layer"))
     for at, (name, values) in enumerate(there.items()):
         rows = [[float(value) for value in row] for row in values]
-        curve = Curve("mean", [float(np.mean(row)) for row in rows], spread=rows)
-        numbers = next((each["layers"] for each in window["attention"] if len(each["layers"]) == len(rows)), ())
-        sheet.add(chart([curve], names[name], at=(MARGIN + at * 330, MARGIN), size=(316, 240), layers=numbers))
+        means = [(float(place), float(np.mean(row))) for place, row in enumerate(rows)]
+        numbers = next((each["layers"] for each in window["attention"] if len(each["layers"]) == len(rows)), None)
+        chart = charts.Chart(
+            title=names[name], lines=[charts.Line("mean", means, marked=True, spread=rows)], x_name="layer",
+            x_labels=[str(layer) for layer in numbers or range(len(rows))], size=(316, 240), from_zero=True,
+            has_heading=True, has_hovers=False,
+        )  # fmt: skip
+        sheet.add(charts.group(chart, (MARGIN + at * 330, MARGIN)))
         sheet.reach(MARGIN + at * 330 + 316, MARGIN + 240)
     sheet.note("A point is a head, the line their mean.")
     return sheet

@@ -30,8 +30,8 @@ from filbert.core.files import write_text
 from filbert.core.random import generator
 from filbert.core.records import Example, Floats
 from filbert.core.registry import member
-from filbert.draw import html, pictures
-from filbert.draw.svg import MARGIN, Curve, Sheet, chart
+from filbert.draw import charts, html, pictures
+from filbert.draw.svg import MARGIN, Sheet
 from filbert.engine.backend_torch import Engine
 from filbert.forms import label_sets, sources
 from filbert.forms.splits import split
@@ -421,20 +421,29 @@ def cells(layer: Layer) -> tuple[str, ...]:
 
 def curve(found: Probe, other: Probe | None = None, size: tuple[float, float] = (620, 360)) -> str:
     """The accuracy of each layer with its interval, and its control's, as a drawing; `other`: an untrained model's."""
-    lines = [Curve("probe", [each.accuracy for each in found.layers], [(each.low, each.high) for each in found.layers]),
-             Curve("control task", [each.control for each in found.layers])]  # fmt: skip
+    control = [(float(each.layer), each.control) for each in found.layers]
+    lines = [_line("probe", found), charts.Line("control task", control, marked=True)]
     if other is not None:
-        bands = [(each.low, each.high) for each in other.layers]
-        lines.append(Curve("untrained weights", [each.accuracy for each in other.layers], bands))
+        lines.append(_line("untrained weights", other))
     levels = [("commonest label", found.majority)]
     if found.by_type is not None:
         levels.append((f"commonest label of each {found.unit}", found.by_type))
     sheet = Sheet(f"{found.model} · {found.task}: what each layer knows")
-    heading = f"{found.unit}s whose label a linear probe reads off a layer"
-    sheet.add(chart(lines, heading, at=(MARGIN, MARGIN), size=size, percent=True, levels=levels))
+    chart = charts.Chart(
+        title=f"{found.unit}s whose label a linear probe reads off a layer", lines=lines, x_name="layer",
+        x_labels=[str(each.layer) for each in found.layers], levels=levels, size=size, percent=True, has_heading=True,
+        has_hovers=False,
+    )  # fmt: skip
+    sheet.add(charts.group(chart, (MARGIN, MARGIN)))
     sheet.reach(MARGIN + size[0], MARGIN + size[1])
     sheet.note("Layer 0 are the embeddings. Bands: 95 % by resampling texts.")
     return sheet.svg()
+
+
+def _line(name: str, probe: Probe) -> charts.Line:
+    """The accuracy of each layer, in its interval."""
+    points = [(float(each.layer), each.accuracy) for each in probe.layers]
+    return charts.Line(name, points, marked=True, band=[(each.low, each.high) for each in probe.layers])
 
 
 def page(found: Probe, other: Probe | None = None) -> str:
