@@ -27,10 +27,10 @@ from filbert.engine.backend_onnx import COPIES
 from filbert.folder.folder import save
 from filbert.models import bert
 from filbert.serve import guard, keys
-from filbert.serve.ending import Server as Ending
 from filbert.serve.limits import Limits, Refused, _unpacked
-from filbert.serve.models import Served
 from filbert.serve.process import Plan
+from filbert.serve.shelf import Served
+from filbert.serve.shutdown import Server as Ending
 from filbert.serve.workers import FailedError, Supervisor
 from filbert.ship import onnx
 from filbert.text.tokenizer import Tokenizer

@@ -307,6 +307,11 @@ class Model:
         """What it was fine-tuned for; a folder without a task's head is refused."""
         return self._read_as(task)[0]
 
+    def window(self, task: str | None = None) -> tuple[int, int]:
+        """How many tokens of a text its task reads at once at most, and how many two neighbouring windows share."""
+        config, most = self._read_as(task)[1], int(self.config.max_length)
+        return min(int(getattr(config, "max_length", most)), most), int(getattr(config, "overlap", 0))
+
     def reading(self, task: str | None = None, settings: Sequence[str] = (), texts: Sequence[str] = ()) -> Model:
         """The same model with a task and fields of its config (`task.field=value`) that its folder does not have.
 
