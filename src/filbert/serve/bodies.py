@@ -58,7 +58,7 @@ def parse(body: type[B], fields: Mapping[str, object], context: Context | None =
     try:
         return body.model_validate(dict(fields), context=context or Context())
     except ValidationError as error:
-        status, sentence = _refusal(body, error.errors(include_url=False))
+        status, sentence = _refusal(body, error.errors(include_url=False, include_input=False))
     raise Refused(status, sentence)
 
 
@@ -73,8 +73,8 @@ def _refusal(body: type[BaseModel], errors: Sequence[ErrorDetails]) -> tuple[int
     if beside:
         where = [str(part) for part in first["loc"][:-1]]
         name = min(str(each["loc"][-1]) for each in beside)
-        known = sorted(_model(body, where).model_fields)
-        there = f"there are: {', '.join(known)}" if known else "there are none for this pipeline"
+        names = sorted(_model(body, where).model_fields)
+        there = f"there are: {', '.join(names)}" if names else "there are none for this pipeline"
         return 422, f"{where[-1]}: {name[:40]!a} is not known; {there}."
     if first["type"] == REFUSED:
         return int(first["ctx"]["status"]), str(first["ctx"]["sentence"])
@@ -125,7 +125,7 @@ def _context(info: ValidationInfo) -> Context:
 
 def _default(value: bool) -> Callable[[object], object]:
     """Null counts as left out."""
-    return lambda given: value if given is None else given
+    return lambda sent: value if sent is None else sent
 
 
 def _word(value: object, info: ValidationInfo) -> object:
@@ -408,10 +408,12 @@ class Look(Named):
     """POST /look."""
 
     texts: Annotated[
-        list[str], Field(min_length=1, max_length=2), AfterValidator(_look_texts),
+        list[str], Field(min_length=1, max_length=2, fail_fast=True), AfterValidator(_look_texts),
         Otherwise('the body must be an object with one text or two: {"texts": ["…"]}.'),
     ]  # fmt: skip
-    layers: Annotated[list[int] | None, Otherwise("layers must be a list of whole numbers from 0.")] = None
+    layers: Annotated[
+        Annotated[list[int], Field(fail_fast=True)] | None, Otherwise("layers must be a list of whole numbers from 0.")
+    ] = None
     explain: Annotated[Explain | None, Otherwise(f"explain must be an object: {EXPLAIN_FORM}.")] = None
 
 
@@ -456,7 +458,9 @@ class TokenParameters(Parameters):
         Field(description="Accepted; entities are told whole, as the model's own decoder finds them."),
     ] = None
     stride: Annotated[Number, Field(description="Accepted; long texts are read whole.")] = None
-    ignore_labels: Annotated[list[str] | None, Otherwise("ignore_labels must be a list of labels.")] = None
+    ignore_labels: Annotated[
+        Annotated[list[str], Field(fail_fast=True)] | None, Otherwise("ignore_labels must be a list of labels.")
+    ] = None
 
 
 class FillParameters(Parameters):

@@ -122,9 +122,9 @@ class _Plain(GenerateJsonSchema):
 @cache
 def schema(of_type: object) -> Schema:
     """The JSON schema of a type, whole in itself: it refers to no other."""
-    found = TypeAdapter(cast(type[object], of_type)).json_schema(schema_generator=_Plain)
-    definitions = cast(Mapping[str, JsonValue], found.pop("$defs", {}))
-    return cast(Schema, _whole(found, definitions))
+    referring = TypeAdapter(cast(type[object], of_type)).json_schema(schema_generator=_Plain)
+    definitions = cast(Mapping[str, JsonValue], referring.pop("$defs", {}))
+    return cast(Schema, _whole(referring, definitions))
 
 
 def _whole(part: JsonValue, definitions: Mapping[str, JsonValue]) -> JsonValue:
@@ -149,9 +149,9 @@ def check_names(fields: Mapping[str, object], path: str) -> None:
     """Refuses a field that nobody reads: what a client asked for by it would be missing without a word."""
     unread = _unread(fields, schema(POSTS[path].body))
     if unread is not None:
-        name, known = unread[0][:40], sorted(unread[1])
+        name, names = unread[0][:40], sorted(unread[1])
         raise Refused(
-            422, f"the field {name!a} is not read here; there are: {', '.join(known)}.{did_you_mean(name, known)}"
+            422, f"the field {name!a} is not read here; there are: {', '.join(names)}.{did_you_mean(name, names)}"
         )
 
 
@@ -162,18 +162,18 @@ def _unread(value: object, of_value: Schema) -> tuple[str, list[str]] | None:
     """
     forms = [cast(Schema, form) for form in cast(list[JsonValue], of_value.get("anyOf", [of_value]))]
     if isinstance(value, list):
-        parts = [cast(Schema, form["items"]) for form in forms if "items" in form]
-        inner = (_unread(each, part) for part in parts for each in value if isinstance(each, dict))
+        items = [cast(Schema, form["items"]) for form in forms if "items" in form]
+        inner = (_unread(each, item) for item in items for each in value if isinstance(each, dict))
         return next(filter(None, inner), None)
     forms = [form for form in forms if "properties" in form]
     if not isinstance(value, dict) or not forms:
         return None
     fit = [form for form in forms if set(cast(list[str], form.get("required", []))) <= set(value)] or forms
-    known = {name: cast(Schema, own) for form in fit for name, own in cast(Schema, form["properties"]).items()}
+    parts = {name: cast(Schema, part) for form in fit for name, part in cast(Schema, form["properties"]).items()}
     is_open = any(form.get("additionalProperties") for form in fit)
     for name, inner_value in value.items():
-        if name not in known and not is_open:
-            return str(name), list(known)
-        if name in known and (unread := _unread(inner_value, known[name])):
+        if name not in parts and not is_open:
+            return str(name), list(parts)
+        if name in parts and (unread := _unread(inner_value, parts[name])):
             return unread
     return None

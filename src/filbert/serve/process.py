@@ -93,7 +93,7 @@ class Shared(socket.socket):
 def run(plan: Plan, listening: socket.socket, tally: Tally, on_ready: Any = None) -> None:
     """Answers until SIGTERM or SIGINT; then what was accepted is answered, and it ends."""
     uvicorn = needed("uvicorn", "serve")
-    needed("pydantic", "serve")
+    needed("fastapi", "serve")  # which brings pydantic
     from filbert.serve.asgi import application
     from filbert.serve.connection import Connection
     from filbert.serve.shutdown import Server
