@@ -44,12 +44,12 @@ def number(value: float) -> str:
 
 def element(name: str, inner: str = "", **attributes: object) -> str:
     """A tag: `fill_opacity=0.5` becomes fill-opacity="0.5"; what is None is left out; `inner` is markup."""
-    told = "".join(
+    written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{number(value) if isinstance(value, float) else page.text(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return f"<{name}{told}>{inner}</{name}>" if inner else f"<{name}{told}/>"
+    return f"<{name}{written}>{inner}</{name}>" if inner else f"<{name}{written}/>"
 
 
 def width_of(text: str, size: float = SIZE) -> float:
@@ -85,10 +85,10 @@ def label(
 ) -> str:
     """A text at a place, y its base line; anchor is start, middle or end; turned by so many degrees."""
     turn = f"rotate({number(turned)} {number(x)} {number(y)})" if turned else None
-    given = {"fill": INK, "text_anchor": anchor, "transform": turn, **more}
+    attributes = {"fill": INK, "text_anchor": anchor, "transform": turn, **more}
     if is_leftward(text):
-        text, given["font_family"] = f"{ISOLATE}{text}{RELEASE}", LEFTWARD_FONTS
-    return element("text", page.text(text), x=x, y=y, font_size=size, **given)
+        text, attributes["font_family"] = f"{ISOLATE}{text}{RELEASE}", LEFTWARD_FONTS
+    return element("text", page.text(text), x=x, y=y, font_size=size, **attributes)
 
 
 @dataclass(slots=True)
@@ -124,9 +124,9 @@ class Sheet:
                    for at, line in enumerate(lines)]  # fmt: skip
         size = (wide, high) if width_mm is None else (f"{number(width_mm)}mm", f"{number(width_mm * high / wide)}mm")
         ground = element("rect", class_="paper", width=wide, height=high, fill=PAPER)
-        told = element("title", page.text(self.title)) + element("desc", page.text(" ".join(self.notes)))
+        names = element("title", page.text(self.title)) + element("desc", page.text(" ".join(self.notes)))
         return element(
-            "svg", told + ground + "".join(self.parts) + "".join(caption), xmlns="http://www.w3.org/2000/svg",
+            "svg", names + ground + "".join(self.parts) + "".join(caption), xmlns="http://www.w3.org/2000/svg",
             width=size[0], height=size[1], viewBox=f"0 0 {number(wide)} {number(high)}", role="img",
             font_family=page.FONTS,
         ) + "\n"  # fmt: skip
@@ -145,14 +145,14 @@ def wrapped(text: str, room: float, size: float) -> list[str]:
 
 def _breakable(text: str) -> list[str]:
     """Words with the space behind them; wide characters, and pieces of very long words, one by one."""
-    found: list[str] = []
+    pieces: list[str] = []
     word = ""
     for char in text:
         word += char
         if char == " " or len(word) >= 24 or unicodedata.east_asian_width(char) in "WF":
-            found.append(word)
+            pieces.append(word)
             word = ""
-    return [*found, word] if word else found
+    return [*pieces, word] if word else pieces
 
 
 # Matrices -------------------------------------------------------------------------------------------------------------
@@ -186,14 +186,14 @@ def points(values: npt.NDArray[np.floating], x: float, y: float, size: tuple[flo
 def scale_of_weights(x: float, y: float) -> str:
     """A strip that says which shade is which weight."""
     steps, wide = (0.0, 0.05, 0.1, 0.25, 0.5, 1.0), 26.0
-    found = [label("weight", x, y + 10, size=10.5, fill=SOFT)]
+    parts = [label("weight", x, y + 10, size=10.5, fill=SOFT)]
     for at, weight in enumerate(steps):
         left = x + 48 + at * wide
-        found.append(
+        parts.append(
             element("rect", x=left, y=y, width=wide, height=12, fill=DEEP, fill_opacity=shade(weight), stroke=RULE)
             + label(f"{weight:g}", left + wide / 2, y + 24, size=9.5, anchor="middle", fill=SOFT)
         )
-    return "".join(found)
+    return "".join(parts)
 
 
 # Bars ----------------------------------------------------------------------------------------------------------------
@@ -202,10 +202,10 @@ def scale_of_weights(x: float, y: float) -> str:
 def bars(values: Sequence[tuple[str, float]], x: float, y: float) -> tuple[str, tuple[float, float]]:
     """Names with their shares as bars, one under another, and how far they reach to the right and down."""
     room, long = max((width_of(name) for name, _ in values), default=0.0), 260.0  # of the names, and of a share of 1
-    found = []
+    parts = []
     for index, (name, value) in enumerate(values):
         top, end = y + index * 22, x + room + 8 + long * min(max(value, 0.0), 1.0)
-        found += [label(name, x + room, top + 14, anchor="end"),
+        parts += [label(name, x + room, top + 14, anchor="end"),
                   element("rect", x=x + room + 8, y=top + 3, width=end - x - room - 8, height=14, fill=FOR),
                   label(f"{value:.1%}", end + 6, top + 14, size=11, fill=SOFT)]  # fmt: skip
-    return "".join(found), (x + room + long + 60, y + 22 * len(values))
+    return "".join(parts), (x + room + long + 60, y + 22 * len(values))
