@@ -317,6 +317,11 @@ class Model:
         """What it was fine-tuned for; a folder without a task's head is refused."""
         return self.reader(task).spec.name
 
+    def window(self, task: str | None = None) -> tuple[int, int]:
+        """How many tokens of a text its task reads at once at most, and how many two neighbouring windows share."""
+        config, most = self.reader(task).config, int(self.config.max_length)
+        return min(int(getattr(config, "max_length", most)), most), int(getattr(config, "overlap", 0))
+
     def reading(self, task: str | None = None, settings: Sequence[str] = (), texts: Sequence[str] = ()) -> Model:
         """The same model with a task and fields of its config (`task.field=value`) that its folder does not have.
 

@@ -10,7 +10,7 @@ import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -231,7 +231,7 @@ def _beside(measured: honest.Measured, task: Any, raw: Sequence[Any]) -> dict[st
         edges = f"{apart.value * 100:+.1f} points, 95 %: {apart.low * 100:+.1f} to {apart.high * 100:+.1f}"
         told = apart.sentence("its teacher")
         sentence += f"; {told}" if apart.is_certain else f"; these data do not tell the two apart ({edges})"
-    difference = {"difference": apart.told()} if apart is not None else {}
+    difference = {"difference": asdict(apart)} if apart is not None else {}
     return {"measure": measure_, "student": own, "teacher": theirs, "kept": kept, **difference, "sentence": sentence}
 
 
