@@ -46,7 +46,7 @@ def writer(out: Path, tiny_folder: Path, task: str = "translate", **shape: int) 
     """An encoder-decoder that nobody has taught."""
     tokenizer = Tokenizer.load(tiny_folder)
     config = {"width": 16, "layers": 1, "heads": 2, "inner": 32, "max_length": 32, "writer_layers": 1, **shape}
-    found = transformer.Model(transformer.Config(vocab_size=tokenizer.vocab_size, **config), ("writer",)).eval()
+    found = transformer.Transformer(transformer.Config(vocab_size=tokenizer.vocab_size, **config), ("writer",)).eval()
     said = {"task": task, "max_length": 32, "beam": 1, "max_new": 2, "max_ratio": 0.0}
     return folders.save(out, found, tokenizer, files={"task.json": json.dumps(said)})
 

@@ -63,14 +63,14 @@ def lab(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     tokenizer = Tokenizer.load(tiny_folder)
     torch.manual_seed(0)
     for task in ("translate", "summarize", "chat"):
-        found = transformer.Model(
+        found = transformer.Transformer(
             transformer.Config(vocab_size=tokenizer.vocab_size, **SHAPE, writer_layers=1), ("writer",)
         )
         said = {"task": task, "max_length": 32, "beam": 2, "max_new": 4, "max_ratio": 0.0, "no_repeat": 0}
         folders.save(lab / task, found.eval(), tokenizer, files={"task.json": json.dumps(said)})
     folders.save(
         lab / "gpt",
-        gpt.Model(gpt.Config(vocab_size=tokenizer.vocab_size, **SHAPE | {"max_length": 96}), ("lm",)),
+        gpt.Gpt(gpt.Config(vocab_size=tokenizer.vocab_size, **SHAPE | {"max_length": 96}), ("lm",)),
         tokenizer,
     )
     export.export(lab / "cls", lab / "onnx", int8=True)

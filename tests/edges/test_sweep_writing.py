@@ -120,7 +120,7 @@ def _translator(out: Path, tiny_folder: Path) -> None:
 
     tokenizer = Tokenizer.load(tiny_folder)
     shape = {"width": 16, "layers": 1, "heads": 2, "inner": 32, "max_length": 32, "writer_layers": 1}
-    model = transformer.Model(transformer.Config(vocab_size=tokenizer.vocab_size, **shape), ("writer",)).eval()
+    model = transformer.Transformer(transformer.Config(vocab_size=tokenizer.vocab_size, **shape), ("writer",)).eval()
     task = {"task": "translate", "max_length": 32, "beam": 1, "max_new": 2, "max_ratio": 0.0}
     folders.save(out, model, tokenizer, files={"task.json": json.dumps(task)})
 

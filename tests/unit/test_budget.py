@@ -177,7 +177,7 @@ def test_what_the_user_gave_stands(text: tuple[sharding.Shards, Tokenizer], quic
     assert (found.model.layers, found.model.width) == (3, 256)
     assert found.train["batch_tokens"] == 512
     assert "mini (3 × 256)" in found.line
-    shape = dataclasses.replace(bert.preset("tiny", text[1].vocab_size), max_length=32, dropout=0.3)
+    shape = dataclasses.replace(bert.SPEC.preset("tiny", text[1].vocab_size), max_length=32, dropout=0.3)
     further = budget.choose(300, *text, {"shape": shape, "given": CPU})
     assert further.model == shape
     assert further.task["max_length"] == 32
@@ -226,9 +226,9 @@ def test_speed_between_and_beyond_the_probes() -> None:
 
 def test_the_law_falls_with_size_and_text() -> None:
     runs = (("tiny", 1e5), ("tiny", 1e7), ("fill", 1e7), ("fill", 1e9))
-    losses = [forecast.forecast(7.0, bert.preset(size, 12_000), (d, d / 1_024), 10**12).loss for size, d in runs]
+    losses = [forecast.forecast(7.0, bert.SPEC.preset(size, 12_000), (d, d / 1_024), 10**12).loss for size, d in runs]
     assert losses == sorted(losses, reverse=True)
-    tiny = bert.preset("tiny", 12_000)
+    tiny = bert.SPEC.preset("tiny", 12_000)
     assert forecast.forecast(7.0, tiny, (1e3, 500), 10**12).loss == pytest.approx(7.0, rel=0.05)  # frequencies alone
     assert forecast.forecast(7.0, tiny, (1e3, 0), 10**12).loss == pytest.approx(math.log(12_000), rel=0.02)  # nothing
 

@@ -217,7 +217,7 @@ def teacher_model(case: Case, tokenizer: Tokenizer) -> Any:
     if "writer" in case.parts:
         torch.manual_seed(0)
         shape = {"width": 32, "layers": 1, "writer_layers": 1, "heads": 2, "inner": 64, "max_length": 64}
-        return transformer.Model(transformer.Config(vocab_size=tokenizer.vocab_size, **shape), case.parts).eval()
+        return transformer.Transformer(transformer.Config(vocab_size=tokenizer.vocab_size, **shape), case.parts).eval()
     return small_bert(tokenizer, case.parts, max(2, len(case.labels)) if case.labels != ("value",) else 1, noise=0.3)
 
 

@@ -48,6 +48,6 @@ def rate_of(folder: Path) -> float:
 
 def test_what_cannot_be_taught_to_write_is_told(tiny_folder: Path, tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(tiny_folder)
-    save(tmp_path / "gpt", gpt.Gpt(gpt.preset("tiny", tokenizer.vocab_size)), tokenizer)
+    save(tmp_path / "gpt", gpt.Gpt(gpt.SPEC.preset("tiny", tokenizer.vocab_size)), tokenizer)
     with pytest.raises(InputError, match="a gpt of this layout cannot be taught to write from another text"):
         run.finetune("chat", [Example(("好",), "好", 0)], tmp_path / "gpt", tmp_path / "run")

@@ -184,7 +184,9 @@ def _recipe(
     if options["arch"] != "bert":
         shape = start.config if start is not None else None
         return recipe_of(options["arch"], preset, tokenizer, given, shape), None, {}
-    recipe = Recipe(model=start.config if start is not None else bert.preset(preset or "small", tokenizer.vocab_size))
+    recipe = Recipe(
+        model=start.config if start is not None else bert.SPEC.preset(preset or "small", tokenizer.vocab_size)
+    )
     plan, begun, imported = timing
     clock = None
     if plan is not None:

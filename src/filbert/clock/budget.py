@@ -274,7 +274,7 @@ def candidates(limits: Mapping[str, Any], vocab_size: int) -> dict[str, bert.Con
         return {"the given model": limits["shape"]}
     names = (limits["preset"],) if limits.get("preset") else LADDER
     wished = limits.get("given", {}).get("model", {})
-    return {name: replace(bert.preset(name, vocab_size), **wished) for name in names}
+    return {name: replace(bert.SPEC.preset(name, vocab_size), **wished) for name in names}
 
 
 def _choice(
@@ -398,7 +398,7 @@ def _probed(
     """(FLOPs of a token, FLOP/s)."""
     name, tokens = probe
     until, here = math.inf, machine.plain(here)
-    model = bert.Model(bert.preset(name, tokenizer.vocab_size), task.parts)
+    model = bert.Bert(bert.SPEC.preset(name, tokenizer.vocab_size), task.parts)
     stepper = Stepper(model, task, ("adamw", 1e-5, 0.01, 1.0), here, Ranks(), 0)
     seen, taken = 0, 0.0
     for number, fed in enumerate(Feed(task, 0, max(tokens, task.config.max_length), here, Ranks(), (0, 0), 1)):
