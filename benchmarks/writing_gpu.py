@@ -299,7 +299,7 @@ def yield_now(given: argparse.Namespace, told: Mapping[str, Any]) -> None:
 def measured(made: Class, model: Any, part: Sequence[Any]) -> dict[str, Any]:
     """The task's own measures, some of the texts, and the leads of one, two and three sentences for a summary."""
     task = made.items(part)
-    raw = scored(copy.deepcopy(model), task, TOKENS, precision=made.machine.precision)
+    raw = scored(copy.deepcopy(model), task, TOKENS, machine.Config(precision=made.machine.precision))
     told = task.evaluated(raw)
     said = [prediction.text or "" for prediction in task.predictions(raw)]
     drawn = generator(0, "shown").permutation(len(part))[:SHOWN]
@@ -313,7 +313,7 @@ def measured(made: Class, model: Any, part: Sequence[Any]) -> dict[str, Any]:
 def rouge_of(made: Class, model: Any, part: Sequence[Any], max_new: int) -> float:
     """ROUGE-L of texts of at most so many tokens."""
     task = made.items(part, max_new=max_new)
-    raw = scored(copy.deepcopy(model), task, TOKENS, precision=made.machine.precision)
+    raw = scored(copy.deepcopy(model), task, TOKENS, machine.Config(precision=made.machine.precision))
     return round(rouge_l([prediction.text or "" for prediction in task.predictions(raw)], part), 4)
 
 
@@ -344,7 +344,7 @@ def answers(made: Class, model: Any, part: Sequence[Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for way, fields in {"beam": {}, "drawn": {"temperature": 0.7, "top_p": 0.9}}.items():
         task = made.items(part, **fields)
-        raw = scored(copy.deepcopy(model), task, TOKENS, precision=made.machine.precision)
+        raw = scored(copy.deepcopy(model), task, TOKENS, machine.Config(precision=made.machine.precision))
         said = [one.text or "" for one in task.predictions(raw)]
         asked = [pair.texts[0] for pair in part]
         found[way] = {

@@ -127,10 +127,10 @@ def test_the_folder_is_an_ordinary_one(tiny_folder: Path, tmp_path: Path, tokeni
     weights = {n.removeprefix("model/"): t for n, t in found.tensors().items() if n.startswith("model/")}
     adapted.load_state_dict(weights)
     task = classify.Task(made(), LABELS, tokenizer, classify.Config(max_length=64, pool="cls"))
-    wanted = np.stack(scored(adapted, task, 4096, threads=1))
+    wanted = np.stack(scored(adapted, task, 4096, machine.Config(threads=1)))
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").eval()
     ours = folders.load(tmp_path)
-    np.testing.assert_allclose(np.stack(scored(ours.model, task, 4096, threads=1)), wanted, atol=1e-5)
+    np.testing.assert_allclose(np.stack(scored(ours.model, task, 4096, machine.Config(threads=1))), wanted, atol=1e-5)
     for index in range(8):
         ids = torch.as_tensor(task.item(index, 0).sequences[0].ids)[None].long()
         with torch.inference_mode():
