@@ -39,7 +39,7 @@ from filbert.run import new_models
 from filbert.text import vocab
 from filbert.text.sentences import sentences
 from filbert.text.tokenizer import Tokenizer
-from filbert.train import loop, machine
+from filbert.train import listeners, loop, machine
 from filbert.train.distributed import Ranks
 from filbert.train.scores import scored
 from writing_peer import Peer
@@ -132,7 +132,7 @@ def options() -> argparse.Namespace:
 # -- a lesson ----------------------------------------------------------------------------------------------------------
 
 
-class Watch(loop.Deaf):
+class Watch(listeners.Silent):
     """The clock of a lesson, its curve, and the mean of its last weights (Vaswani et al. 2017, §6.1)."""
 
     def __init__(self, steps: int, seconds: float) -> None:
@@ -226,7 +226,7 @@ def taught(made: Class, seconds: float) -> tuple[Any, Watch, dict[str, Any]]:
     """The trained model, what was seen of its course, and that in numbers."""
     watch = Watch(made.train.steps, max(1.0, seconds))
     task, held = made.items(made.pairs.train), made.items(made.pairs.dev)
-    course = loop.Course(held=held, watched="written_loss", machine=made.machine, told=watch, clock=watch)
+    course = loop.Course(held=held, watched="written_loss", machine=made.machine, listener=watch, clock=watch)
     watch.training = training = loop.Training(made.model, task, made.train, course)
     done = training.run()
     took = time.perf_counter() - watch.begun
