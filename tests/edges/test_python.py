@@ -448,7 +448,7 @@ def test_D4_the_advice_names_the_verb_that_was_called(models: dict[str, fb.Model
         ({"out": 3}, "^out is of type int"),
         ({"model": 3}, "^the model is of type int"),
         ({"settings": "train.steps=3"}, "^settings is 'train.steps=3'"),
-        ({"told": 3}, "^told is of type int, but must be a function"),
+        ({"listener": 3}, "^listener is of type int, but must be a function"),
     ],
 )
 def test_D4_an_argument_of_finetune_is_refused_in_one_sentence(

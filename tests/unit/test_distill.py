@@ -248,8 +248,8 @@ def test_a_student_that_is_its_teacher_has_nothing_to_learn(name: str, tokenizer
     task = module.Task(labelled(case), case.labels, tokenizer, config)
     asked = module.Task([], case.labels, tokenizer, task.config)
     attends = case.parts[:1] != ("writer",)
-    lesson = distil.Config(gold=0.0, hidden=1.0 * attends, relations=1.0 * attends)
-    distilled = distil.Distilled(task, (asked, teacher_model(case, tokenizer)), lesson)
+    distillation = distil.Config(gold=0.0, hidden=1.0 * attends, relations=1.0 * attends)
+    distilled = distil.Distilled(task, asked, teacher_model(case, tokenizer), distillation)
     distilled.adapt(model)
     some = np.arange(len(task) if case.said["task"] != "embed" else 1)
     batch = distilled.batch(distilled.plan(0).orders(some) if hasattr(task, "plan") else (0, some))
@@ -262,7 +262,7 @@ def test_a_student_that_is_its_teacher_has_nothing_to_learn(name: str, tokenizer
     with torch.no_grad():  # another student has something to learn, and the gold's loss comes beside it
         for weight in model.parameters():
             weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)) * 0.2)
-    both = distil.Distilled(task, (asked, teacher_model(case, tokenizer)), distil.Config())
+    both = distil.Distilled(task, asked, teacher_model(case, tokenizer), distil.Config())
     terms, plain = both.loss(model.train(), ready), task.counts(batch)
     assert terms["soft_loss"].total.item() / counts["soft_loss"] > 1e-3
     if getattr(task, "has_gold", True):
@@ -425,7 +425,7 @@ def test_a_run_that_was_killed_goes_on_bit_for_bit(taught: Path, tokenizer: Toke
     examples = written(tokenizer, 60, 6) + bare(written(tokenizer, 60, 7))
     distilled_to(taught, examples, tmp_path / "whole", quiet=True)
     child = multiprocessing.get_context("fork").Process(
-        target=distilled_to, args=(taught, examples, tmp_path / "cut"), kwargs={"told": Dies(), "quiet": True}
+        target=distilled_to, args=(taught, examples, tmp_path / "cut"), kwargs={"listener": Dies(), "quiet": True}
     )
     child.start()
     child.join(120)

@@ -94,7 +94,7 @@ def finetune(
     if task not in able:
         raise one_of("task", task, able)
     words = worded(settings)
-    check_flags(scratch=scratch)
+    check_flags({"scratch": scratch})
     options = RunOptions(seed=seed, epochs=epochs, resume=resume, force=force, quiet=quiet, listener=listener)
     read_as = ReadOptions(columns=columns, encoding=encoding)
     folder = named(out, "out", "the path of the run folder to write")

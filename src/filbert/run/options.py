@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from numbers import Real
 
@@ -24,7 +25,7 @@ class RunOptions:
     listener: Listeners = None  # whoever follows it besides its log
 
     def __post_init__(self) -> None:
-        check_flags(force=self.force, quiet=self.quiet, resume=self.resume)
+        check_flags({"force": self.force, "quiet": self.quiet, "resume": self.resume})
         for name, kind, wanted in (("seed", int | np.integer, "a whole number"), ("epochs", Real, "a number")):
             value = getattr(self, name)
             if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
@@ -39,7 +40,7 @@ class RunOptions:
         return listeners.several(self.listener)
 
 
-def check_flags(**flags: object) -> None:
+def check_flags(flags: Mapping[str, object]) -> None:
     """Refuses what is neither true nor false: a word would pass for true."""
     for name, value in flags.items():
         if not isinstance(value, bool | None):

@@ -147,10 +147,12 @@ def fit(
     config: Config,
     on_step: Callable[[Mapping[str, Any]], object] | None = None,
     machine: machines.Config | None = None,
+    tuning: tune.Config | None = None,
 ) -> Outcome:
     """Trains a model by itself, without a run folder; `on_step` is called with every step ({"step", "loss", …})."""
     listener = Silent() if on_step is None else _Steps(on_step)
-    return Training(model, task, config, Course(machine=machine or machines.Config(), listener=listener)).run()
+    course = Course(machine=machine or machines.Config(), tuning=tuning or tune.Config(), listener=listener)
+    return Training(model, task, config, course).run()
 
 
 class _Steps(Silent):
