@@ -22,7 +22,7 @@ from typing import Any
 import torch
 import victim as v
 
-from filbert.run.pretrain import pretrain
+from filbert.run import pretrain
 
 SCENES: dict[str, Callable[..., Any]] = {}
 

@@ -96,12 +96,12 @@ def _called(name: str) -> str:
 def compare(contest: Contest, out: Path | str, note: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
     """Trains and measures one model after another, and writes comparison.json and comparison.html anew after each."""
     out = Path(out)
-    met, data = _read(contest)
-    asked = data["test"]
+    data = _read(contest)
+    tested = data.examples["test"]
     fields = {field.name: str(getattr(contest, field.name)) for field in dataclasses.fields(contest)}
-    rows_of = {name: digest([[each.texts, repr(each.gold)] for each in own]) for name, own in data.items()}
+    rows_of = {name: digest([[each.texts, repr(each.gold)] for each in own]) for name, own in data.examples.items()}
     identity = digest({name: value for name, value in (fields | rows_of).items() if name != "models"})
-    for sentence in (sentence for sentences in met.values() for sentence in sentences):
+    for sentence in (sentence for sentences in data.met.values() for sentence in sentences):
         note(f"note: {sentence}")
     done = {name: _row(out / _called(name), identity) for name in contest.models}
     for name in contest.models:  # all are looked at before anything is made
@@ -111,21 +111,28 @@ def compare(contest: Contest, out: Path | str, note: Callable[[str], None] = lam
         row = done[name]
         if row is None:
             note(f"{_called(name)} …")
-            row = {"identity": identity, **_Row(contest, name, out, asked, identity, note).done()}
+            row = {"identity": identity, **_Row(contest, name, out, tested, identity, note).done()}
             write_text(out / _called(name) / ROW, json_text(row))
         rows.append(row)
         note(line_of(row))
         found = {
-            "task": contest.task, "rows": rows, "sentences": overlaps(rows), "parted": parted(rows, asked),
-            "reading": met,
+            "task": contest.task, "rows": rows, "sentences": overlaps(rows), "parted": parted(rows, tested),
+            "reading": data.met,
         }  # fmt: skip
         write_text(out / TABLE, json_text(found))
         write_text(out / PAGE, _page(contest, found))
     return found
 
 
-def _read(contest: Contest) -> tuple[dict[str, list[str]], dict[str, list[Example]]]:
-    """What reading train, dev and test meets, told once for all runs; and the examples of each."""
+@dataclass(frozen=True)
+class Data:
+    """The examples of train, dev and test, and what reading them met, said once for all runs."""
+
+    examples: dict[str, list[Example]]
+    met: dict[str, list[str]]
+
+
+def _read(contest: Contest) -> Data:
     places: dict[str, Any] = {"train": contest.train, "dev": contest.dev, "test": contest.test}
     met: dict[str, list[str]] = {}
     data: dict[str, list[Example]] = {}
@@ -134,7 +141,7 @@ def _read(contest: Contest) -> tuple[dict[str, list[str]], dict[str, list[Exampl
             reading = Reading()
             data[name] = sources.read(contest.task, source, reading=reading)
             met |= {name: sentences} if (sentences := sources.met(source, reading)) else {}
-    return met, data
+    return Data(data, met)
 
 
 def _row(folder: Path, identity: str) -> dict[str, Any] | None:
@@ -156,12 +163,12 @@ class _Row:
         contest: Contest,
         name: str,
         out: Path,
-        asked: Sequence[Example],
+        tested: Sequence[Example],
         identity: str,
         note: Callable[[str], None],
     ) -> None:
-        self.contest, self.name, self.out, self.asked, self.identity, self.note = (
-            contest, name, out, asked, identity, note,
+        self.contest, self.name, self.out, self.tested, self.identity, self.note = (
+            contest, name, out, tested, identity, note,
         )  # fmt: skip
         self.folder = out / _called(name)
 
@@ -222,15 +229,15 @@ class _Row:
         """The task's measures on the test data with intervals, how fast it answers, and what it says of each."""
         found = load(self.folder / "tuned")
         name, reading = read_as(found)
-        task = member("tasks", name).Task(self.asked, found.labels, Tokenizer.load(found.folder), reading)
+        task = member("tasks", name).Task(self.tested, found.labels, Tokenizer.load(found.folder), reading)
         begun = time.perf_counter()
         raw = scored(found.model, task, 16_384)
         took = time.perf_counter() - begun
-        told = task.evaluated(raw)
-        numbers = {key: value for key, value in told.items() if isinstance(value, float)}
+        scores = task.evaluated(raw)
+        numbers = {key: value for key, value in scores.items() if isinstance(value, float)}
         return {
-            "measure": task.watched if task.watched in numbers else next(iter(told["intervals"])),
-            "measures": numbers, "intervals": told["intervals"], "rows_per_s": round(len(task) / took, 1),
+            "measure": task.watched if task.watched in numbers else next(iter(scores["intervals"])),
+            "measures": numbers, "intervals": scores["intervals"], "rows_per_s": round(len(task) / took, 1),
             "said": [_gist(said) for said in task.predictions(raw)],
         }  # fmt: skip
 
@@ -246,12 +253,12 @@ def _gist(said: Any) -> str:
     return "; ".join(f"{span.start}-{span.end} {span.label}".rstrip() for span in said.spans)
 
 
-def parted(rows: Sequence[dict[str, Any]], asked: Sequence[Example]) -> list[dict[str, Any]]:
+def parted(rows: Sequence[dict[str, Any]], tested: Sequence[Example]) -> list[dict[str, Any]]:
     """The sentences that the models do not agree on: those with a word of several senses first, then the most split."""
     if len(rows) < 2:
         return []
     found = []
-    for place, example in enumerate(asked):
+    for place, example in enumerate(tested):
         said = {row["model"]: row["said"][place] for row in rows}
         if len(set(said.values())) > 1:
             several = [word for word in SENSES if word in example.texts[0]]

@@ -142,7 +142,7 @@ class Part:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Learnt:
+class Rows:
     """The training data, and dev data where a share of them is kept back."""
 
     examples: list[Example]
@@ -151,7 +151,7 @@ class Learnt:
     remarks: tuple[str, ...] = ()
 
 
-def _learnt(task: str, data: Data, teacher: Teacher, reading: Reading) -> Learnt:
+def _learnt(task: str, data: Data, teacher: Teacher, reading: Reading) -> Rows:
     """The training data, of which what is kept back is taken away."""
     examples = sources.read(task, data.train, data.read_as, reading)
     needs_gold = not teacher.is_there and getattr(member("tasks", task), "NEEDS_GOLD", True)
@@ -159,10 +159,10 @@ def _learnt(task: str, data: Data, teacher: Teacher, reading: Reading) -> Learnt
     share = splits.share(data.dev)
     if share is None:
         dev = None if data.dev is None else objects.kept(data.dev, "dev")
-        return Learnt(examples=teacher.filled(examples), dev=dev)
+        return Rows(examples=teacher.filled(examples), dev=dev)
     left, held = splits.split(examples, share)
     remark = f"dev: {len(held):,} of {len(examples):,} rows are kept back ({share:.3g} of them), chosen by their text."
-    return Learnt(examples=teacher.filled(left), dev=held, share=share, remarks=(remark,))
+    return Rows(examples=teacher.filled(left), dev=held, share=share, remarks=(remark,))
 
 
 def _part(task: str, source: sources.Source, read_as: ReadOptions, prepared: Prepared, reading: Reading) -> Part:
@@ -261,16 +261,16 @@ class Tuned:
         self.model, self.watched = model, tune.watched(recipe.tune, self.items, self.held, model)
 
     def plan(
-        self, data: Data, learnt: Learnt, settings: Sequence[str], remarks: Sequence[str], of_folder: Sequence[str]
+        self, data: Data, learnt: Rows, settings: Sequence[str], remarks: Sequence[str], of_folder: Sequence[str]
     ) -> Plan:
         """How the model is trained."""
         of_data = [remark for some in self.met.values() for remark in some]
         of_task: list[str] = getattr(self.items, "remarks", list)()
-        told = [*remarks, *of_folder, *of_data, *of_task, *self.about.values()]
+        notes = [*remarks, *of_folder, *of_data, *of_task, *self.about.values()]
         read_as = {"columns": self.read_as.columns, "encoding": self.read_as.encoding}
         return Plan(
             recipe=self.recipe, out=self.out, tokenizer=self.tokenizer, identity=self._identity(),
-            agreed="the data, the vocabulary or the recipe", notes=[Note(message=each) for each in told],
+            agreed="the data, the vocabulary or the recipe", notes=[Note(message=each) for each in notes],
             settings=settings, keeps_best=True,
             remembered=evaluation_report.remembered(sources.files(data.train), learnt.share, read_as),
             watched=self.watched,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from filbert.core import keywords
 from filbert.engine.model import load
 from filbert.folder.folder import import_folder, whole_folder
 from filbert.folder.manifest import model_folder
@@ -16,6 +17,7 @@ from filbert.text.streams import Reading
 TASK_HEADS = ("labels", "tokens", "pointer", "span", "choice", "relation")  # parts by which a model is asked
 
 
+@keywords.checked()
 def export(
     path: Path | str,
     out: Path | str,

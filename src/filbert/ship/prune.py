@@ -78,10 +78,16 @@ def prune(
     return Pruned(gone, left, found, (before, after), (sizes[0], sizes[1]))
 
 
-def fewer_layers(
-    path: Path | str, out: Path | str, layers: int | str | None = None, inner: int | None = None
-) -> tuple[tuple[int, ...], tuple[int, int]]:
-    """Writes a folder with some of the layers, or narrower feed-forwards; the layers left, weights before and after.
+@dataclass(frozen=True, slots=True)
+class Fewer:
+    """What is left of a model, in layers and in weights."""
+
+    layers: tuple[int, ...]
+    parameters: tuple[int, int]  # before and after
+
+
+def fewer_layers(path: Path | str, out: Path | str, layers: int | str | None = None, inner: int | None = None) -> Fewer:
+    """Writes a folder with some of the layers, or narrower feed-forwards.
 
     layers: how many, evenly spread, or which, from 0 (ship.shrink). Such a model must learn anew: `filbert distill`.
     """
@@ -93,7 +99,7 @@ def fewer_layers(
     card = f"`{name}` with {of} ({', '.join(map(str, left))}) and feed-forwards of {smaller.config.inner}. "
     _save(out, smaller, model, card + "Distil it from the whole model to win back what that cost.")
     sizes = [sum(weight.numel() for weight in own.parameters()) for own in (model.backbone, smaller)]
-    return left, (sizes[0], sizes[1])
+    return Fewer(left, (sizes[0], sizes[1]))
 
 
 def wanted(heads: float | int, count: int) -> int:
