@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from filbert.clock.budget import Choice, Clock, Plan
     from filbert.run.pretrain import Corpus
     from filbert.run.recipe import Recipe
+    from filbert.text.tokenizer import Tokenizer
 
 SECTIONS = ("model", "task", "train", "machine")
 OLDEST_S = 60.0  # a process that is older began for something else
@@ -66,6 +67,7 @@ def command(sources: tuple[str, ...], out: str, as_json: bool, **options: Any) -
         steps_set = True  # only what BERT does in a given time is known
     _check_parts(options)
     options["by_clock"] = not steps_set
+    from filbert.clock.budget import EXIT
     from filbert.run.folders import is_first
     from filbert.run.pretrain import check_unbegun, prepared, pretrain
 
@@ -73,15 +75,18 @@ def command(sources: tuple[str, ...], out: str, as_json: bool, **options: Any) -
     options["given"] = _given(options)  # a wrong field is refused before the corpus is read …
     check_unbegun(Path(out), options["resume"])  # … and a folder before anything is made in it
     plan = None if steps_set else _plan(Path(out), options, imported - begun)
-    corpus, tokenizer, start = _inputs(sources, Path(out), options, plan.most_bytes if plan else 0)
-    shards = prepared(corpus, tokenizer, Path(out))
+    inputs = _inputs(sources, Path(out), options, plan.most_bytes if plan else 0)
+    shards = prepared(inputs.corpus, inputs.tokenizer, Path(out))
     if is_first():
         for note in shards.report.remarks():
             say(f"note: {note}")
-    recipe, clock, facts = _recipe(tokenizer, shards, start, options, (plan, begun, imported))
+    clock = None
+    if plan is not None:
+        clock = _clock(plan, begun, Path(out), _chooser(inputs, shards, options))
+        clock.acts.exit_s = EXIT * (imported - begun)
     finished = pretrain(
-        shards, tokenizer, recipe, out, start=start, resume=options["resume"], force=options["force"],
-        clock=clock, facts=facts, quiet=False, base=options["start"], settings=options["settings"],
+        shards, inputs.tokenizer, _recipe(inputs, options, clock), out, start=inputs.start, base=options["start"],
+        settings=options["settings"], clock=clock, resume=options["resume"], force=options["force"],
     )  # fmt: skip
     if is_first():
         _told(finished, clock, as_json, begun)
@@ -143,7 +148,16 @@ def _plan(out: Path, options: dict[str, Any], imported_s: float) -> Plan:
     return budgets.Plan(seconds=seconds, most_bytes=most)
 
 
-def _inputs(sources: tuple[str, ...], out: Path, options: dict[str, Any], most_bytes: int) -> tuple[Corpus, Any, Any]:
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """What a run reads, and the module that it goes on from, if any."""
+
+    corpus: Corpus
+    tokenizer: Tokenizer
+    start: Any = None
+
+
+def _inputs(sources: tuple[str, ...], out: Path, options: dict[str, Any], most_bytes: int) -> Inputs:
     """The corpus, the tokenizer and the model to start from, if any."""
     from filbert.corpus.shards import Options
     from filbert.folder.folder import load
@@ -163,43 +177,41 @@ def _inputs(sources: tuple[str, ...], out: Path, options: dict[str, Any], most_b
             raise click.UsageError(f"--model {options['start']} is of {start.family}: give --arch {start.family}.")
         if options["arch"] == "bert":
             check_length(mlm_nsp.Config(**options["given"].get("task", {})), start.config)
-        return corpus, Tokenizer.load(start.folder), start.model
+        return Inputs(corpus=corpus, tokenizer=Tokenizer.load(start.folder), start=start.model)
     if options["vocab"]:
-        return corpus, Tokenizer.load(options["vocab"]), None
-    return corpus, vocabulary(corpus, options["vocab_size"], out, _note, options["force"]), None
+        return Inputs(corpus=corpus, tokenizer=Tokenizer.load(options["vocab"]))
+    made = vocabulary(corpus, options["vocab_size"], out, _note, options["force"])
+    return Inputs(corpus=corpus, tokenizer=made)
 
 
 def _note(sentence: str) -> None:
     say(f"note: {sentence}")
 
 
-def _recipe(
-    tokenizer: Any, shards: Any, start: Any, options: dict[str, Any], timing: tuple[Plan | None, float, float]
-) -> tuple[Recipe, Any, dict[str, str]]:
-    """The recipe that the options ask for, by the clock where there is one."""
+def _chooser(inputs: Inputs, shards: Any, options: dict[str, Any]) -> Callable[[float], Choice]:
+    """What chooses a run of so many seconds."""
     from filbert.clock import budget as budgets
+
+    shape = inputs.start.config if inputs.start is not None else None
+    limits = budgets.Limits(preset=options["preset"], shape=shape, given=options["given"])
+    return lambda left: budgets.choose(left, shards, inputs.tokenizer, limits, defaults.CLOCK)
+
+
+def _recipe(inputs: Inputs, options: dict[str, Any], clock: Clock | None) -> Recipe:
+    """The recipe that the options ask for, by the clock where there is one."""
     from filbert.core.settings import changed
     from filbert.models import bert
     from filbert.run.recipe import Recipe, recipe_of
 
-    given, preset = options["given"], options["preset"]
+    given, preset, tokenizer = options["given"], options["preset"], inputs.tokenizer
+    shape = inputs.start.config if inputs.start is not None else None
     if options["arch"] != "bert":
-        shape = start.config if start is not None else None
-        return recipe_of(options["arch"], preset, tokenizer, given, shape), None, {}
-    recipe = Recipe(model=start.config if start is not None else bert.preset(preset or "small", tokenizer.vocab_size))
-    plan, begun, imported = timing
-    clock = None
-    if plan is not None:
-        limits = budgets.Limits(preset=preset, shape=start.config if start is not None else None, given=given)
-
-        def chosen(left: float) -> Choice:
-            return budgets.choose(left, shards, tokenizer, limits, defaults.CLOCK)
-
-        clock = _clock(plan, begun, Path(options["out"]), chosen)
-        clock.acts.exit_s = budgets.EXIT * (imported - begun)
+        return recipe_of(options["arch"], preset, tokenizer, given, shape)
+    usual = bert.preset(preset or defaults.PRESET, tokenizer.vocab_size)
+    recipe = Recipe(model=shape if shape is not None else usual)
+    if clock is not None:
         recipe = clock.choice.recipe_of(recipe)
-    recipe = Recipe(**{name: changed(getattr(recipe, name), given.get(name, {})) for name in SECTIONS})
-    return recipe, clock, dict(clock.choice.facts) if clock else {}
+    return Recipe(**{name: changed(getattr(recipe, name), given.get(name, {})) for name in SECTIONS})
 
 
 def _given(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -247,7 +259,7 @@ def _check(given: dict[str, dict[str, Any]], options: dict[str, Any]) -> None:
     if options["by_clock"] and not preset:
         shapes = list(budget.candidates(budget.Limits(given=given), size, defaults.CLOCK).values())
     else:
-        shapes = [replace(module.preset(preset or "small", size), **given.get("model", {}))]
+        shapes = [replace(module.preset(preset or defaults.PRESET, size), **given.get("model", {}))]
     for shape in shapes:
         check_length(task, shape)
 

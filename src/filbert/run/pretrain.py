@@ -172,7 +172,6 @@ def pretrain(
     settings: Settings = (),
     teacher: Teacher = NO_TEACHER,
     clock: budget.Clock | None = None,
-    facts: Mapping[str, str] | None = None,
     resume: bool = False,
     force: bool = False,
     quiet: bool = False,
@@ -181,7 +180,7 @@ def pretrain(
     """Trains a model on the shards, fresh or on from `start`, and leaves a run folder.
 
     base: the folder that `start` is of. settings: the words that the user set fields of the recipe by. teacher: of a
-    recipe that has one. clock: of a run by the clock, and what the run's page says of it, `facts`. listener: a function
+    recipe that has one. clock: of a run by the clock. listener: a function
     or an object (train.listeners), or several, that follow every step as well.
     """
     out = Path(out)
@@ -199,7 +198,7 @@ def pretrain(
             settings=worded(settings), flops_per_token=flops.per_token, peak_flops=flops.peak, clock=clock,
         )  # fmt: skip
         product = Pretrained(recipe, out, tokenizer, shards, tasks.held, clock)
-        product.base, product.facts = str(base or ""), dict(facts or {})
+        product.base = str(base or "")
         return Run(plan, product, options, ranks).go(model, tasks.items, tasks.held, teacher)
 
 
@@ -218,7 +217,7 @@ class Pretrained:
         self.recipe, self.out, self.tokenizer = recipe, out, tokenizer
         self.shards, self.held, self.clock = shards, held, clock
         self.base = ""  # the folder that it began with
-        self.facts: dict[str, str] = {}  # of the run, for its page
+        self.facts = dict(clock.choice.facts) if clock is not None else {}  # of the run, for its page
 
     def save(self, model: Any, outcome: loop.Outcome, best: Mapping[str, float], listener: Listener) -> None:
         """Writes the model's folder; before, what became of a forecast."""
