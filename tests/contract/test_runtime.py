@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from filbert.nn.numpy_heads import erf
 from tests.unit.small_models import small_bert
 
 from filbert.core.errors import InputError
@@ -24,7 +25,6 @@ from filbert.models import bert
 from filbert.nn.attention import tensors
 from filbert.nn.crf import CRF
 from filbert.nn.crf_walk import marginals
-from filbert.nn.numpy_heads import erf
 from filbert.pack.lay import pack
 from filbert.ship import encoder, int8, onnx
 from filbert.tasks.tag.decode import allowed

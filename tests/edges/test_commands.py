@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 import filbert as fb
-from filbert import run
 from filbert.cli import asking
 from filbert.core import files
 from filbert.core.errors import InputError
@@ -25,6 +24,7 @@ from filbert.engine.answers import Asked, answered
 from filbert.engine.results import Results, Table, form_of
 from filbert.folder import folder as folders
 from filbert.models import transformer
+from filbert.run.finetune import finetune
 from filbert.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -38,7 +38,7 @@ def model(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     examples = [Example((text,), label, index) for index, (text, label) in enumerate(ROWS * 4)]
     out = tmp_path_factory.mktemp("commands") / "run"
     words = ["machine.threads=1", "task.max_length=16", "task.overlap=4", "train.steps=2"]
-    run.finetune("classify", examples, tiny_folder, out, settings=words, quiet=True)
+    finetune("classify", examples, tiny_folder, out, settings=words, quiet=True)
     return out
 
 

@@ -22,9 +22,9 @@ from typing import Any
 
 import pytest
 
-from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.records import Example
+from filbert.run.finetune import finetune
 from filbert.serve import keys, look
 from filbert.serve.app import Routes
 from filbert.serve.batcher import Batcher, FullError
@@ -49,7 +49,7 @@ def folders(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     """A classifier as torch reads it and as it is shipped, and a shipped model that fills blanks."""
     place = tmp_path_factory.mktemp("serving")
     data = [Example((text,), label, index) for index, (text, label) in enumerate(ROWS * 4)]
-    run.finetune("classify", data, tiny_folder, place / "run", settings=["machine.threads=1"], epochs=1, quiet=True)
+    finetune("classify", data, tiny_folder, place / "run", settings=["machine.threads=1"], epochs=1, quiet=True)
     shipped = {"news": onnx.export(place / "run", place / "news"), "words": onnx.export(tiny_folder, place / "words")}
     return {"run": place / "run", **shipped}
 

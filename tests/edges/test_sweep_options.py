@@ -20,12 +20,12 @@ import pytest
 import sweep_options as sweep
 import sweep_runs
 
-from filbert import run
 from filbert.cli.main import filbert as house
 from filbert.core.records import Example
 from filbert.engine.results import Results
 from filbert.folder import folder as folders
 from filbert.models import gpt, transformer
+from filbert.run.finetune import finetune
 from filbert.ship import export
 from filbert.text.tokenizer import Tokenizer
 
@@ -59,7 +59,7 @@ def lab(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, (task, data, more) in sweep.TUNED.items():
         examples = [Example((text,), label, at) for at, (text, label) in enumerate(ROWS * 4)]
         source: Any = lab / data if data else examples
-        run.finetune(task, source, lab / "tiny", lab / name, settings=[*STEPS, *more], quiet=True)
+        finetune(task, source, lab / "tiny", lab / name, settings=[*STEPS, *more], quiet=True)
     tokenizer = Tokenizer.load(tiny_folder)
     torch.manual_seed(0)
     for task in ("translate", "summarize", "chat"):

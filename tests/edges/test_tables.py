@@ -52,13 +52,13 @@ def told(*paths: Path, **options: Any) -> list[str]:
 @pytest.fixture(scope="module")
 def trained(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of classify on eight rows."""
-    from filbert import run
-    from filbert.train import loop
+    from filbert.run.finetune import finetune
+    from filbert.train import listeners
 
     folder = tmp_path_factory.mktemp("trained")
     path = write(folder / "a.csv", "text,label\n" + "".join(f"第{n}条,{'好差'[n % 2]}评\n" for n in range(8)))
     settings = ["machine.threads=1", "task.max_length=32"]
-    run.finetune("classify", path, tiny_folder, folder / "run", epochs=1, settings=settings, told=loop.Deaf())
+    finetune("classify", path, tiny_folder, folder / "run", epochs=1, settings=settings, listener=listeners.Silent())
     return folder / "run"
 
 

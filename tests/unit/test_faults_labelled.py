@@ -200,7 +200,7 @@ def test_finetune_refuses_and_writes_nothing(
 @pytest.fixture(scope="module")
 def trained(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A run of each task on a few rows."""
-    from filbert import run
+    from filbert.run.finetune import finetune
 
     folder = tmp_path_factory.mktemp("trained")
     data = {
@@ -213,7 +213,7 @@ def trained(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     for task, (name, text) in data.items():
         path = written(folder, f"{task}-{name}", text)
         settings = ["machine.threads=1", "task.max_length=32"]
-        run.finetune(task, path, tiny_folder, folder / task, epochs=1, settings=settings, quiet=True)
+        finetune(task, path, tiny_folder, folder / task, epochs=1, settings=settings, quiet=True)
         found[task] = folder / task
     return found
 
