@@ -22,8 +22,9 @@ from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Span
 from filbert.forms import sources
-from filbert.forms.datasets import TASKS
-from filbert.forms.markup import Answer, Relation
+from filbert.forms.spec import task_names
+from filbert.tasks.answer.reading import Answer
+from filbert.tasks.relation.reading import Relation
 from filbert.text.streams import Reading
 from filbert.train import loop
 
@@ -275,7 +276,7 @@ def fits(kind: str, task: str) -> bool:
     )
 
 
-PAIRS = [(kind, task) for kind in (*TABLES, *LINES) for task in TASKS]
+PAIRS = [(kind, task) for kind in (*TABLES, *LINES) for task in task_names()]
 FITTING = [pair for pair in PAIRS if fits(*pair)]
 
 

@@ -17,9 +17,9 @@ from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.folder import folder as folders
-from filbert.forms.markup import Answer
 from filbert.models import bert
 from filbert.tasks.answer import items as answer
+from filbert.tasks.answer.reading import Answer
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import encode_windows
 from filbert.train import loop, machine

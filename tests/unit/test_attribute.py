@@ -20,7 +20,6 @@ from filbert.explain.attribution import METHODS, integrated_gradients, occlusion
 from filbert.explain.perturbation import Subject
 from filbert.explain.questions import FILL, Filling, Reading, Target, layout, log_odds
 from filbert.explain.word_groups import grouped
-from filbert.forms.markup import Relation
 from filbert.nn.attention import batch_tensors
 from filbert.tasks.answer import items as answer
 from filbert.tasks.blank import items as blank
@@ -29,6 +28,7 @@ from filbert.tasks.classify import items as classify
 from filbert.tasks.embed import items as embed
 from filbert.tasks.pair import items as pair
 from filbert.tasks.relation import items as relation
+from filbert.tasks.relation.reading import Relation
 from filbert.tasks.tag import items as tag
 from filbert.text.tokenizer import Tokenizer
 

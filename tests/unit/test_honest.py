@@ -15,14 +15,15 @@ import pytest
 from filbert import run
 from filbert.core import errors
 from filbert.core.records import Example, Span
-from filbert.forms.markup import Answer, Relation
 from filbert.judge import baselines, page, sections
 from filbert.judge import report as honest
 from filbert.metrics import paired
+from filbert.tasks.answer.reading import Answer
 from filbert.tasks.choose import items as choose
 from filbert.tasks.classify import items as classify
 from filbert.tasks.pair import items as pair
 from filbert.tasks.relation import items as relation
+from filbert.tasks.relation.reading import Relation
 from filbert.tasks.tag import items as tag
 from filbert.text.tokenizer import Tokenizer
 

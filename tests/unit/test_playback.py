@@ -17,7 +17,8 @@ import torch
 from filbert import run
 from filbert.core.records import Example, Span
 from filbert.folder.folder import load
-from filbert.forms.markup import Answer, Relation
+from filbert.tasks.answer.reading import Answer
+from filbert.tasks.relation.reading import Relation
 from filbert.train import loop, machine
 from filbert.train import recorded as playback
 

@@ -58,9 +58,11 @@ def _measure(model: str | None) -> Measure:
     """What texts are measured with: each task's own window, and the model's tokenizer if one is named."""
     from filbert.core.registry import member, naming
     from filbert.doctor.checks import Measure
-    from filbert.forms.datasets import TASKS
+    from filbert.forms.spec import task_names
 
-    windows = {task: member("tasks", task).Config().max_length for task in naming("tasks", "KEPT") if task in TASKS}
+    windows = {
+        task: member("tasks", task).Config().max_length for task in naming("tasks", "KEPT") if task in task_names()
+    }
     if model is None:
         return Measure(windows=windows)
     from filbert.folder.config import described

@@ -11,8 +11,12 @@ import importlib
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 from filbert.core.errors import one_of
+
+if TYPE_CHECKING:
+    from filbert.forms.spec import FileSpec
 
 ROOMS = ("models", "tasks")
 HOUSE = Path(__file__).resolve().parent.parent
@@ -50,6 +54,20 @@ def member(room: str, name: str) -> ModuleType:
     if name not in names:
         raise one_of(f"the {room.removesuffix('s')} name", name, names)
     return importlib.import_module(".".join(("filbert", *_file(room, name).relative_to(HOUSE).with_suffix("").parts)))
+
+
+@cache  # files do not come and go while it runs
+def file_tasks() -> tuple[str, ...]:
+    """The tasks that say what their labelled files look like, sorted: those whose folder has a `files.py`."""
+    return tuple(sorted(path.parent.name for path in (HOUSE / "tasks").glob("*/files.py")))
+
+
+def files(task: str) -> FileSpec:
+    """What the labelled files of a task look like, imported now: FILES of the `files.py` in its folder."""
+    if task not in file_tasks():
+        raise one_of("the task name", task, file_tasks())
+    spec: FileSpec = importlib.import_module(f"filbert.tasks.{task}.files").FILES
+    return spec
 
 
 def sentence(room: str, name: str) -> str:

@@ -15,8 +15,8 @@ from filbert.core.registry import member, members, naming
 from filbert.core.settings import check_types, parsed
 from filbert.folder import sentence_transformers
 from filbert.folder.weights import inside, small_json
-from filbert.forms.markup import Relation
 from filbert.forms.sources import ReadOptions
+from filbert.tasks.relation.reading import Relation
 
 if TYPE_CHECKING:
     from filbert.folder.folder import Loaded

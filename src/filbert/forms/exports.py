@@ -166,41 +166,6 @@ def _studio_min(source: str, line: int, row: dict[str, Any], reading: Reading) -
     return found
 
 
-# -- relations ---------------------------------------------------------------------------------------------------
-
-
-def related_rows(source: str, rows: Iterator[Row], text: str, reading: Reading) -> Iterator[Row]:
-    """A row for each relation of a text: between entities by their ids (doccano, Label Studio), or spans (Prodigy)."""
-    for line, row in rows:
-        entities = {str(each["id"]): each for each in _mappings(row.get("entities")) if "id" in each}
-        relations = _mappings(row.get("relations"))
-        if not relations:
-            told = "texts were left out, for no relation is marked in them"
-            reading.count(told, source, line, "no relation is marked in the text; left out.")
-        for relation in relations:
-            ends = [_end(relation, entities, *names) for names in (("from_id", "head_span"), ("to_id", "child_span"))]
-            label = relation.get("type") if relation.get("type") != "relation" else None
-            label = label or relation.get("label") or relation.get("labels")
-            label = label[0] if isinstance(label, list) and label else label
-            if None in ends:
-                reading.fault(source, line, f"the relation {str(dict(relation))[:60]} is not between two entities.")
-                continue
-            yield line, {text: row.get(text), "head": ends[0], "tail": ends[1], "relation": label}
-
-
-def _mappings(value: Any) -> list[Mapping[str, Any]]:
-    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
-
-
-def _end(relation: Mapping[str, Any], entities: Mapping[str, Any], by_id: str, by_span: str) -> dict[str, Any] | None:
-    """One end of a relation, as {start, end}."""
-    span = relation.get(by_span) or entities.get(str(relation.get(by_id)))
-    if not isinstance(span, Mapping):
-        return None
-    start, end = (next((span[n] for n in (name, f"{name}_offset") if n in span), None) for name in ("start", "end"))
-    return {"start": start, "end": end}
-
-
 # -- nested fields -----------------------------------------------------------------------------------------------
 
 

@@ -18,9 +18,9 @@ from filbert.core.files import json_object, json_text, sha256, write_text
 from filbert.core.records import Example
 from filbert.core.registry import member
 from filbert.forms import splits
-from filbert.forms.markup import Relation
 from filbert.forms.near import Match, Neighbours
 from filbert.judge import sections
+from filbert.tasks.relation.reading import Relation
 
 FORMAT = "filbert report 1"
 REPORT = "report.json"

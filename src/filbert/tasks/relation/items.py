@@ -25,13 +25,13 @@ from filbert.core import settings
 from filbert.core.errors import InputError, one_of
 from filbert.core.protocols import Batch, Decisions, Term
 from filbert.core.records import Example, Packed, Prediction, Span
-from filbert.forms.markup import Relation, apart, places
 from filbert.metrics import labels as metrics
 from filbert.metrics import relations
 from filbert.nn import numpy_heads
 from filbert.pack import cuts
 from filbert.tasks.classify import items as classify
 from filbert.tasks.classify.decode import predictions, probabilities
+from filbert.tasks.relation.reading import Relation, apart, places
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
