@@ -214,6 +214,11 @@ def test_an_array_of_rows(tmp_path: Path) -> None:
 # -- CoNLL -------------------------------------------------------------------------------------------------------
 
 
+def test_an_array_of_texts_alone_is_copied(tmp_path: Path) -> None:
+    array = '[{"text": "one"}, {"text": "two"}, {"text": "two"}]\n'
+    assert repaired(tmp_path, write(tmp_path / "a.json", array)) == ([array], [])
+
+
 def test_tags_begin_and_the_spans_stay(tmp_path: Path) -> None:
     lines = "北\tI-LOC\n京\tI-LOC\n王\tB-PER\n府\tI-ORG\n\n东 E-LOC\n京 O\n坏\n\n好 O\n\n\n好 O\n\n天 O\n"
     path = write(tmp_path / "a.txt", lines)

@@ -288,8 +288,9 @@ class _Copy:
         source = self.source
         ends = checks.ends(source.path, source.encoding)
         self._tell_ends(ends)
-        if source.form.kind == "array" or (source.own_form is not None and source.own_form.repaired_json is not None):
-            self._write_json(handle)
+        is_own = source.own_form is not None and source.own_form.repaired_json is not None
+        if source.spec is not None and (source.form.kind == "array" or is_own):
+            self._write_json(source.spec, handle)
             return
         lines = self._lines()
         first = True
@@ -394,22 +395,20 @@ class _Copy:
                 self.fix(number, change.what, change.before, change.after)
             yield made(line, changes)
 
-    def _write_json(self, handle: IO[str]) -> None:
+    def _write_json(self, spec: FileSpec, handle: IO[str]) -> None:
         source = self.source
         whole_json(source.path, Reading(source.encoding))  # refuses what is not JSON, by line
         text = "".join(streams.texts(source.path, Reading(source.encoding)))
-        changes = self._json_changes(text)
+        changes = self._json_changes(spec, text)
         for change in changes:
             self.fix(text.count("\n", 0, change.edit[0]) + 1, change.what, change.before, change.after)
         handle.write(made(text, changes))
 
-    def _json_changes(self, text: str) -> list[Change]:
-        source = self.source
-        if source.own_form is not None and source.own_form.repaired_json is not None:
-            return source.own_form.repaired_json(text, self.removals.reason)
-        assert source.spec is not None, "a corpus is written line by line"
-        removed = _removed_lines(source, self.removals)
-        return mending_json.array_changes(source.spec, source.roles, text, removed)
+    def _json_changes(self, spec: FileSpec, text: str) -> list[Change]:
+        own = self.source.own_form
+        if own is not None and own.repaired_json is not None:
+            return own.repaired_json(text, self.removals.reason)
+        return mending_json.array_changes(spec, self.source.roles, text, _removed_lines(self.source, self.removals))
 
 
 Place = tuple[int, int]

@@ -11,7 +11,7 @@ from filbert.forms.headers import LABEL_NAMES, PAIR_NAMES
 from filbert.forms.spec import FileSpec, Roles
 
 SCORE_NAMES = (*LABEL_NAMES, "similarity", "score")  # of pairs that are more or less alike
-# Columns, of which the plainest is taken where several could be meant.
+# Names of columns ("relation" is one) that are taken where several could be meant: the plainest.
 _PLAIN_NAMES = ("text", "sentence", "label", "relation", "entities", "context", "question", "answers")
 
 

@@ -22,8 +22,10 @@ _STUDIO_OWN = frozenset((
     *("comment_count", "unresolved_comment_count", "last_comment_updated_at", "comment_authors", "allow_skip"),
     *("annotator", "annotators", "annotation_id", "lead_time", "project"),
 ))  # fmt: skip
+_ANSWER = "answer"  # a field of Prodigy's rows: what the annotator decided
+_RELATION = "relation"  # a type of Label Studio's results
 _PRODIGY_OWN = frozenset((
-    *("answer", "accept", "options", "tokens", "meta", "config", "priority", "score", "_input_hash", "_task_hash"),
+    *(_ANSWER, "accept", "options", "tokens", "meta", "config", "priority", "score", "_input_hash", "_task_hash"),
     *("_session_id", "_annotator_id", "_view_id", "_timestamp", "_is_binary"),
 ))  # fmt: skip
 _ANSWERS = ("accept", "reject", "ignore")
@@ -38,8 +40,15 @@ def tool_of(rows: list[dict[str, Any]]) -> str:
     if any("annotation_id" in row or {"annotator", "lead_time"} <= row.keys() for row in rows):
         return STUDIO_MIN
     is_asked = any("question" in row and "context" in row for row in rows)
-    answers = [row["answer"] for row in rows if "answer" in row]
+    answers = [row[_ANSWER] for row in rows if _ANSWER in row]
     return PRODIGY if answers and not is_asked and all(answer in _ANSWERS for answer in answers) else ""
+
+
+def tool_of_table(rows: list[dict[str, str]]) -> str:
+    """The same of a table, which only Prodigy's answers give away."""
+    if any("question" in row for row in rows):
+        return ""
+    return tool_of([{_ANSWER: row[_ANSWER]} for row in rows if _ANSWER in row])
 
 
 def shown_columns(tool: str, columns: Iterable[str]) -> tuple[str, ...]:
@@ -61,7 +70,7 @@ def plain_rows(tool: str, source: str, rows: Iterator[Row], reading: Reading) ->
 
 
 def _prodigy(source: str, line: int, row: dict[str, Any], reading: Reading) -> dict[str, Any] | None:
-    answer = row.get("answer", "accept")
+    answer = row.get(_ANSWER, "accept")
     if answer in ("reject", "ignore"):
         what = {"reject": "rejected", "ignore": "passed over"}[answer]
         told = f'rows were left out, for the annotator {what} them ("answer": "{answer}")'
@@ -112,7 +121,7 @@ def _decided(source: str, line: int, results: list[Any], reading: Reading) -> di
         held = result.get("value")
         value: Mapping[str, Any] = held if isinstance(held, Mapping) else {}
         kind, control = str(result.get("type", "")), str(result.get("from_name", "label"))
-        if kind == "relation":
+        if kind == _RELATION:
             relations.append(dict(result))
         elif kind in ("choices", "taxonomy"):
             by_control.setdefault(control, []).extend(_chosen(value, kind))

@@ -262,11 +262,9 @@ def _table_shape(source: str, delimiter: str, reading: Reading, column_names: tu
             else (f"{called} with the header {listed}")
         )
         form = Shape("table", first, True, delimiter, told, is_guessed=is_guessed)
-        # "answer" is a column of Prodigy's tables
-        answers = [
-            {"answer": row[first.index("answer")]} for row in rows[1:] if "answer" in first and len(row) == len(first)
-        ]
-        return replace(form, tool=exports.tool_of(answers) if "question" not in first else "")
+        # Of two columns with one name the first counts.
+        whole = [dict(zip(first[::-1], row[::-1], strict=True)) for row in rows[1:] if len(row) == len(first)]
+        return replace(form, tool=exports.tool_of_table(whole))
     columns = tuple(str(place) for place in range(1, len(first) + 1))
     told = f"{called} without a header, {len(first)} column{'s' * (len(first) > 1)}"
     if seems == headers.PERHAPS:

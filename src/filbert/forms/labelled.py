@@ -159,18 +159,16 @@ class _Labels:
             self.reading.fault(self.source, line, message)
             return False, None
         kind, first = self.type_line = self.type_line or (type(value), line)
-        if _called(kind) != _called(type(value)):
-            message = (
-                f"the label {value!r} is {_called(type(value))}, but {self.reading.place(first)} has {_called(kind)}; "
-                "write all alike."
-            )
+        if _type_name(kind) != _type_name(type(value)):
+            before = f"{self.reading.place(first)} has {_type_name(kind)}"
+            message = f"the label {value!r} is {_type_name(type(value))}, but {before}; write all alike."
             self.reading.fault(self.source, line, message)
             return False, None
-        found = tuple(str(each).lower() if isinstance(each, bool) else str(each) for each in several)
-        return True, tuple(dict.fromkeys(found)) if isinstance(value, list) else found[0]
+        labels = tuple(str(each).lower() if isinstance(each, bool) else str(each) for each in several)
+        return True, tuple(dict.fromkeys(labels)) if isinstance(value, list) else labels[0]
 
 
-def _called(kind: type) -> str:
+def _type_name(kind: type) -> str:
     return {str: "text", bool: "true or false", list: "a list"}.get(kind, "a number")
 
 

@@ -32,9 +32,9 @@ def all_places(context: str, text: str) -> list[int]:
     return places
 
 
-def moved(given: str, place: Place) -> Place:
+def moved(text: str, place: Place) -> Place:
     """Where a stretch of a text lies in the same without its NULs, which `clean` leaves out."""
-    start, end = (at - given.count("\0", 0, at) for at in place)
+    start, end = (at - text.count("\0", 0, at) for at in place)
     return start, end
 
 

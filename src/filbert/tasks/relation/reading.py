@@ -62,27 +62,27 @@ def relation_rows(source: str, rows: Rows, roles: Roles, reading: Reading) -> It
         yield line, (text,), Relation(*apart(heads, tails), None if label in (None, "") else str(label))
 
 
-def _placed(text: str, written: str, given: Any, role: str) -> list[Place]:
+def _placed(text: str, written: str, mark: Any, role: str) -> list[Place]:
     """Where a mention stands in a text; numbers count the characters of what is written, where NULs are some."""
-    if "\0" not in written or isinstance(given, str):
-        return places(text, given, role)
-    found = [moved(written, place) for place in places(written, given, role)]
-    if any(start == end for start, end in found):
+    if "\0" not in written or isinstance(mark, str):
+        return places(text, mark, role)
+    stretches = [moved(written, place) for place in places(written, mark, role)]
+    if any(start == end for start, end in stretches):
         raise InputError(f"the {role} holds nothing but NULs.")
-    return found
+    return stretches
 
 
-def places(text: str, given: Any, role: str) -> list[Place]:
+def places(text: str, mark: Any, role: str) -> list[Place]:
     """Where a mention stands: the one place that is given as numbers, or all those of the given words."""
-    named = given if isinstance(given, Mapping) else {}
-    words = given if isinstance(given, str) else first_of(named, *MENTION, "name")
-    at = given if isinstance(given, (list, tuple)) else named.get("pos", (named.get("start"), named.get("end")))
+    named = mark if isinstance(mark, Mapping) else {}
+    words = mark if isinstance(mark, str) else first_of(named, *MENTION, "name")
+    at = mark if isinstance(mark, (list, tuple)) else named.get("pos", (named.get("start"), named.get("end")))
     if at == (None, None) and isinstance(words, str):
         if words not in text or not words:
             raise InputError(f"{words!r} does not stand in the text {text[:30]!r}, so it cannot be the {role}.")
         return [(start, start + len(words)) for start in all_places(text, words)]
     if not isinstance(at, (list, tuple)) or len(at) != 2 or any(type(edge) is not int for edge in at):
-        raise InputError(f"the {role} is {given!r}, but must be {{start, end}}, [start, end] or words of the text.")
+        raise InputError(f"the {role} is {mark!r}, but must be {{start, end}}, [start, end] or words of the text.")
     start, end = at
     if not 0 <= start < end <= len(text):
         raise InputError(f"the {role} at {start}:{end} leaves the text, which has {len(text)} characters.")
@@ -102,25 +102,25 @@ def apart(heads: list[Place], tails: list[Place]) -> tuple[Span, Span]:
 
 def marked_examples(source: str, reading: Reading) -> Iterator[Entry]:
     """The sentences of a SemEval-2010 task 8 file: <e1>…</e1> and <e2>…</e2> in a numbered line, then the relation."""
-    begun: tuple[int, str, tuple[Span, Span]] | None = None
+    open_sentence: tuple[int, str, tuple[Span, Span]] | None = None
     label: str | None = None
     is_broken = False  # whether the sentence was, so that its relation belongs to none
     for line, written in whole_lines(source, reading):
         sentence = written.strip().partition("\t")[2]
         if is_marked(written):
-            if begun is not None:
-                yield begun[0], (begun[1],), Relation(*begun[2], label)
-            begun, label = _unmarked(source, line, sentence, reading), None
-            is_broken = begun is None
+            if open_sentence is not None:
+                yield open_sentence[0], (open_sentence[1],), Relation(*open_sentence[2], label)
+            open_sentence, label = _unmarked(source, line, sentence, reading), None
+            is_broken = open_sentence is None
         elif written.startswith("Comment"):
             reading.count("comments on sentences were passed over", source, line, "is a comment; passed over.")
-        elif written.strip() and label is None and (begun is not None or is_broken):
+        elif written.strip() and label is None and (open_sentence is not None or is_broken):
             label = written.strip()
         elif written.strip():
             what = "lines that are neither a sentence nor its relation were passed over"
             reading.count(what, source, line, f"{written[:30]!r} is no sentence nor its relation; passed over.")
-    if begun is not None:
-        yield begun[0], (begun[1],), Relation(*begun[2], label)
+    if open_sentence is not None:
+        yield open_sentence[0], (open_sentence[1],), Relation(*open_sentence[2], label)
 
 
 def is_marked(line: str) -> bool:
@@ -152,15 +152,15 @@ def masked_examples(source: str, reading: Reading) -> Iterator[Entry]:
     A name is taken where as many # stand; of two names of one length the head's is the first.
     """
     for line, written in whole_lines(source, reading):
-        found = MASKED.fullmatch(written.strip())
-        if found is None:
+        match = MASKED.fullmatch(written.strip())
+        if match is None:
             if written.strip():
                 reading.fault(source, line, f"{written[:30]!r} is not `label head$tail$text`.")
             else:
                 reading.report.num_blank += 1
             continue
-        label, head, tail, text = found.groups()
-        runs = [match.span() for match in re.finditer("#+", text)]
+        label, head, tail, text = match.groups()
+        runs = [run.span() for run in re.finditer("#+", text)]
         heads, tails = (
             [(at, at + len(name)) for at in all_places(text, name)]
             or [(start, end) for start, end in runs if end - start == len(name)]
@@ -182,8 +182,8 @@ def related_rows(source: str, rows: Iterator[Row], text: str, reading: Reading) 
         entities = {str(each["id"]): each for each in _mappings(row.get("entities")) if "id" in each}
         relations = _mappings(row.get("relations"))
         if not relations:
-            told = "texts were left out, for no relation is marked in them"
-            reading.count(told, source, line, "no relation is marked in the text; left out.")
+            what = "texts were left out, for no relation is marked in them"
+            reading.count(what, source, line, "no relation is marked in the text; left out.")
         for relation in relations:
             ends = [_end(relation, entities, *names) for names in (("from_id", "head_span"), ("to_id", "child_span"))]
             label = relation.get("type") if relation.get("type") != UNNAMED else None

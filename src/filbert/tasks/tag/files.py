@@ -64,10 +64,10 @@ def shape_of_lines(lines: Sequence[str], kind: str) -> Shape | None:
     if kind == "tsv" and num_breaks < max(MIN_BREAKS, len(lines) / 100):
         return None  # a table of short texts in which a line is blank by mistake
     known = conll.columns(lines)
-    found = words.kind([line for line in lines if not known.is_comment(line)])
-    if found in ("units", "inside") and conll.are_marked(known.labels):
+    form = words.kind([line for line in lines if not known.is_comment(line)])
+    if form in ("units", "inside") and conll.are_marked(known.labels):
         return tags  # reading will name those that are written otherwise
-    return None if found in (None, "slashed" if kind == "tsv" else None) else Shape(found, told=words.TOLD[found])
+    return None if form in (None, "slashed" if kind == "tsv" else None) else Shape(form, told=words.FORMS[form])
 
 
 def claims_names(head: FileHead) -> bool:

@@ -137,7 +137,7 @@ def repaired_prefixed(copy: RepairedCopy, lines: Lines) -> Iterator[str]:
     """The same, of tags with prefixes: an entity that goes on without having begun begins."""
     columns = conll.columns_of(copy.path, copy.quiet())
     for sentence in _kept(copy, lines, columns):
-        yield from _begun(copy, sentence, columns)
+        yield from _with_beginnings(copy, sentence, columns)
 
 
 def _kept(copy: RepairedCopy, lines: Lines, columns: conll.Columns) -> Iterator[list[tuple[int, str]]]:
@@ -154,7 +154,7 @@ def _kept(copy: RepairedCopy, lines: Lines, columns: conll.Columns) -> Iterator[
             yield numbered
 
 
-def _begun(copy: RepairedCopy, numbered: list[tuple[int, str]], columns: conll.Columns) -> Iterator[str]:
+def _with_beginnings(copy: RepairedCopy, numbered: list[tuple[int, str]], columns: conll.Columns) -> Iterator[str]:
     """The lines of a sentence; an entity that goes on without having begun begins."""
     tagged = [(place, at) for place, (_, line) in enumerate(numbered) if (at := columns.tag_place(line))]
     tags = [conll.cells(numbered[place][1])[columns.tag] for place, _ in tagged]

@@ -42,12 +42,12 @@ def entity_rows(source: str, rows: Iterator[Row], roles: Roles, reading: Reading
         if marked is None:
             yield line, (text,), None
             continue
-        given = row[roles["text"]]  # what the offsets count
+        written = row[roles["text"]]  # what the offsets count
         items = list(_items(source, line, marked, reading))
-        spans = [_span(source, line, given, item, reading) for item in items]
+        spans = [_span(source, line, written, item, reading) for item in items]
         if None not in spans:
             kept = sorted(
-                {Span(*moved(given, (span.start, span.end)), span.label) for span in spans if span is not None},
+                {Span(*moved(written, (span.start, span.end)), span.label) for span in spans if span is not None},
                 key=lambda span: (span.start, span.end, span.label),
             )
             for _ in range(len(spans) - len(kept)):
@@ -112,28 +112,28 @@ def token_rows(source: str, rows: Iterator[Row], roles: Mapping[str, str], readi
     names = number_names(source, roles.get("tags", ""))
     first = list(itertools.islice(rows, 1_000))
     style = _style([_tags(row.get(roles.get("tags", "")), names) or () for _, row in first])
-    has_told = False
+    is_named = False
     for line, row in itertools.chain(first, rows):
         tokens = _tokens(source, line, row, roles["tokens"], reading)
         if tokens is None:
             continue
-        given = row.get(roles.get("tags", ""))
+        tagged = row.get(roles.get("tags", ""))
         text, places = words.joined(tokens)
-        if given is None:
+        if tagged is None:
             yield line, (text,), None
             continue
-        tags = _tags(given, names)
+        tags = _tags(tagged, names)
         if tags is None or len(tags) != len(tokens):
             count = "no list" if tags is None else f"{len(tags)}"
             message = f"has {len(tokens)} tokens, but {count} of tags that can be read; each token needs its tag."
             reading.fault(source, line, message)
             continue
-        if not names and not has_told and any(type(tag) is int for tag in given):
+        if not names and not is_named and any(type(tag) is int for tag in tagged):
             message = (
                 f"the tags in {roles['tags']!r} are numbers without names: each is a label as it stands, 0 is none."
             )
             reading.tell(message)
-            has_told = True
+            is_named = True
         yield line, (text,), _spans(source, line, (tags, places), style, reading)
 
 
@@ -145,38 +145,38 @@ def _tokens(source: str, line: int, row: Mapping[str, Any], name: str, reading: 
     return [clean(token, source, line, reading) or " " for token in value]
 
 
-def _tags(given: Any, names: Sequence[str]) -> list[str] | None:
+def _tags(value: Any, names: Sequence[str]) -> list[str] | None:
     """The tags as texts; None where they are no list of texts or of numbers that have names."""
-    if not isinstance(given, (list, tuple)):
+    if not isinstance(value, (list, tuple)):
         return None
-    found: list[str] = []
-    for tag in given:
+    tags: list[str] = []
+    for tag in value:
         if type(tag) is int and names:
             if not 0 <= tag < len(names):
                 return None
-            found.append(names[tag])
+            tags.append(names[tag])
         elif type(tag) is int:
-            found.append(str(tag) if tag else "O")
+            tags.append(str(tag) if tag else "O")
         elif isinstance(tag, str) and tag:
-            found.append(tag)
+            tags.append(tag)
         else:
             return None
-    return found
+    return tags
 
 
 def _style(tags: Sequence[Sequence[str]]) -> str:
     """How tags draw spans: by prefixes, by neighbours with one label where O is none, or every token by itself."""
-    known = {tag for row in tags for tag in row}
-    prefixed = [tag for tag in known if tag[:1] in _PREFIXES and tag[1:2] in ("-", "_") and tag[2:]]
-    if (prefixed and len(prefixed) == len(known - {"O"})) or conll.are_marked(known):
+    labels = {tag for row in tags for tag in row}
+    prefixed = [tag for tag in labels if tag[:1] in _PREFIXES and tag[1:2] in ("-", "_") and tag[2:]]
+    if (prefixed and len(prefixed) == len(labels - {"O"})) or conll.are_marked(labels):
         return "prefixes"
-    return "inside" if "O" in known else "units"
+    return "inside" if "O" in labels else "units"
 
 
 def _spans(
-    source: str, line: int, found: tuple[list[str], list[tuple[int, int]]], style: str, reading: Reading
+    source: str, line: int, tagged: tuple[list[str], list[tuple[int, int]]], style: str, reading: Reading
 ) -> tuple[Span, ...]:
-    tags, places = found
+    tags, places = tagged
     if style == "prefixes":
         return words.spans_of_tags(source, [line] * (len(tags) + 1), tags, places, reading)
     if style == "units":

@@ -21,7 +21,7 @@ Words = tuple[int, list[str], list[str]]  # (first line, words, labels)
 Spaced = tuple[int, list[str], list[str], list[bool]]  # and whether a space follows each word
 
 LONGEST_WORD, MOST_LABELS = 30, 100
-TOLD = {
+FORMS = {
     "slashed": "words with their labels, word/label, one sentence or paragraph per line",
     "conllu": "CoNLL-U: a word per line in ten columns; its label is the universal part of speech",
     "units": "CoNLL: a word or character and its label per line, a blank line between sentences",
@@ -145,26 +145,26 @@ BEGINS, INSIDE, ENDS, SINGLE = "B", "IM", "EL", "SUW"  # BIO, BMES, BIOES and BI
 
 def conll_examples(source: str, reading: Reading) -> Iterator[Entry]:
     """The sentences of a CoNLL file as texts with entity spans."""
-    for found in conll.sentences(source, reading):
-        text, places = joined(found.words, found.are_words)
-        yield found.lines[0], (text,), spans_of_tags(source, found.lines, found.tags, places, reading)
+    for sentence in conll.sentences(source, reading):
+        text, places = joined(sentence.words, sentence.are_words)
+        yield sentence.lines[0], (text,), spans_of_tags(source, sentence.lines, sentence.tags, places, reading)
 
 
 def unit_examples(source: str, reading: Reading) -> Iterator[Entry]:
     """The sentences of a CoNLL file without prefixes: every word or character is a span with its label."""
-    for found in conll.sentences(source, reading):
-        yield found.lines[0], *_covered(found.words, found.tags, found.are_words)
+    for sentence in conll.sentences(source, reading):
+        yield sentence.lines[0], *_covered(sentence.words, sentence.tags, sentence.are_words)
 
 
 def inside_examples(source: str, reading: Reading) -> Iterator[Entry]:
     """The same where O says that there is no label: neighbours with one label are one span."""
     reading.tell("neighbours with one label are taken for one span, since no prefix tells where one begins.")
-    for found in conll.sentences(source, reading):
-        text, places = joined(found.words, found.are_words)
-        runs = itertools.groupby(range(len(found.tags)), key=found.tags.__getitem__)
+    for sentence in conll.sentences(source, reading):
+        text, places = joined(sentence.words, sentence.are_words)
+        runs = itertools.groupby(range(len(sentence.tags)), key=sentence.tags.__getitem__)
         several = [(label, list(run)) for label, run in runs if label != "O"]
         yield (
-            found.lines[0],
+            sentence.lines[0],
             (text,),
             tuple(Span(places[run[0]][0], places[run[-1]][1], label) for label, run in several),
         )

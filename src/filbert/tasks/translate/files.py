@@ -22,7 +22,7 @@ SOURCE_NAMES = (
     *("正文", "问题"),
 )
 TARGET_NAMES = (
-    # names of columns, "answer" too
+    # all are names of columns, "answer" too
     *("target", "tgt", "translation", "summary", "highlights", "title", "reply", "response", "answer", "译文", "摘要"),
     *("标题", "回答"),
 )
