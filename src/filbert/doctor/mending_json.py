@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from filbert.forms.json_places import Change, Node, parsed, removal_changes, stripped
 from filbert.forms.spec import FileSpec, Roles
@@ -24,10 +23,11 @@ def row_changes(spec: FileSpec, roles: Roles, text: str, node: Node | None = Non
     return changes + spec.repaired_row(text, nodes)
 
 
-def is_empty(spec: FileSpec, cells: Mapping[str, Any]) -> bool:
+def is_empty(spec: FileSpec, cells: Mapping[str, object]) -> bool:
     """Whether a row, role by role, has a label but no text; a mention or a choice is no text of its own."""
-    texts = [cells[role] for role in spec.text_roles if isinstance(cells.get(role), str)]
-    return cells.get(spec.gold_role) not in (None, "") and any(map(is_blank, texts))
+    texts = (cells.get(role) for role in spec.text_roles)
+    has_blank = any(isinstance(text, str) and is_blank(text) for text in texts)
+    return cells.get(spec.gold_role) not in (None, "") and has_blank
 
 
 def array_changes(spec: FileSpec, roles: Roles, text: str, removed: Mapping[int, str]) -> list[Change]:
