@@ -46,12 +46,12 @@ def test_the_tasks_are_listed_in_one_order_and_ranks_are_their_own() -> None:
 
 
 def test_tasks_without_files_of_their_own_have_those_of_another() -> None:
-    assert {*registry.file_tasks()} == {*task_names(), *BORROWED}
+    assert {*registry.tasks()} == {*task_names(), *BORROWED}
     for task, other in BORROWED.items():
         assert registry.files(task) is registry.files(other)
 
 
-def test_the_folder_of_an_unknown_task_is_not_looked_for() -> None:
+def test_the_files_of_an_unknown_task_are_refused() -> None:
     with pytest.raises(InputError, match=r"the task name is 'tagg', but must be one of: .*Did you mean 'tag'\?"):
         registry.files("tagg")
     with pytest.raises(InputError, match=r"the task is 'blank', but must be one of: classify, pair, tag, relation, "):

@@ -14,7 +14,7 @@ import numpy as np
 from filbert.core.errors import InputError, did_you_mean
 from filbert.core.records import Example, Floats, Prediction
 from filbert.engine.model import Model
-from filbert.engine.reader import TASK, record
+from filbert.engine.reader import TASK
 from filbert.pack.pooling import unit_length
 from filbert.serve import limits
 from filbert.serve.batcher import Batcher, Promised
@@ -172,7 +172,7 @@ class Served:
 
     def records(self, said: Sequence[Said]) -> list[dict[str, Any]]:
         """Each as `filbert predict` writes it."""
-        return [record(str(self.task), example, found) for example, found in said]
+        return [self.model.reader(self.asked_task).record(example, found) for example, found in said]
 
     def about(self) -> dict[str, Any]:
         """What a client may want to know before it asks."""
