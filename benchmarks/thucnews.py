@@ -109,7 +109,7 @@ def means(results: list[dict[str, Any]]) -> dict[str, Any]:
 def main() -> None:
     """Runs all, and says each result as it comes."""
     given = options()
-    data = tuple(list(examples(path))[: given.rows] for path in (given.train, given.dev))
+    data = tuple(list(examples(path, "classify"))[: given.rows] for path in (given.train, given.dev))
     print(f"{len(data[0]):,} texts to learn from, {len(data[1]):,} to ask", flush=True)
     kinds = ["scratch"] if given.only_scratch else ["pretrained"] + ["scratch"] * given.scratch
     seeds = given.seeds.split(",") if given.model else []

@@ -21,9 +21,10 @@ import pytest
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Span
 from filbert.forms import sources
-from filbert.forms.datasets import TASKS
-from filbert.forms.markup import Answer, Relation
+from filbert.forms.spec import task_names
 from filbert.run.finetune import finetune
+from filbert.tasks.answer.reading import Answer
+from filbert.tasks.relation.reading import Relation
 from filbert.train import listeners
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -274,7 +275,7 @@ def fits(kind: str, task: str) -> bool:
     )
 
 
-PAIRS = [(kind, task) for kind in (*TABLES, *LINES) for task in TASKS]
+PAIRS = [(kind, task) for kind in (*TABLES, *LINES) for task in task_names()]
 FITTING = [pair for pair in PAIRS if fits(*pair)]
 
 

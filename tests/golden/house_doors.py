@@ -17,12 +17,13 @@ from filbert.core import registry
 from filbert.core.protocols import Batch
 from filbert.core.records import Example, Span
 from filbert.corpus import shards
-from filbert.forms.markup import Answer, Relation
 from filbert.models import bert
 from filbert.pack.batches import batches, part_budget
 from filbert.run.pretrain import Corpus, prepared
 from filbert.run.recipe import Recipe
+from filbert.tasks.answer.reading import Answer
 from filbert.tasks.mlm_nsp import spec as mlm_nsp_spec
+from filbert.tasks.relation.reading import Relation
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop, machine
 

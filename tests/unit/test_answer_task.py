@@ -16,12 +16,12 @@ import filbert as fb
 from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.folder import folder as folders
-from filbert.forms.markup import Answer
 from filbert.models import bert
 from filbert.nn.torch_ops import TorchHost
 from filbert.run.finetune import finetune
 from filbert.tasks.answer import items as answer
 from filbert.tasks.answer import spec as answer_spec
+from filbert.tasks.answer.reading import Answer
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import encode_windows
 from filbert.train import loop, machine

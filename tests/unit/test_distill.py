@@ -24,13 +24,14 @@ from filbert.core.protocols import Decisions
 from filbert.core.records import Example, Span
 from filbert.core.registry import member, naming
 from filbert.folder.folder import load, save
-from filbert.forms.markup import Answer, Relation
 from filbert.models import transformer
 from filbert.nn.crf import CRF
 from filbert.run.distill import Wish, distill, distill_general
 from filbert.run.finetune import finetune
 from filbert.run.pretrain import Corpus
 from filbert.ship import shrink
+from filbert.tasks.answer.reading import Answer
+from filbert.tasks.relation.reading import Relation
 from filbert.teach import losses
 from filbert.teach import teacher as distil
 from filbert.text.tokenizer import Tokenizer

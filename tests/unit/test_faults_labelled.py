@@ -277,7 +277,7 @@ def test_D23_numbers_are_names_so_gaps_and_signs_do_no_harm(
     filbert: Callable[..., Any], tiny_folder: Path, tmp_path: Path
 ) -> None:
     path = written(tmp_path, "a.csv", HEAD + "".join(f"第{n}条,{(-1, 1, 7)[n % 3]}\n" for n in range(9)))
-    assert set(label_table(examples(path)).check().labels) == {"-1", "1", "7"}
+    assert set(label_table(examples(path, "classify")).check().labels) == {"-1", "1", "7"}
     ran = filbert("finetune", "classify", "--train", path, "--model", tiny_folder, "-o", tmp_path / "run", *QUICK)
     assert ran.code == 0, ran.err
     said = filbert("predict", tmp_path / "run", "--text", "第1条")
@@ -305,7 +305,7 @@ def test_D19_words_that_look_missing_are_learnt_and_answered(
     path = written(
         tmp_path, "a.csv", HEAD + "".join(f"{word} {n},{(word, 'x')[n % 2]}\n" for n in range(10)) + f"{word},x\n"
     )
-    found = list(examples(path))
+    found = list(examples(path, "classify"))
     assert [found[0].gold, found[-1].texts] == [word, (word,)]
     ran = filbert("doctor", path)
     assert ran.code == 0

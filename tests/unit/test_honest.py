@@ -14,11 +14,11 @@ import pytest
 
 from filbert.core import errors
 from filbert.core.records import Example, Span
-from filbert.forms.markup import Answer, Relation
 from filbert.judge import baselines, page, sections
 from filbert.judge import report as honest
 from filbert.metrics import paired
 from filbert.run.finetune import finetune
+from filbert.tasks.answer.reading import Answer
 from filbert.tasks.choose import items as choose
 from filbert.tasks.choose import spec as choose_spec
 from filbert.tasks.classify import items as classify
@@ -27,6 +27,7 @@ from filbert.tasks.pair import items as pair
 from filbert.tasks.pair import spec as pair_spec
 from filbert.tasks.relation import items as relation
 from filbert.tasks.relation import spec as relation_spec
+from filbert.tasks.relation.reading import Relation
 from filbert.tasks.tag import items as tag
 from filbert.tasks.tag import spec as tag_spec
 from filbert.text.tokenizer import Tokenizer

@@ -16,8 +16,9 @@ import torch
 
 from filbert.core.records import Example, Span
 from filbert.folder.folder import load
-from filbert.forms.markup import Answer, Relation
 from filbert.run.finetune import finetune
+from filbert.tasks.answer.reading import Answer
+from filbert.tasks.relation.reading import Relation
 from filbert.train import listeners, machine
 from filbert.train import recorded as playback
 

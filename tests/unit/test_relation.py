@@ -18,7 +18,6 @@ from filbert.core.errors import InputError
 from filbert.core.records import Example, Span
 from filbert.folder import folder as folders
 from filbert.forms.datasets import examples, label_table
-from filbert.forms.markup import Relation
 from filbert.metrics import labels as label_metrics
 from filbert.metrics import relations as metrics
 from filbert.metrics.intervals import wilson
@@ -27,6 +26,7 @@ from filbert.nn.torch_ops import TorchHost
 from filbert.run.finetune import finetune
 from filbert.tasks.relation import items as relation
 from filbert.tasks.relation import spec as relation_spec
+from filbert.tasks.relation.reading import Relation
 from filbert.text.streams import Reading
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop, machine

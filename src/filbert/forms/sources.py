@@ -11,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from filbert.core import registry
 from filbert.core.errors import InputError
 from filbert.core.records import Example
-from filbert.core.registry import member
-from filbert.forms import label_sets, objects
-from filbert.forms.columns import OPTIONAL, column_roles, named_roles
-from filbert.forms.datasets import examples, label_table
+from filbert.forms import datasets, label_sets, objects
+from filbert.forms.columns import column_roles, named_roles, role_of
+from filbert.forms.datasets import label_table
 from filbert.forms.formats import shape
-from filbert.forms.markup import TASK_OF
+from filbert.forms.spec import FileSpec, spec_of_form
 from filbert.text import streams, tables
 from filbert.text.streams import Reading
 
@@ -83,31 +83,31 @@ def _listed_file(task: str, path: str | Path, options: ReadOptions, reading: Rea
 
 def _row_examples(task: str, source: objects.Given, options: ReadOptions, reading: Reading) -> list[Example]:
     """The examples of rows, by the columns that the user gave, else by those of the training data that they have."""
-    kind = getattr(member("tasks", task), "DATA", task)
+    spec = registry.files(task)
     columns, known = options.columns or {}, options.trained_on or AS_EACH_SAYS
     if not columns and known.columns:
         have = objects.table(source).columns
         fitting = {role: own for role, own in known.columns.items() if str(own) in have and not str(own).isdigit()}
-        if fitting and all(role in fitting or role in OPTIONAL for role in known.columns):
+        if fitting and all(role in fitting or role_of(spec, role) in spec.optional for role in known.columns):
             columns = fitting
             named = ", ".join(f"{role} from {name}" for role, name in columns.items())
             reading.tell(f"columns are those of the model's training data: {named}; `columns` says otherwise.")
-    return list(objects.examples(source, kind, columns, reading))
+    return list(objects.examples(source, spec, columns, reading))
 
 
 def file_examples(task: str, path: str | Path, options: ReadOptions, reading: Reading) -> Iterator[Example]:
     """The examples of one file, one by one; otherwise as `read`."""
-    kind = getattr(member("tasks", task), "DATA", task)
+    spec = registry.files(task)
     known = options.trained_on or AS_EACH_SAYS
     encoding = options.encoding or (_known_encoding(str(path), known.encoding) if known.encoding else "")
     if encoding and not options.encoding:
         reading.tell(f"read as {encoding}, as the model's training data were; --encoding says otherwise.")
     reading = dataclasses.replace(reading, encoding=encoding or reading.encoding)
-    columns = options.columns or known_columns(str(path), kind, known.columns or {}, reading)
+    columns = options.columns or known_columns(str(path), spec, known.columns or {}, reading)
     if columns and not options.columns:
         named = ", ".join(f"{role} from {name}" for role, name in columns.items())
         reading.tell(f"columns are those of the model's training data: {named}; --columns says otherwise.")
-    return examples(path, kind, columns or None, reading=reading)
+    return datasets.file_examples(path, spec, columns or None, reading)
 
 
 def _known_encoding(path: str, encoding: str) -> str:
@@ -122,13 +122,15 @@ def _known_encoding(path: str, encoding: str) -> str:
     return encoding if streams.wide_encoding(head) else ""
 
 
-def known_columns(path: str, task: str, columns: Mapping[str, str | int], reading: Reading) -> dict[str, str | int]:
+def known_columns(
+    path: str, spec: FileSpec, columns: Mapping[str, str | int], reading: Reading
+) -> dict[str, str | int]:
     """Those of the training data's columns that the file has, where they are all that the task needs; else none."""
     if path == "-" or not columns:
         return {}
     quiet = dataclasses.replace(reading, report=streams.CorpusReport(), fault=lambda *_: None)
     try:
-        roles = named_roles(task, columns)
+        roles = named_roles(spec, columns)
     except InputError:  # of another task
         return {}
     found: dict[str, str | int] = {role: column for role, column in roles.items() if _has(path, column, quiet)}
@@ -136,7 +138,7 @@ def known_columns(path: str, task: str, columns: Mapping[str, str | int], readin
         return {}
     wanted = {role: str(column) for role, column in found.items()}
     try:
-        column_roles(path, task, shape(path, quiet, tuple(wanted.values())), wanted)
+        column_roles(path, spec, shape(path, quiet, tuple(wanted.values())), wanted)
     except InputError:  # one that the task needs is not there
         return {}
     return found
@@ -148,7 +150,9 @@ def _has(path: str, column: str, quiet: Reading) -> bool:
         own = shape(path, quiet)
     except InputError:  # what cannot be told without a name may be told with it
         own = None
-    if own is not None and (own.kind in TASK_OF or own.kind == "text" or (column.isdigit() and own.has_header)):
+    if own is not None and (
+        spec_of_form(own.kind) is not None or own.kind == "text" or (column.isdigit() and own.has_header)
+    ):
         return False
     try:
         form = shape(path, quiet, (column,))

@@ -21,7 +21,7 @@ from filbert.folder import card
 from filbert.folder.manifest import model_folder
 from filbert.folder.weights import small_json
 from filbert.forms import label_sets, sources
-from filbert.forms.markup import labels_of
+from filbert.forms.gold import labels_of
 from filbert.judge.report import CALLED
 from filbert.text.tokenizer import Tokenizer
 
