@@ -9,13 +9,14 @@ import numpy as np
 import pytest
 import torch
 
-from filbert import run
 from filbert.core.records import Encoding, Example, Packed
 from filbert.core.registry import member, members
 from filbert.folder.folder import load, save
 from filbert.nn.attention import tensors
 from filbert.pack.lay import pack
 from filbert.run import new_models
+from filbert.run.evaluate import evaluate
+from filbert.run.finetune import finetune
 from filbert.text.tokenizer import Tokenizer
 
 MODELS = members("models")
@@ -108,12 +109,12 @@ def examples() -> list[Example]:
 def test_it_learns_a_task(name: str, tmp_path: Path, tokenizer: Tokenizer) -> None:
     """From nothing, on labels alone; the folder answers as the run did."""
     tokenizer.save(tmp_path / "vocab")
-    done = run.finetune(
+    done = finetune(
         "classify", examples(), None, tmp_path / "run", dev=examples(), arch=name, preset="tiny", epochs=25, quiet=True,
         vocab=tmp_path / "vocab", settings=["train.learning_rate=5e-3", "machine.threads=1", "train.batch_tokens=128"],
     )  # fmt: skip
     assert done.best["accuracy"] == 1.0
-    assert run.evaluate(tmp_path / "run", examples())["accuracy"] == 1.0
+    assert evaluate(tmp_path / "run", examples())["accuracy"] == 1.0
 
 
 @pytest.mark.slow
@@ -122,7 +123,7 @@ def test_a_frozen_encoder_stays_as_it_is(name: str, tmp_path: Path, tokenizer: T
     """Only what stands above it learns."""
     model = made(name, tokenizer)
     save(tmp_path / "start", model, tokenizer)
-    run.finetune(
+    finetune(
         "classify", examples(), tmp_path / "start", tmp_path / "run", epochs=1, quiet=True,
         settings=["tune.method=frozen", "machine.threads=1", "train.batch_tokens=128"],
     )  # fmt: skip

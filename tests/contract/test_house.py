@@ -12,6 +12,12 @@ from filbert.core.errors import InputError
 from filbert.core.registry import HOUSE, ROOMS, member, members, sentence
 
 FILES = sorted(path for path in HOUSE.rglob("*.py") if path.name != "__init__.py")
+# Public verbs spell every option with its type, so that editors and mypy see it; inside, options travel as records.
+VERBS = {
+    "run/finetune:finetune", "run/pretrain:pretrain", "run/distill:distill", "run/distill:distill_general",
+    "run/evaluate:evaluate", "ship/prune:prune", "engine/model:explain",
+}  # fmt: skip
+TYPED = ("run", "teach", "clock", "see")  # rooms where no function takes **more
 MEMBERS = [(room, name) for room in ROOMS for name in members(room)]
 
 
@@ -28,13 +34,15 @@ def test_a_file_is_short_and_opens_with_a_sentence(path: Path) -> None:
             assert (node.end_lineno or 0) - node.lineno < 60, f"{node.name} is long"
             arguments = node.args
             width = len(arguments.posonlyargs) + len(arguments.args) + len(arguments.kwonlyargs)
-            assert width <= 8, f"{node.name} takes {width} arguments"
+            place = f"{path.relative_to(HOUSE).with_suffix('')}:{node.name}"
+            assert width <= 8 or place in VERBS, f"{node.name} takes {width} arguments"
+            assert arguments.kwarg is None or path.parent.name not in TYPED or node.name == "event", node.name
 
 
 def test_rooms_begin_empty() -> None:
-    """All but the house itself and its hall, which is used by one name and lists what stands in it."""
+    """All but the house itself: modules are imported from where they are."""
     for path in HOUSE.rglob("__init__.py"):
-        assert path.parent in (HOUSE, HOUSE / "run") or not path.read_text(encoding="utf-8").strip(), path
+        assert path.parent == HOUSE or not path.read_text(encoding="utf-8").strip(), path
 
 
 @pytest.mark.parametrize(("room", "name"), MEMBERS)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from filbert.nn.numpy_heads import erf
 from tests.unit.small_models import small_bert
 
 from filbert.core.errors import InputError
@@ -24,7 +25,6 @@ from filbert.models import bert
 from filbert.nn.attention import tensors
 from filbert.nn.crf import CRF
 from filbert.nn.crf_walk import marginals
-from filbert.nn.numpy_heads import erf
 from filbert.pack.lay import pack
 from filbert.ship import encoder, int8, onnx
 from filbert.tasks.tag.decode import allowed
@@ -204,7 +204,7 @@ def test_other_families_are_refused(vocabulary: Tokenizer, tmp_path: Path) -> No
     from filbert.models import gpt
 
     shape = replace(gpt.PRESETS["tiny"], vocab_size=vocabulary.vocab_size, width=32, inner=64)
-    save(tmp_path / "gpt", gpt.Model(shape, ("lm",)), vocabulary)
+    save(tmp_path / "gpt", gpt.Gpt(shape, ("lm",)), vocabulary)
     with pytest.raises(InputError, match="only bert's goes to ONNX"):
         onnx.export(tmp_path / "gpt", tmp_path / "out")
 

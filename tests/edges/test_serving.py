@@ -22,9 +22,9 @@ from typing import Any
 
 import pytest
 
-from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.records import Example
+from filbert.run.finetune import finetune
 from filbert.serve import keys
 from filbert.serve.guard import is_allowed
 from filbert.serve.limits import Limits, Refused, as_json, as_json_in_pieces
@@ -50,7 +50,7 @@ def folders(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     """A classifier as torch reads it and as it is shipped, and a shipped model that fills blanks."""
     place = tmp_path_factory.mktemp("serving")
     data = [Example((text,), label, index) for index, (text, label) in enumerate(ROWS * 4)]
-    run.finetune("classify", data, tiny_folder, place / "run", settings=["machine.threads=1"], epochs=1, quiet=True)
+    finetune("classify", data, tiny_folder, place / "run", settings=["machine.threads=1"], epochs=1, quiet=True)
     shipped = {"news": onnx.export(place / "run", place / "news"), "words": onnx.export(tiny_folder, place / "words")}
     return {"run": place / "run", **shipped}
 

@@ -20,7 +20,6 @@ from filbert.explain.attribution import METHODS, integrated_gradients, occlusion
 from filbert.explain.filling import FILL, Filling
 from filbert.explain.perturbation import Subject
 from filbert.explain.word_groups import grouped
-from filbert.forms.markup import Relation
 from filbert.nn.attention import batch_tensors
 from filbert.tasks.answer import spec as answer_spec
 from filbert.tasks.blank import spec as blank_spec
@@ -31,6 +30,7 @@ from filbert.tasks.embed import spec as embed_spec
 from filbert.tasks.pair import spec as pair_spec
 from filbert.tasks.question import Reading, Target, layout, log_odds
 from filbert.tasks.relation import spec as relation_spec
+from filbert.tasks.relation.reading import Relation
 from filbert.tasks.tag import spec as tag_spec
 from filbert.text.tokenizer import Tokenizer
 

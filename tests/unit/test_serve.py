@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 import filbert as fb
-from filbert import run
 from filbert.core.records import Example
 from filbert.engine.reader import record
+from filbert.run.finetune import finetune
 from filbert.serve.look_queue import LookQueue
 from filbert.serve.queue import Batcher, FullError
 from served import Server, serving, until
@@ -31,7 +31,7 @@ def folder(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small classifier."""
     data = [Example((text,), label, index) for index, (text, label) in enumerate(ROWS * 4)]
     out = tmp_path_factory.mktemp("serve") / "news"
-    run.finetune("classify", data, tiny_folder, out, settings=["machine.threads=1"], epochs=2, quiet=True)
+    finetune("classify", data, tiny_folder, out, settings=["machine.threads=1"], epochs=2, quiet=True)
     return out
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from filbert.core import keywords
 from filbert.core.errors import InputError, one_of
 from filbert.core.pause import collector_paused
 from filbert.core.records import Example, Floats, Prediction
@@ -279,17 +280,31 @@ class Model:
         items = reader.items(reader.examples(texts))
         return items.predictions(self.engine.answers(items)) if len(items) else []
 
-    def explain(self, text: Asked, *, target: Target = None, task: str | None = None, **how: Any) -> Explanation:
+    @keywords.checked("an option of explain")
+    def explain(
+        self,
+        text: Asked,
+        *,
+        target: Target = None,
+        task: str | None = None,
+        method: str = "integrated-gradients",
+        baseline: str = "mask",
+        certificate: bool = True,
+        budget: int = 120_000,
+        seed: int = 0,
+    ) -> Explanation:
         """How much each word of a text moved what the model says of it, and how far that can be believed.
 
         text: whatever `predict` takes, or, for a pretrained model, a text with [MASK]. target: a label, an option, an
         entity, an answer, a word; (start, end) or (start, end, label) for a place; without one, what the model says.
-        how: method, baseline, certificate, budget and seed, as `explain.explanation.Config` has them.
+        method: how, one of explain.attribution's; baseline: what a missing word is read as, or "delete". certificate:
+        whether the explanation is tested. budget: tokens that may be read for it. seed: of random orders and words.
         """
         self._check_torch()
-        from filbert.explain.explanation import explained, wanted
+        from filbert.explain.explanation import Config, explained
 
-        return explained(self, text, target, wanted(how), task)
+        how = Config(method=method, baseline=baseline, certificate=certificate, budget=budget, seed=seed)
+        return explained(self, text, target, how, task)
 
     def examples(self, texts: Iterable[Asked], task: str | None = None) -> list[Example]:
         """What `predict` is given, as its task reads it; anything else is refused."""

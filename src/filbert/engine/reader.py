@@ -103,7 +103,7 @@ def trained_on(folder: Path) -> ReadOptions:
     is_known = set(said) <= {"columns", "encoding"} and isinstance(columns, dict) and isinstance(encoding, str)
     if not is_known or not all(type(column) in (int, str) for column in columns.values()):
         raise InputError(f"{path}: must hold columns, {{role: column}}, and an encoding, and nothing else; remove it.")
-    return ReadOptions(columns, encoding)
+    return ReadOptions(columns=columns, encoding=encoding)
 
 
 def _unpublished(folder: Folder, spec: TaskSpec[Any], about: Described) -> dict[str, Any]:

@@ -17,9 +17,9 @@ from filbert.core.errors import InputError, MissingExtra
 from filbert.core.files import json_object, json_text, sha256, write_text
 from filbert.core.records import Example
 from filbert.forms import splits
-from filbert.forms.markup import Relation
 from filbert.forms.near import Match, Neighbours
 from filbert.judge import sections
+from filbert.tasks.relation.reading import Relation
 
 FORMAT = "filbert report 1"
 REPORT = "report.json"

@@ -16,19 +16,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from filbert.core.errors import InputError, one_of
+from filbert.core.errors import InputError
 from filbert.core.records import Packed
 from filbert.core.settings import check_one_of
 from filbert.nn.attention import tensors
 from filbert.nn.attention_scores import mix_within
 from filbert.nn.dropout import Dropout
-from filbert.nn.encoder import Encoder
+from filbert.nn.encoder import Encoder, ModelSpec
 from filbert.nn.layers import Rows, rows_of
 from filbert.nn.recurrent import CELLS, Recurrent
 from filbert.pack.lay import row
 
-PRETRAINS = None  # it is trained on labels alone
-RATE = 5e-3  # of fine-tuning
 ENDING = frozenset("。！？；…｡．.!?;") | {"[SEP]"}  # tokens that end a sentence
 LIMITS = {  # generous bounds: a config outside them is a mistake or an attack, and is refused before it allocates
     "vocab_size": (1, 4_000_000),
@@ -76,13 +74,6 @@ PRESETS = {
     "paper": Config(width=200, embedding=200, dropout=0.0),  # §3.3: words of 200, 50 for each direction
     "base": Config(width=1_024, embedding=300),
 }
-
-
-def preset(name: str, vocab_size: int) -> Config:
-    """The preset of that name for a vocabulary of that size."""
-    if name not in PRESETS:
-        raise one_of("the han preset", name, PRESETS)
-    return replace(PRESETS[name], vocab_size=vocab_size)
 
 
 def fitted(config: Config, vocabulary: Sequence[str]) -> Config:
@@ -186,9 +177,6 @@ class Han(Encoder):
         return Reading(word_TH, context_NH, document_BD, weights)
 
 
-Model = Han  # the name under which the registry's users know any model file's module
-
-
 def grouped(packed: Packed, ends: Sequence[int]) -> tuple[Packed, Packed]:
     """The pack's tokens as a pack of sentences, and its sentences as a pack of documents.
 
@@ -221,3 +209,13 @@ def _owners(packed: Packed) -> Tensor:
     """[things] the sequence that each stands in."""
     lengths = _lengths(packed)
     return torch.arange(len(lengths), device=lengths.device).repeat_interleave(lengths, output_size=packed.num_tokens)
+
+
+SPEC = ModelSpec(
+    name="han",
+    config=Config,
+    presets=PRESETS,
+    model=Han,
+    rate=5e-3,
+    fit=fitted,
+)

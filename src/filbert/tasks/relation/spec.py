@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from filbert.core import settings
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction, Span
-from filbert.forms.markup import Relation, apart, places
 from filbert.nn import heads
 from filbert.tasks.classify import spec as classify
+from filbert.tasks.relation.reading import Relation, apart, places
 from filbert.tasks.task import AnyItems, Json, TaskSpec, Trait
 from filbert.text.tokenizer import Tokenizer
 

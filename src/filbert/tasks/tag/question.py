@@ -75,7 +75,8 @@ class Stretches(Entities):
     def table(self, host: TorchHost, batch: Batch) -> Tensor:
         """[N, stretches · kinds]."""
         scores_TJC, _ = self.task.stretches(host, batch)
-        return scores_TJC[self.reading.layout.rows(batch, self.answering), self.size - 1].flatten(1)
+        chosen: Tensor = scores_TJC[self.reading.layout.rows(batch, self.answering), self.size - 1]
+        return chosen.flatten(1)
 
     @property
     def _place(self) -> int:

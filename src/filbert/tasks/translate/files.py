@@ -1,4 +1,4 @@
-"""Texts to write from and what to write come in, in rows or in two files line by line; the pairs go out.
+"""Texts to write from and what to write come in, in rows or in two files line by line; their columns go out as FILES.
 
 A row has a source and a target, texts each; a list of texts is the turns of a dialogue and becomes one text with a line
 for each turn. Two files are named with a comma between them, "train.de,train.en": line n of the one belongs to line n
@@ -13,24 +13,25 @@ from collections.abc import Iterator
 from typing import Any
 
 from filbert.core.errors import InputError
+from filbert.forms.gold import no_labels
+from filbert.forms.spec import Entry, FileSpec, Roles, Rows
 from filbert.text.streams import Reading, clean, whole_lines
-from filbert.text.tables import Row
 
-Found = tuple[int, tuple[str, ...], Any]  # (line, texts, gold)
 SOURCE_NAMES = (
     *("source", "src", "text", "content", "document", "article", "abstract", "dialogue", "post", "question", "原文"),
     *("正文", "问题"),
 )
 TARGET_NAMES = (
+    # all are names of columns, "answer" too
     *("target", "tgt", "translation", "summary", "highlights", "title", "reply", "response", "answer", "译文", "摘要"),
     *("标题", "回答"),
 )
 SKIPPED = "pairs with an empty side were skipped"
 
 
-def pair_rows(source: str, rows: Iterator[Row], roles: dict[str, str], reading: Reading) -> Iterator[Found]:
+def rows(source: str, rows: Rows, roles: Roles, reading: Reading) -> Iterator[Entry]:
     """The pairs of a table or of JSON; without a column for the target, texts to write from."""
-    for line, row in rows:
+    for line, row in rows(reading):
         text = _text(source, line, row, roles["source"], reading)
         if text is None:
             continue
@@ -55,7 +56,7 @@ def _text(source: str, line: int, row: dict[str, Any], name: str, reading: Readi
     return clean(str(value), source, line, reading)
 
 
-def _pair(source: str, line: int, pair: tuple[str, str], reading: Reading) -> Iterator[Found]:
+def _pair(source: str, line: int, pair: tuple[str, str], reading: Reading) -> Iterator[Entry]:
     """The pair, unless a side of it is empty."""
     if all(side.strip() for side in pair):
         yield line, pair[:1], pair[1]
@@ -65,6 +66,12 @@ def _pair(source: str, line: int, pair: tuple[str, str], reading: Reading) -> It
 
 
 # -- two files ---------------------------------------------------------------------------------------------------
+
+
+def joined_path(path: str, reading: Reading) -> Iterator[Entry] | None:
+    """The pairs of two files that are named with a comma between them; None for one file."""
+    both = parallel(path)
+    return side_by_side(both, reading) if both is not None else None
 
 
 def parallel(path: str) -> tuple[str, str] | None:
@@ -79,7 +86,7 @@ def parallel(path: str) -> tuple[str, str] | None:
     return both
 
 
-def side_by_side(both: tuple[str, str], reading: Reading) -> Iterator[Found]:
+def side_by_side(both: tuple[str, str], reading: Reading) -> Iterator[Entry]:
     """The pairs of two files of as many lines, source and target."""
     readers = [whole_lines(path, reading) for path in both]
     number = 0
@@ -100,3 +107,18 @@ def side_by_side(both: tuple[str, str], reading: Reading) -> Iterator[Found]:
         f"has no partner: the file has {total:,} lines, but {shorter} has {number:,}; line n of the one must belong to "
         "line n of the other.",
     )  # fmt: skip
+
+
+FILES = FileSpec(
+    task="translate",
+    rank=7,
+    roles=("source", "target"),
+    optional=frozenset({"target"}),
+    names={"source": SOURCE_NAMES, "target": TARGET_NAMES},
+    places={1: ("source",), 2: ("source", "target")},
+    tuple_roles=("source", "target"),
+    rows=rows,
+    joined_path=joined_path,
+    joined_as="two files, line by line",
+    labels=no_labels,  # what is to be written is no label
+)

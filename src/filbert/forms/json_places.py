@@ -1,10 +1,10 @@
-"""JSON text comes in; its values go out with where each stands in the text, so that one can be changed alone."""
+"""JSON text comes in; its values go out with where each stands in the text, and the changes that repair some alone."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from json.decoder import scanstring  # type: ignore[attr-defined]  # documented nowhere, but never moved
 from typing import Any
@@ -24,6 +24,11 @@ class Node:
     end: int
     fields: dict[str, Node] = field(default_factory=dict)  # of an object
     items: tuple[Node, ...] = ()  # of an array
+
+    def listed(self, name: str) -> tuple[Node, ...]:
+        """The items of the array in the field of that name; none where there is no such."""
+        field = self.fields.get(name)
+        return field.items if field is not None else ()
 
     def held(self, *names: str) -> Node | None:
         """The first of the named fields that is there."""
@@ -92,3 +97,36 @@ def edited(text: str, edits: Iterable[Edit]) -> str:
             parts += [text[done:start], new]
             done = end
     return "".join([*parts, text[done:]])
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """An edit of the text, and what it repairs."""
+
+    edit: Edit
+    what: str
+    before: str
+    after: str | None = None
+
+
+def made(text: str, changes: Iterable[Change]) -> str:
+    """The text with all changes made."""
+    return edited(text, (change.edit for change in changes))
+
+
+def stripped(text: str, label: Node) -> list[Change]:
+    """A label without the white space around it."""
+    value = label.value
+    if not isinstance(value, str) or value == value.strip() or not value.strip():
+        return []  # of blanks nothing would be left, which is another fault
+    edit = rewritten(text, label, value.strip())
+    return [Change(edit, "white space around the label removed", repr(value), repr(value.strip()))]
+
+
+def removal_changes(text: str, nodes: Sequence[Node], why: Mapping[int, str]) -> list[Change]:
+    """The numbered items of an array taken out, each for its reason."""
+    edits = removals(nodes, set(why))
+    return [
+        Change(edit, why[number], text[nodes[number].start : nodes[number].end])
+        for edit, number in zip(edits, sorted(why), strict=True)
+    ]
