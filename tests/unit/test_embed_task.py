@@ -428,7 +428,7 @@ def test_retrieval_counts_no_luck_and_no_copies() -> None:
     one = np.eye(2)[same]
     told = metrics.retrieval(one, one, same)
     assert (told["recall@1"], told["num_candidates"]) == (1, 2)
-    places = metrics.places_of_own(np.eye(3), np.roll(np.eye(3), 1, axis=1) + 0.5 * np.eye(3), np.arange(3))
+    places = metrics.ranks_of_pairs(np.eye(3), np.roll(np.eye(3), 1, axis=1) + 0.5 * np.eye(3), np.arange(3))
     assert places.tolist() == [2, 2, 2]
     assert metrics.retrieval(np.zeros((0, 2)), np.zeros((0, 2)), np.zeros(0, dtype=np.int64))["mrr"] == 0
 

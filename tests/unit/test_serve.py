@@ -17,8 +17,8 @@ import filbert as fb
 from filbert.core.records import Example
 from filbert.engine.reader import record
 from filbert.run.finetune import finetune
-from filbert.serve.batcher import Batcher, FullError
-from filbert.serve.lane import Lane
+from filbert.serve.look_queue import LookQueue
+from filbert.serve.queue import Batcher, FullError
 from served import Server, serving, until
 
 pytest.importorskip("fastapi")
@@ -228,7 +228,7 @@ def test_several_threads_share_what_waits_and_a_job_is_alone() -> None:
     text = "x" * 900
     found = [batcher.ask([text]) for _ in range(2)]
     assert [own.result(10) for own in found] == [[text], [text]]
-    lane = Lane(10, 10)
+    lane = LookQueue(10, 10)
     assert lane.ask(lambda: "looked").result(10) == "looked"
     with pytest.raises(ZeroDivisionError):
         lane.ask(lambda: 1 / 0).result(10)

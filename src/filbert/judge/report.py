@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +101,7 @@ class _Evaluation:
                 told["missing"] = f"the TF-IDF baseline: {error}"
         for name, each in self.beaten.items():
             apart = each.difference
-            more = {"difference": apart.told(), "sentence": apart.sentence(CALLED.get(name, name))} if apart else {}
+            more = {"difference": asdict(apart), "sentence": apart.sentence(CALLED.get(name, name))} if apart else {}
             told[name] = {**each.scores, "about": each.about, **more}
         if train is None and type(self.view).learnt is not sections.View.learnt:
             told["missing"] = f"the baseline that learns {NO_TRAIN}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from filbert.draw import html as page
@@ -71,7 +71,7 @@ def _beside(measured: evaluation_report.Measured, items: Any, raw: Sequence[Any]
         edges = f"{apart.value * 100:+.1f} points, 95 %: {apart.low * 100:+.1f} to {apart.high * 100:+.1f}"
         verdict = apart.sentence("its teacher")
         sentence += f"; {verdict}" if apart.is_certain else f"; these data do not tell the two apart ({edges})"
-    difference = {"difference": apart.told()} if apart is not None else {}
+    difference = {"difference": asdict(apart)} if apart is not None else {}
     return {"measure": measure, "student": own, "teacher": theirs, "kept": kept, **difference, "sentence": sentence}
 
 

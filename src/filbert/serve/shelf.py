@@ -1,27 +1,34 @@
-"""Model folders by name in; for each the texts of many requests in, what it says of each out.
+"""Model folders by name in; for each the texts of many requests in, its answers to each out.
 
-What a model is asked goes through its own queue (serve.batcher); what it says is said by the engine of `predict`.
+What a model is asked goes through its own queue (serve.queue); the engine of `predict` answers.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from filbert.core import registry
 from filbert.core.errors import InputError, did_you_mean
 from filbert.core.records import Example, Floats, Prediction
+from filbert.engine.answers import Asked
+from filbert.engine.blanks import Blank
 from filbert.engine.model import Model
 from filbert.engine.reader import TASK
 from filbert.pack.pooling import unit_length
 from filbert.serve import limits
-from filbert.serve.batcher import Batcher, Promised
-from filbert.serve.lane import Lane
 from filbert.serve.limits import Limits, Refused
+from filbert.serve.look_queue import LookQueue
 from filbert.serve.metrics import ModelCounts
+from filbert.serve.queue import Batcher, Promised
+from filbert.tasks.wire import Beside, Wire
 from filbert.text import windows
+
+if TYPE_CHECKING:
+    from filbert.serve.answers import About, Record
 
 # Tokens read together on a CPU: more are read no faster, and who comes next waits (experiments/2026-11-16-serving.md,
 # 2026-11-17-eight-bits.md, and 2026-11-19-edges.md since when they are counted and not guessed).
@@ -33,7 +40,7 @@ MASK_TOKENS = 32  # a blank costs as much as so many tokens: every word of the v
 NUMBER_BYTES, SCORE_BYTES, CANDIDATE_BYTES, RECORD_BYTES = 22, 32, 80, 200  # of an answer, about, each
 PROBE = "今天天气很好 the weather is fine "  # what a model is asked to see how fast it is
 PROBE_TOKENS = 256
-Said = tuple[Example, Prediction]
+Answered = tuple[Example, Prediction]
 
 
 class Served:
@@ -47,13 +54,13 @@ class Served:
         allowed: Limits | None = None,
         counts: ModelCounts | None = None,
     ) -> None:
-        self.name, self.limits, self.asked_task = name, allowed or Limits(), task
+        self.name, self.limits, self.task_option = name, allowed or Limits(), task
         self.task = task_of(model, task)
         # With the folder's task read once, not for every answer
         self.model = model if self.task is None else model.reading(task)
         # As it was loaded: a folder that changes on disk keeps answering as before.
-        self.is_told = task is not None or (model.folder / TASK).exists()
-        self.has_torch = hasattr(model.engine, "backbone")
+        self.has_task_file = task is not None or (model.folder / TASK).exists()
+        self.has_torch = _has_torch(model)
         self.has_vectors = _has_vectors(model)
         self.budget = self.limits.batch_tokens or _budget(model)
         window = model.config.max_length
@@ -62,17 +69,17 @@ class Served:
                 f"{name}: {self.budget:,} tokens read together are fewer than one window's {window:,}; "
                 f"give --batch-tokens {window} or more."
             )
-        threads, begin = _threads(model)
+        threads, on_start = _threads(model)
         self.batcher = Batcher(
-            self._answers, self.limits.waiting, self.budget, threads, begin, self.limits.deadline_s, counts
+            self._answers, self.limits.waiting, self.budget, threads, on_start, self.limits.deadline_s, counts
         )
         self._measure()
 
     def _answers(self, kind: Any, texts: Sequence[Any]) -> list[Any]:
         """What a thread of the queue does with texts of several requests."""
         if kind == PREDICT:
-            said = self.model.predict(texts, task=self.asked_task)
-            return list(zip(self.model.examples(texts, str(self.task)), said, strict=True))
+            predictions = self.model.predict(texts, task=self.task_option)
+            return list(zip(self.model.examples(texts, str(self.task)), predictions, strict=True))
         if kind == EMBED:
             return list(self.model.embed(texts, normalize=False))
         return [self.model.fill(text, top=kind[1]) for text in texts]
@@ -82,36 +89,36 @@ class Served:
         if not self.has_vectors:
             return
         text = PROBE * (PROBE_TOKENS // limits.num_tokens([PROBE])[0])
-        begun = time.perf_counter()
+        start = time.perf_counter()
         self.model.embed([text], normalize=False)
-        self.batcher.speed.measured(EMBED, self.num_tokens([text]), time.perf_counter() - begun)
+        self.batcher.speed.measured(EMBED, self.num_tokens([text]), time.perf_counter() - start)
 
-    def predicted(self, texts: list[Any]) -> Promised:
-        """What it says of each text, pair or whatever its task reads."""
+    def predicted(self, texts: Sequence[object]) -> Promised[list[Answered]]:
+        """Its prediction for each text, pair or whatever its task reads."""
         if self.task is None:
             raise Refused(422, f"{self.name} was fine-tuned for nothing, so it has no answers; it has vectors: /embed.")
-        asked = [_as_tuple(text) for text in texts]
-        self.model.examples(asked, self.task)  # what is no question is refused before it waits
-        own = RECORD_BYTES + sum(SCORE_BYTES + len(label) for label in self.model.labels)
-        num_bytes = len(asked) * own + 6 * sum(limits.num_tokens(asked))
-        return self._ask(asked, PREDICT, self._costs(asked), num_bytes)
+        questions = [_as_tuple(text) for text in texts]
+        self.model.examples(questions, self.task)  # what is no question is refused before it waits
+        of_each = RECORD_BYTES + sum(SCORE_BYTES + len(label) for label in self.model.labels)
+        num_bytes = len(questions) * of_each + 6 * sum(limits.num_tokens(questions))
+        return self._ask(questions, PREDICT, self._costs(questions), num_bytes)
 
-    def _costs(self, asked: Sequence[Any]) -> list[int]:
+    def _costs(self, questions: Sequence[Any]) -> list[int]:
         """How many tokens are read for each: counted, since a guess that is far off would make the server think that it
         is fast; and where texts are read side by side with all that is repeated. Refuses more than a request may have.
         """
-        beside = {index: pairs for index, each in enumerate(asked) if (pairs := self._side_by_side(each))}
-        texts = list(dict.fromkeys(text for each in asked for text in limits.strings_in(each)))
-        known = {text: len(own.ids) for text, own in zip(texts, self.model.tokenizer.pieces(texts), strict=True)}
-        sizes = [sum(known[text] + 2 for text in limits.strings_in(each)) for each in asked]
+        beside = {index: pairs for index, each in enumerate(questions) if (pairs := self._side_by_side(each))}
+        texts = list(dict.fromkeys(text for each in questions for text in limits.strings_in(each)))
+        tokens = self.model.tokenizer.pieces(texts)
+        counts = {text: len(pieces.ids) for text, pieces in zip(texts, tokens, strict=True)}
+        sizes = [sum(counts[text] + 2 for text in limits.strings_in(each)) for each in questions]
         if not beside:
             return sizes
-        how, window = self.model._read_as()[1], self.model.config.max_length
-        length, overlap = min(getattr(how, "max_length", window), window), getattr(how, "overlap", 0)
+        length, overlap = self.model.window()
         read = 0
         for index, pairs in beside.items():
             sizes[index] = sum(
-                windows.num_read(sum(known[text] for text in repeated), known[long], length, overlap)
+                windows.num_read(sum(counts[text] for text in repeated), counts[long], length, overlap)
                 for long, *repeated in pairs
             )
             # Of what is no word, and so has hardly a token, as many copies are made.
@@ -123,22 +130,25 @@ class Served:
             )  # fmt: skip
         return sizes
 
-    def _side_by_side(self, asked: Any) -> list[tuple[str, ...]]:
-        """The texts of a question that are read together: each long one, and those that are repeated beside it."""
-        if isinstance(asked, str) or self.task == "embed":  # whose texts are read one by one
-            return []
-        first, *others = asked
-        if self.task == "choose":
-            return [(first, others[0], option) for option in others[1]]
-        return [(others[0], first)] if len(others) == 1 else []
+    @property
+    def wire(self) -> Wire:
+        """How its task is spoken over HTTP; a model without one gives vectors and fills blanks."""
+        return Wire(pipeline=None) if self.task is None else registry.task(self.task).wire
 
-    def vectors(self, texts: list[str]) -> Promised:
+    def _side_by_side(self, question: Any) -> list[Beside]:
+        """The texts of a question that are read together: each long one, and those that are repeated beside it."""
+        if isinstance(question, str):
+            return []
+        first, *others = question
+        return self.wire.beside(first, others)
+
+    def vectors(self, texts: list[str]) -> Promised[list[Floats]]:
         """Each text's vector, as it is: `cut` makes it shorter and of length 1."""
         if not self.has_vectors:
             raise Refused(422, f"{self.name} has no vectors; it was made for {self.task}.")
         return self._ask(texts, EMBED, self._costs(texts), len(texts) * self.model.config.width * NUMBER_BYTES)
 
-    def fills(self, texts: list[str], top: int) -> Promised:
+    def fills(self, texts: list[str], top: int) -> Promised[list[list[Blank]]]:
         """What it would put into the blanks of each text."""
         if not self.model.engine.fills:
             raise Refused(422, f"{self.name} has no masked-language-model head, so it cannot fill in blanks.")
@@ -146,15 +156,15 @@ class Served:
         for index, number in enumerate(masks):
             if not number:
                 raise Refused(422, f"text {index} has no [MASK]; write it where a word is missing.")
-        # Each candidate is told with the whole text around it.
-        told = [
+        # Each candidate is sent with the whole text around it.
+        num_bytes = [
             number * top * (len(text.encode("utf-8", "replace")) + CANDIDATE_BYTES)
             for number, text in zip(masks, texts, strict=True)
         ]
         sizes = [size + MASK_TOKENS * n for size, n in zip(self._costs(texts), masks, strict=True)]
-        return self._ask(texts, (FILL, top), sizes, sum(told))
+        return self._ask(texts, (FILL, top), sizes, sum(num_bytes))
 
-    def _ask(self, texts: list[Any], kind: Any, sizes: list[int], num_bytes: int) -> Promised:
+    def _ask(self, texts: list[Any], kind: Hashable, sizes: list[int], num_bytes: int) -> Promised[list[Any]]:
         """Into the queue, if neither the question nor its answer is too large; sizes: what each text costs."""
         if num_bytes > self.limits.answer_bytes:
             raise Refused(
@@ -168,13 +178,14 @@ class Served:
 
     def num_tokens(self, texts: list[str]) -> int:
         """How many tokens the texts have, with their [CLS] and [SEP]."""
-        return sum(len(own.ids) for own in self.model.tokenizer.pieces(texts)) + 2 * len(texts)
+        return sum(len(pieces.ids) for pieces in self.model.tokenizer.pieces(texts)) + 2 * len(texts)
 
-    def records(self, said: Sequence[Said]) -> list[dict[str, Any]]:
+    def records(self, answered: Sequence[Answered]) -> list[Record]:
         """Each as `filbert predict` writes it."""
-        return [self.model.reader(self.asked_task).record(example, found) for example, found in said]
+        reader = self.model.reader(self.asked_task)
+        return [reader.record(example, prediction) for example, prediction in answered]
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> About:
         """What a client may want to know before it asks."""
         model = self.model
         return {
@@ -199,7 +210,11 @@ def _budget(model: Model) -> int:
     """How many tokens are read together: on a CPU no more than make it faster. A longer text is read alone."""
     if model.engine.device != "cpu":
         return int(model.engine.budget)
-    return GO["torch" if hasattr(model.engine, "backbone") else model.engine.precision]
+    return GO["torch" if _has_torch(model) else model.engine.precision]
+
+
+def _has_torch(model: Model) -> bool:
+    return hasattr(model.engine, "backbone")
 
 
 def _threads(model: Model) -> tuple[int, Callable[[], object]]:
@@ -208,7 +223,7 @@ def _threads(model: Model) -> tuple[int, Callable[[], object]]:
     On a CPU one for each core, working alone: several that share each product wait for each other, the longer the
     busier the machine (experiments/2026-11-16-serving.md). onnxruntime is set up so from the start.
     """
-    if not hasattr(model.engine, "backbone"):
+    if not _has_torch(model):
         return int(model.engine.threads), lambda: None
     if model.engine.device != "cpu":
         return 1, lambda: None
@@ -232,12 +247,12 @@ def cut(vectors: Sequence[Floats], width: int | None, normalize: bool) -> Floats
 
 
 class Shelf:
-    """All models of a server, by name, empty until they are loaded; and the lane for looks inside them."""
+    """All models of a server, by name, empty until they are loaded; and the queue of looks inside them."""
 
     def __init__(self, names: Sequence[str], allowed: Limits | None = None) -> None:
         self.names, allowed = list(names), allowed or Limits()
         self.loaded: dict[str, Served] = {}
-        self.lane = Lane(allowed.look_s, allowed.deadline_s, _alone)
+        self.looks = LookQueue(allowed.look_s, allowed.deadline_s, _alone)
 
     @property
     def is_ready(self) -> bool:
@@ -254,12 +269,12 @@ class Shelf:
         if name is None and len(self.names) > 1:
             raise Refused(422, f'this server has several models; name one as "model": {", ".join(self.names)}.')
         name = self.names[0] if name is None else name
-        self.check_known(name)
+        self.check_name(name)
         if name not in self.loaded:
             raise Refused(503, "the model is being loaded; ask again in a moment.", Retry_After="1")
         return self.loaded[name]
 
-    def check_known(self, name: str) -> None:
+    def check_name(self, name: str) -> None:
         """Refuses a name that no model has."""
         if name not in self.names:
             there = f"there is {', '.join(self.names)}.{did_you_mean(name, self.names)}"
@@ -268,12 +283,12 @@ class Shelf:
     @property
     def has_ended(self) -> bool:
         """Whether no thread of a model is at work any more."""
-        return not self.lane.is_alive and not any(one.batcher.has_threads for one in self.loaded.values())
+        return not self.looks.is_alive and not any(one.batcher.has_threads for one in self.loaded.values())
 
     def close(self, within_s: float | None = None) -> bool:
         """Answers what was accepted, then ends; what takes longer is given up. Whether every thread has ended."""
         until = None if within_s is None else time.monotonic() + within_s
-        closing = [one.batcher.close for one in self.loaded.values()] + [self.lane.close]
+        closing = [one.batcher.close for one in self.loaded.values()] + [self.looks.close]
         ends = [close(None if until is None else max(0.0, until - time.monotonic())) for close in closing]
         return all(ends)
 
@@ -285,8 +300,8 @@ def _alone() -> None:
     torch.set_num_threads(1)
 
 
-def _as_tuple(text: Any) -> Any:
+def _as_tuple(text: object) -> Asked:
     """A question as `predict` takes it; a pair also as pipelines of transformers do: {"text": …, "text_pair": …}."""
     if isinstance(text, dict) and set(text) == {"text", "text_pair"}:
         return text["text"], text["text_pair"]
-    return tuple(text) if isinstance(text, list) else text
+    return cast(Asked, tuple(text) if isinstance(text, list) else text)  # what is neither is refused by the task

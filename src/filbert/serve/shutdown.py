@@ -25,16 +25,16 @@ class Server(uvicorn.Server):
     def __init__(self, config: Any, tally: Tally, log: Log, *, drain_s: float, latest_s: float) -> None:
         super().__init__(config)
         self._tally, self._log, self._drain_s, self._latest_s = tally, log, drain_s, latest_s
-        self._is_told = False
+        self._is_stopping = False
 
     @property
-    def is_told(self) -> bool:
+    def is_stopping(self) -> bool:
         """Whether it is to end."""
-        return self._is_told
+        return self._is_stopping
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """A signal; the second one ends the draining."""
-        is_first, self._is_told = not self._is_told, True
+        is_first, self._is_stopping = not self._is_stopping, True
         if is_first:
             self._tally.set_state(DRAINING)
             self._end_after(self._drain_s + self._latest_s)

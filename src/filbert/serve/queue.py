@@ -19,7 +19,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from filbert.core import stopping
 from filbert.core.errors import FilbertError, InputError
@@ -37,6 +37,7 @@ END_S = 1.0  # that a thread has to stop where it stands, once it must
 FAILED = -1 << 40  # in place of the number of texts that have no answer: none will be given
 
 _NUMBERED = re.compile(r"(example|question|pair|text) (\d+)\b")
+T = TypeVar("T")
 Answers = Callable[[Any, Sequence[Any]], list[Any]]  # the kind of question and some texts in, one answer each out
 
 
@@ -48,25 +49,25 @@ class FullError(FilbertError):
         self.retry_s = retry_s
 
 
-class Promised(Future[Any]):
-    """An answer that will come; `is_begun`: whether anything was done for it; `num_bytes`: about what it will have."""
+class Promised(Future[T], Generic[T]):
+    """An answer that will come; `is_started`: whether it is worked on; `num_bytes`: about what it will have."""
 
-    is_begun = False
+    is_started = False
     num_bytes = 0
 
 
 class _Request:
     """Texts of one kind of question, how far their answers are, and to whom they are promised."""
 
-    __slots__ = ("begun", "due", "entered", "found", "kind", "left", "promised", "sizes", "texts")
+    __slots__ = ("answers", "due", "entered", "kind", "num_taken", "num_unanswered", "promised", "sizes", "texts")
 
     def __init__(self, kind: Hashable, texts: Sequence[Any], sizes: list[int], deadline_s: float) -> None:
         self.kind, self.texts, self.sizes = kind, texts, sizes
-        self.found: list[Any] = [None] * len(texts)
-        self.begun, self.left = 0, len(texts)  # texts that a thread has taken; that have no answer yet
+        self.answers: list[Any] = [None] * len(texts)
+        self.num_taken, self.num_unanswered = 0, len(texts)  # by a thread; so far
         self.entered = time.monotonic()
         self.due = self.entered + deadline_s
-        self.promised = Promised()
+        self.promised = Promised[list[Any]]()
 
 
 class _Part(NamedTuple):
@@ -98,11 +99,11 @@ class Batcher:
         most_waiting: int = MOST_WAITING,
         budget: int = BUDGET,
         threads: int = 1,
-        begin: Callable[[], object] = lambda: None,
+        on_start: Callable[[], object] = lambda: None,
         deadline_s: float = math.inf,
         counts: ModelCounts | None = None,
     ) -> None:
-        self._answers, self._most, self._budget, self._begin = answers, most_waiting, budget, begin
+        self._answers, self._most, self._budget, self._on_start = answers, most_waiting, budget, on_start
         self._deadline_s, self._counts = deadline_s, counts or ModelCounts.of_nobody()
         self._short, self._long = _Line(), _Line()
         self._turn = threading.Condition()
@@ -116,7 +117,9 @@ class Batcher:
         for thread in self._threads:
             thread.start()
 
-    def ask(self, texts: Sequence[Any], kind: Hashable = "predict", sizes: list[int] | None = None) -> Promised:
+    def ask(
+        self, texts: Sequence[Any], kind: Hashable = "predict", sizes: list[int] | None = None
+    ) -> Promised[list[Any]]:
         """The answers to these texts, when they are there, one for each, in order; sizes: what each costs, in tokens.
 
         Raises FullError where it could not be answered in time, and Refused where it never could.
@@ -148,24 +151,24 @@ class Batcher:
 
     def _check_time(self, request: _Request, line: _Line) -> None:
         """Refuses what cannot be answered in time; the first in a line is always tried, lest a slow moment last."""
-        own = self._alone_s(request, self.speed.at_best)
-        if own is not None and own > self._deadline_s:
+        alone_s = self._alone_s(request, self.speed.at_best)
+        if alone_s is not None and alone_s > self._deadline_s:
             raise Refused(
-                413, f"this would take about {own:,.0f} seconds here, more than the {self._deadline_s:g} that an "
+                413, f"this would take about {alone_s:,.0f} seconds here, more than the {self._deadline_s:g} that an "
                 "answer may take; send fewer texts at once.",
             )  # fmt: skip
         if not +line.owed or math.isinf(self._deadline_s):
             return
-        held = self._line_s(line)
-        if held is None:  # nothing was measured yet: one go for each thread
+        held_s = self._line_s(line)
+        if held_s is None:  # nothing was measured yet: one go for each thread
             if sum(line.owed.values()) > self._budget * len(self._threads):
                 raise FullError("the first answers are still being measured; ask again in a second.")
             return
-        own = (self.speed.seconds(request.kind, sum(request.sizes)) or 0.0) / len(self._threads)
-        over = held + own - SHARE * self._deadline_s
-        if over > 0:
-            told = f"the requests that wait will take {held:,.0f} seconds; ask again in a moment."
-            raise FullError(told, min(10.0, max(1.0, over)))
+        more_s = (self.speed.seconds(request.kind, sum(request.sizes)) or 0.0) / len(self._threads)
+        over_s = held_s + more_s - SHARE * self._deadline_s
+        if over_s > 0:
+            why = f"the requests that wait will take {held_s:,.0f} seconds; ask again in a moment."
+            raise FullError(why, min(10.0, max(1.0, over_s)))
 
     def _alone_s(self, request: _Request, seconds: Callable[[Hashable, int], float | None]) -> float | None:
         """What it takes with nothing beside it: a text is read by one thread."""
@@ -175,7 +178,7 @@ class Batcher:
     def _line_s(self, line: _Line) -> float | None:
         """What a line will take, if nothing else is read."""
         each = [self.speed.seconds(kind, tokens) for kind, tokens in line.owed.items() if tokens > 0]
-        return None if None in each else math.fsum(own or 0.0 for own in each) / len(self._threads)
+        return None if None in each else math.fsum(seconds or 0.0 for seconds in each) / len(self._threads)
 
     @property
     def num_waiting(self) -> int:
@@ -215,45 +218,46 @@ class Batcher:
     # -- the threads -------------------------------------------------------------------------------------------------
 
     def _work(self) -> None:
-        self._begin()
+        self._on_start()
         while parts := self._taken():
-            texts = [text for own, start, end in parts for text in own.texts[start:end]]
-            begun = time.perf_counter()
-            is_answered = self._told(parts, texts)
-            seconds = time.perf_counter() - begun
+            texts = [text for request, start, end in parts for text in request.texts[start:end]]
+            start_s = time.perf_counter()
+            is_answered = self._answer(parts, texts)
+            seconds = time.perf_counter() - start_s
             with self._turn:
                 for part in parts:
                     self._line(part.request).owed[family(part.request.kind)] -= part.tokens
                 if is_answered:
                     self.speed.measured(parts[0].request.kind, sum(part.tokens for part in parts), seconds)
 
-    def _told(self, parts: list[_Part], texts: list[Any]) -> bool:
+    def _answer(self, parts: list[_Part], texts: list[Any]) -> bool:
         """Answers some texts and hands out what comes of it, to each its own; whether all went well."""
-        stop = stopping.Stop(is_unwanted=lambda: self._is_over or all(own.request.promised.done() for own in parts))
+        stop = stopping.Stop(is_unwanted=lambda: self._is_over or all(part.request.promised.done() for part in parts))
         try:
             with stopping.within(stop):
-                found = self._answers(parts[0].request.kind, texts)
+                answers = self._answers(parts[0].request.kind, texts)
         except BaseException as error:
             if len({id(part.request) for part in parts}) == 1:
                 with self._turn:
-                    is_first, parts[0].request.left = parts[0].request.left >= 0, FAILED
+                    request = parts[0].request
+                    is_first, request.num_unanswered = request.num_unanswered >= 0, FAILED
                 if is_first:
-                    settle(parts[0].request.promised, error=_of_request(error, parts[0].start))
+                    settle(request.promised, error=_of_request(error, parts[0].start))
                 return False
             # One of several requests was at fault: each is asked by itself, so that only that one hears of it.
             for part in parts:
-                self._told([part], list(part.request.texts[part.start : part.end]))
+                self._answer([part], list(part.request.texts[part.start : part.end]))
             return False
         at, done = 0, list[_Request]()
         with self._turn:
             for request, start, end in parts:
-                request.found[start:end] = found[at : at + end - start]
-                request.left -= end - start
+                request.answers[start:end] = answers[at : at + end - start]
+                request.num_unanswered -= end - start
                 at += end - start
-                if request.left == 0:
+                if request.num_unanswered == 0:
                     done.append(request)
         for request in done:
-            settle(request.promised, request.found)
+            settle(request.promised, request.answers)
         return True
 
     def _taken(self) -> list[_Part]:
@@ -287,14 +291,14 @@ class Batcher:
         share = max(LEAST, -(-self._tokens // len(self._threads)))  # the rest is for the thread that is free next
         budget, parts = min(self._budget, share), list[_Part]()
         both = bool(short) and bool(long) and long[0].kind == kind
-        own = self._take(self._short, kind, budget // 2 if both else budget, parts)
-        other = 0
+        of_short = self._take(self._short, kind, budget // 2 if both else budget, parts)
+        of_long = 0
         if long and long[0].kind == kind:
-            other = self._take(self._long, kind, budget - own, parts, is_behind)
-        if both and own + other < budget:
-            own += self._take(self._short, kind, budget - own - other, parts)
+            of_long = self._take(self._long, kind, budget - of_short, parts, is_behind)
+        if both and of_short + of_long < budget:
+            of_short += self._take(self._short, kind, budget - of_short - of_long, parts)
         if short and long:
-            self._ahead += own - other
+            self._ahead += of_short - of_long
         if (short or long) and parts:
             self._turn.notify()
         return parts
@@ -311,14 +315,14 @@ class Batcher:
                 if line is self._long:  # the first is finished before another begins
                     break
                 continue
-            start = end = request.begun
+            start = end = request.num_taken
             must = not parts or (at_least_one and not taken)
             while end < len(request.texts) and (request.sizes[end] <= left or (must and end == start)):
                 left -= request.sizes[end]
                 taken += request.sizes[end]
                 end += 1
             if end > start:
-                self._begins(request, end)
+                self._started(request, end)
                 parts.append(_Part(request, start, end))
             if end < len(request.texts):
                 others.insert(0, request)
@@ -327,26 +331,26 @@ class Batcher:
         self._tokens -= taken
         return taken
 
-    def _begins(self, request: _Request, end: int) -> None:
-        if not request.promised.is_begun:
-            request.promised.is_begun = True
+    def _started(self, request: _Request, end: int) -> None:
+        if not request.promised.is_started:
+            request.promised.is_started = True
             self._counts.waited(time.monotonic() - request.entered)
-        request.begun = end
+        request.num_taken = end
 
     def _is_gone(self, request: _Request) -> bool:
         """Whether nobody waits for it any more, or it could only be late; then it is forgotten."""
         now = time.monotonic()
-        if not request.promised.done() and not request.promised.is_begun and now - request.entered > self._patient_s:
-            own = self._alone_s(request, self.speed.seconds) or 0.0
-            if now + own > request.due:
-                told = "it waited so long that its answer would be late; ask again in a moment."
-                settle(request.promised, error=FullError(told))
+        if not request.promised.done() and not request.promised.is_started and now - request.entered > self._patient_s:
+            alone_s = self._alone_s(request, self.speed.seconds) or 0.0
+            if now + alone_s > request.due:
+                why = "it waited so long that its answer would be late; ask again in a moment."
+                settle(request.promised, error=FullError(why))
         if not request.promised.done():
             return False
-        rest = sum(request.sizes[request.begun :])
+        rest = sum(request.sizes[request.num_taken :])
         self._tokens -= rest
         self._line(request).owed[family(request.kind)] -= rest
-        if request.left > 0:
+        if request.num_unanswered > 0:
             self.num_dropped += 1
             self._counts.dropped()
         return True
@@ -362,17 +366,17 @@ class Batcher:
 
 def _of_request(error: BaseException, start: int) -> BaseException:
     """What is wrong with a text, which the model counts among those of one go, by its number in the request."""
-    found = _NUMBERED.match(str(error)) if isinstance(error, InputError) else None
-    if found is None or not start:
+    named = _NUMBERED.match(str(error)) if isinstance(error, InputError) else None
+    if named is None or not start:
         return error
-    return InputError(f"{found[1]} {int(found[2]) + start}{str(error)[found.end() :]}")
+    return InputError(f"{named[1]} {int(named[2]) + start}{str(error)[named.end() :]}")
 
 
-def settle(promised: Promised, found: Any = None, error: BaseException | None = None) -> None:
+def settle(promised: Promised[T], answer: T | None = None, error: BaseException | None = None) -> None:
     """Keeps a promise that may have been given up, in another thread and at this moment."""
     if promised.done() or not promised.set_running_or_notify_cancel():
         return
     if error is not None:
         promised.set_exception(error)
     else:
-        promised.set_result(found)
+        promised.set_result(cast(T, answer))

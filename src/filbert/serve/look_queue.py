@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from filbert.core import stopping
-from filbert.serve.batcher import FullError, Promised, settle
 from filbert.serve.limits import Refused
+from filbert.serve.queue import FullError, Promised, settle
 
 MOST_WAITING = 4  # more would only be late
 END_S = 1.0  # that a job has to stop where it stands, once it must
@@ -22,41 +22,41 @@ END_S = 1.0  # that a job has to stop where it stands, once it must
 Job = Callable[[], Any]
 
 
-class _Asked(NamedTuple):
+class _Look(NamedTuple):
     """A job, to whom its result is promised, and when it is too late to begin."""
 
     job: Job
-    promised: Promised
+    promised: Promised[Any]
     due: float
 
 
-class Lane:
+class LookQueue:
     """A thread for looks; it begins with the first of them."""
 
-    def __init__(self, budget_s: float, deadline_s: float, begin: Callable[[], object] = lambda: None) -> None:
+    def __init__(self, budget_s: float, deadline_s: float, on_start: Callable[[], object] = lambda: None) -> None:
         self.budget_s = min(budget_s, deadline_s)
-        self._deadline_s, self._begin = deadline_s, begin
-        self._waiting: deque[_Asked] = deque()
+        self._deadline_s, self._on_start = deadline_s, on_start
+        self._waiting: deque[_Look] = deque()
         self._turn = threading.Condition()
         self._is_closed = self._is_over = False
         self._thread: threading.Thread | None = None
 
-    def ask(self, job: Job, num_bytes: int = 0) -> Promised:
+    def ask(self, job: Job, num_bytes: int = 0) -> Promised[Any]:
         """What the job gives, when it is done, of so many bytes, about; FullError where too many wait."""
-        asked = _Asked(job, Promised(), time.monotonic() + self._deadline_s)
-        asked.promised.num_bytes = num_bytes
+        look = _Look(job, Promised[Any](), time.monotonic() + self._deadline_s)
+        look.promised.num_bytes = num_bytes
         with self._turn:
             if self._is_closed:
                 raise FullError("the server is about to stop.")
             self._waiting = deque(each for each in self._waiting if not each.promised.done())
             if len(self._waiting) >= MOST_WAITING:
                 raise FullError(f"{MOST_WAITING} looks inside a model wait already; ask again in a moment.")
-            self._waiting.append(asked)
+            self._waiting.append(look)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="filbert-look", daemon=True)
                 self._thread.start()
             self._turn.notify()
-        return asked.promised
+        return look.promised
 
     def close(self, within_s: float | None = None) -> bool:
         """Does what waits, then ends; what takes longer is given up. Whether the thread has ended."""
@@ -76,17 +76,17 @@ class Lane:
         return self._thread is not None and self._thread.is_alive()
 
     def _work(self) -> None:
-        self._begin()
-        while (asked := self._next()) is not None:
-            if asked.promised.done():
+        self._on_start()
+        while (look := self._next()) is not None:
+            if look.promised.done():
                 continue
-            if time.monotonic() > asked.due:
-                settle(asked.promised, error=FullError("it waited too long for its turn; ask again in a moment."))
+            if time.monotonic() > look.due:
+                settle(look.promised, error=FullError("it waited too long for its turn; ask again in a moment."))
                 continue
-            asked.promised.is_begun = True
-            self._done(asked)
+            look.promised.is_started = True
+            self._do(look)
 
-    def _next(self) -> _Asked | None:
+    def _next(self) -> _Look | None:
         with self._turn:
             while not self._waiting:
                 if self._is_closed:
@@ -94,16 +94,16 @@ class Lane:
                 self._turn.wait()
             return None if self._is_over else self._waiting.popleft()
 
-    def _done(self, asked: _Asked) -> None:
-        stop = stopping.Stop(self.budget_s, lambda: self._is_over or asked.promised.done())
+    def _do(self, look: _Look) -> None:
+        stop = stopping.Stop(self.budget_s, lambda: self._is_over or look.promised.done())
         try:
             with stopping.within(stop):
-                found = asked.job()
+                shown = look.job()
         except stopping.StoppedError:
             why = f"this look takes more than the {self.budget_s:g} seconds that one may take; give a shorter text, " \
                   "or explain it by gradient-x-input."  # fmt: skip
-            settle(asked.promised, error=Refused(504, why))
+            settle(look.promised, error=Refused(504, why))
         except BaseException as error:
-            settle(asked.promised, error=error)
+            settle(look.promised, error=error)
         else:
-            settle(asked.promised, found)
+            settle(look.promised, shown)

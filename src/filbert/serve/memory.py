@@ -11,7 +11,7 @@ import threading
 from filbert.serve.limits import overloaded
 
 
-class Flight:
+class Memory:
     """All that this process holds."""
 
     def __init__(self, most_bytes: int) -> None:
@@ -30,24 +30,24 @@ class Flight:
             self._held += num_bytes
 
 
-class Held:
+class Reservation:
     """What is held for one request, until `free`."""
 
-    def __init__(self, flight: Flight) -> None:
-        self._flight, self.num_bytes = flight, 0
+    def __init__(self, memory: Memory) -> None:
+        self._memory, self.num_bytes = memory, 0
 
     def take(self, num_bytes: int) -> None:
         """Holds more for it, or refuses it."""
-        self._flight.add(num_bytes)
+        self._memory.add(num_bytes)
         self.num_bytes += num_bytes
 
     def grow(self, num_bytes: int) -> None:
         """Holds at least so much for it, since it is there already."""
         more = max(0, num_bytes - self.num_bytes)
-        self._flight.add(more, is_refusable=False)
+        self._memory.add(more, is_refusable=False)
         self.num_bytes += more
 
     def free(self) -> None:
         """It is over."""
-        self._flight.add(-self.num_bytes)
+        self._memory.add(-self.num_bytes)
         self.num_bytes = 0

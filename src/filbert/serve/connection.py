@@ -21,12 +21,12 @@ SEND_BYTES = 262_144  # of an answer, that the system holds for a client
 LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
 
 
-class Protocol(H11Protocol):
+class Connection(H11Protocol):
     """One connection, with a time by which a request must have been sent."""
 
-    def __init__(self, *, patience_s: float, told: Callable[[int], None], **given: Any) -> None:
-        super().__init__(**given)
-        self._patience_s, self._told = patience_s, told
+    def __init__(self, *, patience_s: float, on_refusal: Callable[[int], None], **options: Any) -> None:
+        super().__init__(**options)
+        self._patience_s, self._on_refusal = patience_s, on_refusal
         self._due: asyncio.TimerHandle | None = None
         self._tail: asyncio.TimerHandle | None = None
         self._is_stopping, self._num_answers = False, 0
@@ -36,10 +36,10 @@ class Protocol(H11Protocol):
         super().connection_made(transport)
         # asyncio does this only for sockets that say they are TCP. Without it the second part of every answer waits
         # 40 ms for the client's system to acknowledge the first.
-        own = transport.get_extra_info("socket")
-        own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected = transport.get_extra_info("socket")
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # Else the system takes up to some MB of an answer that nobody reads, and nobody here could tell.
-        own.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BYTES)
         self._begin(self._patience_s)
 
     def data_received(self, data: bytes) -> None:
@@ -94,7 +94,7 @@ class Protocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """What is no HTTP; it is counted like any other answer."""
-        self._told(400)
+        self._on_refusal(400)
         super().send_400_response(msg)
 
     def _has_whole(self) -> bool:
