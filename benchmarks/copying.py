@@ -19,6 +19,7 @@ from filbert.core.records import Example
 from filbert.models import transformer
 from filbert.nn import generation
 from filbert.tasks.summarize import items as summarize
+from filbert.tasks.summarize import spec as summarize_spec
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.step import on_device
 from timing import machine, ratios, rotated, spread
@@ -34,8 +35,8 @@ def works(given: argparse.Namespace) -> dict[str, dict[str, Callable[[], object]
     words = random.integers(NUM_WORDS, size=(given.sources, given.length + given.target))
     texts = [[" ".join(f"w{n}" for n in part) for part in np.split(row, [given.length])] for row in words]
     pairs = [Example((source,), target, at) for at, (source, target) in enumerate(texts)]
-    task = summarize.Task(pairs, (), tokenizer, summarize.Config())
-    batch = on_device(task.batch((0, np.arange(given.sources))), "cpu")
+    task = summarize.Items(pairs, (), tokenizer, summarize_spec.Config())
+    batch = on_device(task.batch(np.arange(given.sources)), "cpu")
     rules = generation.Rules(end=tokenizer.sep_id, max_new=given.target, min_new=given.target)
     starts = torch.full((given.sources,), tokenizer.cls_id)
     found: dict[str, dict[str, Callable[[], object]]] = {"learning": {}, "greedy": {}, "beam of 4": {}}

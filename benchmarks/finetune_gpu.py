@@ -214,7 +214,7 @@ def speed(given: argparse.Namespace) -> dict[str, Any]:
                     _, recipe = finetuned(data, turn, given, Path(folder) / "run", told=heard, settings=made)
                 trio = tasks(data, recipe, labels_of(data, recipe), Tokenizer.load(start))
                 usual = as_recipe(recipe)
-                per_epoch = len(batches(trio[0].lengths(0), 0, 0, usual.train.batch_tokens))
+                per_epoch = len(batches(trio[0].lengths, 0, 0, usual.train.batch_tokens))
                 entry[way].append(_steps_per_s(heard.times) * len(trio[0]) / per_epoch)
             usual.epochs = given.steps / per_epoch
             told = trained(usual, (trio[0], None, None), start, data.about.measure, given.steps)

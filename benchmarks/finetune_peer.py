@@ -42,7 +42,7 @@ def rows(task: Any, kind: str) -> list[Row]:
     """The task's examples as a padding collator takes them; those that teach nothing are left out."""
     found = []
     for index in range(len(task)):
-        batch = task.batch((0, np.array([index])))
+        batch = task.batch(np.array([index]))
         edges, ids = batch.packed.boundaries, batch.packed.ids
         ends = edges[np.searchsorted(edges, batch.starts, side="right")]
         parts = [(ids[a:b], batch.packed.segments[a:b]) for a, b in zip(batch.starts, ends, strict=True)]

@@ -63,7 +63,7 @@ from pretraining_peers import Loop, trainer
 class Filbert:
     """Ours: one Stepper, batches of several cases ready on the host."""
 
-    def __init__(self, shape: bert.Config, kernel: str, budget: int, tasks: dict[str, mlm_nsp.Task]) -> None:
+    def __init__(self, shape: bert.Config, kernel: str, budget: int, tasks: dict[str, mlm_nsp.Items]) -> None:
         self.shape, self.kernel, self.budget, self.tasks, self.number = shape, kernel, budget, tasks, 0
         self.machine = machines.found(machines.Config(**({} if CUDA else {"threads": 1})))
         self.losses: list[Any] = []
@@ -78,12 +78,12 @@ class Filbert:
         if CUDA:
             attention.use(self.kernel)
 
-    def _batches(self, task: mlm_nsp.Task, count: int) -> list[Batch]:
+    def _batches(self, task: mlm_nsp.Items, count: int) -> list[Batch]:
         alone = dataclasses.replace(self.machine, workers=0)
         feed = iter(Feed(task, 0, self.budget, alone, Ranks(), (0, 0), 1))
         return [next(feed).parts[0] for _ in range(count)]
 
-    def one(self, batch: Batch, task: mlm_nsp.Task) -> Done:
+    def one(self, batch: Batch, task: mlm_nsp.Items) -> Done:
         """One step."""
         counts = task.counts(batch)
         outcome = self.stepper.step([batch], counts, self.number, 1e-4, 1.0)

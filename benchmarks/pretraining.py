@@ -19,6 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 from filbert.models import bert
 from filbert.pack.stretches import Stretches
 from filbert.tasks.mlm_nsp import items as mlm_nsp
+from filbert.tasks.mlm_nsp import spec as mlm_nsp_spec
 
 CUDA = torch.cuda.is_available()
 DEVICE = "cuda" if CUDA else "cpu"
@@ -63,12 +64,12 @@ def tokenizer(vocab: int) -> Any:
     return SimpleNamespace(vocab_size=vocab, special_ids=SPECIAL, cls_id=2, sep_id=3, mask_id=4, pad_id=0)
 
 
-class Pairs(mlm_nsp.Task):
+class Pairs(mlm_nsp.Items):
     """The real task, but for its plan: pairs of exactly the wanted lengths."""
 
     def __init__(self, case: str, num_items: int) -> None:
         longest = CASES[case][2] if case in CASES else int(case)
-        config = mlm_nsp.Config(max_length=longest, mask_prob=0.15)
+        config = mlm_nsp_spec.Config(max_length=longest, mask_prob=0.15)
         super().__init__([shard(1_000_000, VOCAB, 500)], tokenizer(VOCAB), config)
         self.case, self.num_items = case, num_items
         self._made: tuple[int, Any] | None = None
@@ -86,10 +87,10 @@ class Pairs(mlm_nsp.Task):
         return self._made[1]
 
 
-def builtin_task(num_tokens: int) -> mlm_nsp.Task:
+def builtin_task(num_tokens: int) -> mlm_nsp.Items:
     """The built-in model's: masked words alone, the real plan over documents."""
-    config = mlm_nsp.Config(objective="mlm", mask_prob=0.2, max_length=256)
-    return mlm_nsp.Task([shard(num_tokens, BUILTIN_VOCAB, 500)], tokenizer(BUILTIN_VOCAB), config)
+    config = mlm_nsp_spec.Config(objective="mlm", mask_prob=0.2, max_length=256)
+    return mlm_nsp.Items([shard(num_tokens, BUILTIN_VOCAB, 500)], tokenizer(BUILTIN_VOCAB), config)
 
 
 # What the work is -----------------------------------------------------------------------------------------------------

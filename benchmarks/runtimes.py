@@ -142,7 +142,7 @@ def base(home: Path, layers: int) -> Path:
 def measured(name: str, case: Case, start: Path, home: Path) -> dict[str, Any]:
     """Fine-tunes, exports, asks in every runtime and compares."""
     from filbert import run
-    from filbert.engine.reader import asked as as_asked
+    from filbert.engine.answers import asked as as_asked
     from filbert.forms import sources
     from filbert.ship import cost, export
 

@@ -34,7 +34,9 @@ from filbert.metrics import words as metrics
 from filbert.models import glove, word2vec
 from filbert.pack.batches import batches
 from filbert.tasks.cooccurrence import items as cooccurrence
+from filbert.tasks.cooccurrence import spec as cooccurrence_spec
 from filbert.tasks.word_vectors import items as word_vectors
+from filbert.tasks.word_vectors import spec as word_vectors_spec
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop
 from filbert.train.machine import Config as Machine
@@ -87,10 +89,10 @@ def ours(
     given: argparse.Namespace, objective: str, seed: int, words: Lexicon, texts: list[WordText]
 ) -> tuple[np.ndarray, float]:
     """The vectors, and CPU seconds."""
-    config = word_vectors.Config(
+    config = word_vectors_spec.Config(
         objective=objective, output=given.output, window=given.window, negatives=given.negatives, seed=seed
     )
-    task = word_vectors.Task(texts, words, config)
+    task = word_vectors.Items(texts, words, config)
     torch.manual_seed(seed)
     model = word2vec.Word2vec(word2vec.Config(vocab_size=words.vocab_size, width=given.width), task.parts)
     task.begin(model)
@@ -103,7 +105,7 @@ def counted(
 ) -> tuple[np.ndarray, float]:
     """GloVe's vectors, the sum of both tables, and CPU seconds; counting is part of them."""
     begun = time.process_time()
-    task = cooccurrence.Task(texts, words, cooccurrence.Config(window=given.window, seed=seed))
+    task = cooccurrence.Items(texts, words, cooccurrence_spec.Config(window=given.window, seed=seed))
     seconds = time.process_time() - begun
     print(f"{objective}: {len(task.entries):,} entries, counted in {seconds:.1f} s", flush=True)
     torch.manual_seed(seed)
@@ -128,7 +130,7 @@ def theirs(
     given: argparse.Namespace, objective: str, seed: int, words: Lexicon, texts: list[WordText]
 ) -> tuple[np.ndarray, float]:
     """The same by gensim."""
-    longest = word_vectors.Config().max_length
+    longest = word_vectors_spec.Config().max_length
     documents = [text.ids[a:b] for text in texts for a, b in itertools.pairwise(text.documents)]
     sentences = [
         [words.words[word] for word in document[at : at + longest]]
@@ -138,7 +140,7 @@ def theirs(
     tree = given.output == "hierarchical"
     model = needed("gensim.models", "bench").Word2Vec(
         vector_size=given.width, window=given.window, min_count=1, sg=int(objective == "skip-gram"), hs=int(tree),
-        negative=0 if tree else given.negatives, sample=word_vectors.Config().subsample, workers=1, seed=seed + 1,
+        negative=0 if tree else given.negatives, sample=word_vectors_spec.Config().subsample, workers=1, seed=seed + 1,
         alpha=given.peer_rate,
     )  # fmt: skip
     model.build_vocab(sentences)

@@ -27,6 +27,7 @@ from filbert.nn.attention import tensors
 from filbert.nn.positions import Sinusoidal
 from filbert.pack.lay import pack
 from filbert.tasks.cooccurrence import items as cooccurrence
+from filbert.tasks.cooccurrence import spec as cooccurrence_spec
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop
 
@@ -114,7 +115,9 @@ def counts() -> str:
         texts.write_text("\n\n".join("".join(d.sentences) for d in sample("zh")), encoding="utf-8")
         corpus = shards.build(texts, tokenizer, Path(place) / "shards", shards.Options(held=0.0), workers=1)
         words = lexicon(corpus.train.shards, tokenizer, min_count=4)
-        task = cooccurrence.Task(words.texts(corpus.train.shards), words, cooccurrence.Config(window=5, x_max=10.0))
+        task = cooccurrence.Items(
+            words.texts(corpus.train.shards), words, cooccurrence_spec.Config(window=5, x_max=10.0)
+        )
     torch.manual_seed(0)
     model = glove.GloVe(glove.Config(vocab_size=words.vocab_size, width=32), task.parts)
     loop.fit(model, task, loop.Config(steps=120, batch_tokens=8_192, learning_rate=0.02, weight_decay=0.0))

@@ -125,14 +125,14 @@ def test_B11_a_list_of_one_label_in_every_row_is_one_label_each(
 
 
 def test_B11_one_row_with_several_is_enough(tmp_path: Path) -> None:
-    from filbert.tasks.classify import items as classify
+    from filbert.tasks.classify import spec as classify_spec
 
     rows = [{"text": f"第{n}条", "label": ["好评"]} for n in range(4)]
     one = list(examples(lines(tmp_path / "a.jsonl", *rows)))
-    assert not classify.fitted(classify.Config(), one).several
+    assert not classify_spec.fitted(classify_spec.Config(), one).several
     for labels in (["好评", "差评"], []):
         several = list(examples(lines(tmp_path / "b.jsonl", *rows, {"text": "又", "label": labels})))
-        assert classify.fitted(classify.Config(), several).several
+        assert classify_spec.fitted(classify_spec.Config(), several).several
 
 
 def test_B20_doccano(tmp_path: Path) -> None:

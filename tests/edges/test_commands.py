@@ -21,7 +21,7 @@ from filbert.core import files
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction
 from filbert.engine import reader
-from filbert.engine.reader import Asked, answered
+from filbert.engine.answers import Asked, answered
 from filbert.engine.results import Results, Table, form_of
 from filbert.folder import folder as folders
 from filbert.models import transformer

@@ -20,6 +20,7 @@ from filbert.folder import weights
 from filbert.folder.write_transformers import export as for_transformers
 from filbert.models import bert
 from filbert.ship import export
+from filbert.tasks.tag import spec as tag_spec
 from filbert.text.tokenizer import Tokenizer
 
 TEXTS = ["今天天气很好", "The train leaves at seven.", "我们坐高铁去北京"]
@@ -440,13 +441,12 @@ def test_C7_labels_without_prefixes_stand_for_words(tagged: Callable[..., Path],
 
 def test_C7_such_a_tagger_is_measured_too(tagged: Callable[..., Path], tmp_path: Path) -> None:
     from filbert.core.records import Example, Span
-    from filbert.tasks.tag import items as tag
 
     model = fb.load(tagged(tmp_path / "ner", "tokens", ["O", "PER"]), device="cpu")
     text = "今天 trains"
     spans = model.predict([text])[0].spans
     gold = tuple(Span(span.start, span.end, span.label) for span in spans) or (Span(0, 2, "PER"),)
-    task = tag.Task([Example((text,), gold)], ["O", "PER"], model.tokenizer, model.reads([text])[1].config)
+    task = tag_spec.items([Example((text,), gold)], ["O", "PER"], model.tokenizer, model.reads([text])[1].config)
     assert {int(place) for place in task.gold} <= {0, 1}
     told = task.evaluated(model.engine.answers(task))
     assert told["f1"] == (1.0 if spans else 0.0)

@@ -90,12 +90,13 @@ def test_E5_a_report_of_many_labels_is_small(tmp_path: Path, tokenizer: Any) -> 
     from filbert.judge import page
     from filbert.judge import report as honest
     from filbert.tasks.classify import items as classify
+    from filbert.tasks.classify import spec as classify_spec
 
     random = np.random.Generator(np.random.PCG64(0))
     names = [f"label {number}" for number in range(2_000)]
     gold = random.integers(0, 2_000, 300)
     examples = [Example((f"第{number}天",), gold=names[label]) for number, label in enumerate(gold.tolist())]
-    task = classify.Task(examples, names, tokenizer, classify.Config(max_length=32))
+    task = classify.Items(examples, names, tokenizer, classify_spec.Config(max_length=32))
     raw = list(random.normal(size=(300, 2_000)).astype(np.float32))
     told = honest.report("classify", {"dev": honest.Measured(task, examples, raw)})
     assert honest.write(tmp_path, told).stat().st_size < 1_000_000
@@ -172,10 +173,10 @@ def test_E8_every_sentence_is_of_the_measure_at_the_head(tokenizer: Any) -> None
     from filbert.core.records import Example, Span
     from filbert.judge import report as honest
     from filbert.tasks.tag import decode as decoding
-    from filbert.tasks.tag import items as tag
+    from filbert.tasks.tag import spec as tag_spec
 
     examples = [Example((f"张三去北京{number}",), gold=(Span(0, 2, "PER"), Span(3, 5, "LOC"))) for number in range(6)]
-    task = tag.Task(examples, decoding.tag_set(["LOC", "PER"], "bio"), tokenizer, tag.Config(max_length=32))
+    task = tag_spec.items(examples, decoding.tag_set(["LOC", "PER"], "bio"), tokenizer, tag_spec.Config(max_length=32))
     raw = [np.zeros((len(own.starts), len(task.labels)), dtype=np.float32) for own in task.pieces]
     told = honest.report("tag", {"dev": honest.Measured(task, examples, raw)}, examples)["evaluations"]["dev"]
     apart = told["baselines"]["dictionary"]["difference"]

@@ -498,7 +498,7 @@ def test_D5_listeners_are_added_to_the_log_and_the_report(tiny_folder: Path, tmp
 def test_D5_pretraining_hears_and_writes_as_well(tiny_folder: Path, tmp_path: Path) -> None:
     from filbert.corpus import shards
     from filbert.models import bert
-    from filbert.tasks.mlm_nsp import items as mlm_nsp
+    from filbert.tasks.mlm_nsp import spec as mlm_nsp_spec
 
     (tmp_path / "a.txt").write_text(
         "今天天气很好。我们去公园散步。\n\n火车站就在前面。走五分钟就到。\n", encoding="utf-8"
@@ -506,7 +506,9 @@ def test_D5_pretraining_hears_and_writes_as_well(tiny_folder: Path, tmp_path: Pa
     words = fb.Tokenizer.load(tiny_folder)
     corpus = shards.build(str(tmp_path / "a.txt"), words, tmp_path / "shards", shards.Options(held=0.0), workers=1)
     shape = bert.Config(vocab_size=words.vocab_size, width=32, layers=1, heads=2, inner=64, max_length=64)
-    recipe = run.Recipe(model=shape, task=mlm_nsp.Config(max_length=64), train=loop.Config(steps=2, batch_tokens=128))
+    recipe = run.Recipe(
+        model=shape, task=mlm_nsp_spec.Config(max_length=64), train=loop.Config(steps=2, batch_tokens=128)
+    )
     heard: list[dict[str, Any]] = []
     run.pretrain(corpus, words, recipe, tmp_path / "run", told=heard.append, quiet=True)
     assert [entry["step"] for entry in heard if "loss" in entry] == [1, 2]

@@ -87,10 +87,10 @@ def test_F7_what_is_missing_is_told_of_every_training_command(command: str, filb
 def test_F7_every_synonym_is_of_a_field_or_an_argument_that_is_there() -> None:
     from filbert.core.settings import parsed
     from filbert.run.finetune import MORE
-    from filbert.tasks.classify import items as classify
+    from filbert.tasks.classify import spec as classify_spec
     from filbert.train import loop
 
-    sections = {"train": loop.Config, "task": classify.Config}
+    sections = {"train": loop.Config, "task": classify_spec.Config}
     for field in set(names.SETTINGS.values()):
         assert parsed([f"{field}={0.5 if 'rate' in field or 'decay' in field else 1}"], sections)
     options = {name for each in house.get_command(click.Context(house), "finetune").params for name in each.opts}

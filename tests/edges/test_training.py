@@ -240,9 +240,10 @@ def test_E13_groups_change_no_tag(monkeypatch: pytest.MonkeyPatch, tokenizer: To
     from filbert.nn import crf_walk
     from filbert.tasks.tag import decode as decoding
     from filbert.tasks.tag import items as tag
+    from filbert.tasks.tag import spec as tag_spec
 
     texts = [Example(("今天天气很好" * size,)) for size in (1, 9, 2, 40, 3)]
-    task = tag.Task(texts, decoding.tag_set(["A", "B"], "bio"), tokenizer, tag.Config(max_length=64))
+    task = tag_spec.items(texts, decoding.tag_set(["A", "B"], "bio"), tokenizer, tag_spec.Config(max_length=64))
     random = np.random.Generator(np.random.PCG64(0))
     sizes = np.diff(task.pieces.boundaries).tolist()
     raw = [random.normal(size=(size, len(task.labels))).astype(np.float32) for size in sizes]

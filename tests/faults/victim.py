@@ -390,13 +390,13 @@ def poisoned(steps: Sequence[int], value: float = float("nan")) -> Mishap:
     """The loss of these steps (from 1) is multiplied by a number that is none."""
 
     def plant() -> None:
-        real, stepping, now = mlm_nsp.Task.loss, Stepper.step, [0]
+        real, stepping, now = mlm_nsp.Items.loss, Stepper.step, [0]
 
         def step(self: Stepper, parts: Any, counts: Any, at: int, *more: Any) -> Any:
             now[0] = at + 1
             return stepping(self, parts, counts, at, *more)
 
-        def loss(self: mlm_nsp.Task, model: Any, batch: Any) -> Mapping[str, Term]:
+        def loss(self: mlm_nsp.Items, model: Any, batch: Any) -> Mapping[str, Term]:
             terms = dict(real(self, model, batch))
             if now[0] in steps and torch.is_grad_enabled():
                 term = terms["mlm_loss"]
@@ -404,7 +404,7 @@ def poisoned(steps: Sequence[int], value: float = float("nan")) -> Mishap:
             return terms
 
         Stepper.step = step  # type: ignore[method-assign]
-        mlm_nsp.Task.loss = loss  # type: ignore[method-assign]
+        mlm_nsp.Items.loss = loss  # type: ignore[method-assign]
 
     return plant
 
@@ -434,14 +434,14 @@ def cramped(most: int) -> Mishap:
     """A device that has room for no more than so many tokens at a time."""
 
     def plant() -> None:
-        real = mlm_nsp.Task.loss
+        real = mlm_nsp.Items.loss
 
-        def loss(self: mlm_nsp.Task, model: Any, batch: Any) -> Mapping[str, Term]:
+        def loss(self: mlm_nsp.Items, model: Any, batch: Any) -> Mapping[str, Term]:
             if len(batch.packed.ids) > most and torch.is_grad_enabled():
                 raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {len(batch.packed.ids)} things.")
             return real(self, model, batch)
 
-        mlm_nsp.Task.loss = loss  # type: ignore[method-assign]
+        mlm_nsp.Items.loss = loss  # type: ignore[method-assign]
 
     return plant
 

@@ -12,6 +12,7 @@ import torch
 from filbert.corpus import shards
 from filbert.models import bert
 from filbert.tasks.mlm_nsp import items as mlm_nsp
+from filbert.tasks.mlm_nsp import spec as mlm_nsp_spec
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop, machine
 
@@ -28,7 +29,7 @@ def curve(folder: Path) -> list[float]:
     special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
     tokenizer = Tokenizer([*special, ".", *LETTERS, *(f"##{letter}" for letter in LETTERS)])
     texts_ = shards.build(path, tokenizer, folder / "shards", shards.Options(words=False), workers=1)
-    task = mlm_nsp.Task(texts_.train.shards, tokenizer, mlm_nsp.Config(max_length=48))
+    task = mlm_nsp.Items(texts_.train.shards, tokenizer, mlm_nsp_spec.Config(max_length=48))
     torch.manual_seed(0)
     shape = bert.Config(
         vocab_size=tokenizer.vocab_size, width=32, layers=2, heads=2, inner=64, max_length=48, dropout=0.0

@@ -17,6 +17,7 @@ from filbert.explain.perturbation import Subject
 from filbert.explain.questions import Reading, layout
 from filbert.models import bert
 from filbert.tasks.classify import items as classify
+from filbert.tasks.classify import spec as classify_spec
 from filbert.text.tokenizer import Tokenizer
 
 captum = pytest.importorskip("captum.attr")
@@ -31,14 +32,14 @@ TEXT = "我们坐火车去公园，今天天气很好。Trains leave early."
 def subject(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> Subject:
     """A text of two windows under a small classifier."""
     torch.manual_seed(1)
-    config = classify.Config(max_length=16, overlap=4, pool=request.param)
+    config = classify_spec.Config(max_length=16, overlap=4, pool=request.param)
     shape: dict[str, Any] = {"width": 32, "layers": 2, "heads": 2, "inner": 64, "max_length": 64, "dropout": 0.0}
     model = bert.Bert(bert.Config(vocab_size=tokenizer.vocab_size, **shape), ("pooler", "labels"), 3).eval()
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(torch.randn_like(weight) * 0.3)
     example = Example((TEXT,))
-    task = classify.Task([example], ("好", "坏", "天"), tokenizer, config)
+    task = classify.Items([example], ("好", "坏", "天"), tokenizer, config)
     reading = Reading("classify", task, example, Prediction(), layout(task), task.origins(example))
     return Subject(Engine(model), reading, "坏")
 

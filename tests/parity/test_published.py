@@ -86,7 +86,7 @@ def test_their_class_gives_our_numbers(case: str, tokenizer: Tokenizer, tmp_path
         assert list(other.config.id2label.values()) == list(labels)
     for one in asked:
         task = ours.reads([one], said["task"])[1]
-        batch = task.batch((0, np.arange(1)))
+        batch = task.batch(np.arange(1))
         with torch.inference_mode():
             x_TD = ours.backbone(type(batch.packed)(
                 **{n: torch.as_tensor(np.asarray(getattr(batch.packed, n))) for n in

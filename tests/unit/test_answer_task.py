@@ -19,7 +19,9 @@ from filbert.core.records import Example
 from filbert.folder import folder as folders
 from filbert.forms.markup import Answer
 from filbert.models import bert
+from filbert.nn.torch_ops import TorchHost
 from filbert.tasks.answer import items as answer
+from filbert.tasks.answer import spec as answer_spec
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import encode_windows
 from filbert.train import loop, machine
@@ -45,17 +47,17 @@ def made(count: int = 8, before: int = 1, none_every: int = 0) -> list[Example]:
     return found
 
 
-def task_of(tokenizer: Tokenizer, examples: list[Example], **fields: Any) -> answer.Task:
-    return answer.Task(examples, (), tokenizer, answer.Config(**{"max_length": 64, "overlap": 16, **fields}))
+def task_of(tokenizer: Tokenizer, examples: list[Example], **fields: Any) -> answer.Items:
+    return answer.Items(examples, (), tokenizer, answer_spec.Config(**{"max_length": 64, "overlap": 16, **fields}))
 
 
 def model_for(tokenizer: Tokenizer, noise: float = 0.1) -> bert.Bert:
     return small_bert(tokenizer, ("span",), noise=noise)
 
 
-def raw(task: answer.Task, model: bert.Bert, indices: list[int]) -> Any:
+def raw(task: answer.Items, model: bert.Bert, indices: list[int]) -> Any:
     with torch.inference_mode():
-        return task.raw(model, on_device(task.batch((0, np.array(indices))), "cpu"))
+        return task.raw(TorchHost(model), on_device(task.batch(np.array(indices)), "cpu"))
 
 
 @pytest.mark.parametrize("before", [1, 12])
@@ -79,7 +81,7 @@ def test_packed_equals_one_by_one_and_the_one_rule(tokenizer: Tokenizer, before:
 def test_the_loss_is_the_definition(tokenizer: Tokenizer) -> None:
     task = task_of(tokenizer, [*made(6, 8), *made(4, 1, none_every=2)])
     model = model_for(tokenizer)
-    batch = task.batch((0, np.arange(10)))
+    batch = task.batch(np.arange(10))
     terms = task.loss(model, on_device(batch, "cpu"))
     logs, right = [], []
     for index in range(10):
@@ -91,7 +93,7 @@ def test_the_loss_is_the_definition(tokenizer: Tokenizer) -> None:
     assert terms["span_loss"].total.item() == pytest.approx(sum(logs), rel=1e-4)
     assert terms["span_accuracy"].total.item() == sum(right)
     assert task.counts(batch) == {"span_loss": len(logs)}
-    filled = task.loss(model, on_device(task.batch((0, np.arange(10)), budget=8_192), "cpu"))
+    filled = task.loss(model, on_device(task.batch(np.arange(10), budget=8_192), "cpu"))
     assert filled["span_loss"].total.item() == pytest.approx(sum(logs), rel=1e-4)
 
 
@@ -128,7 +130,7 @@ def test_gold_against_itself_is_perfect_and_none_has_its_threshold(tokenizer: To
         planted.append(windows)
     config = task.calibrated(planted).config
     assert config.threshold is not None
-    settled = answer.Task(made(60, 6, none_every=3), (), tokenizer, config)
+    settled = answer.Items(made(60, 6, none_every=3), (), tokenizer, config)
     told = settled.evaluated(planted)
     assert (told["exact"], told["f1"], told["num_unanswerable"]) == (1, 1, 20)
     assert told["rule"] == "cmrc"
@@ -157,7 +159,7 @@ def test_what_cannot_be_learnt_is_counted(tokenizer: Tokenizer) -> None:
         task_of(tokenizer, wrong)
     for fields in ({"max_length": 3}, {"longest": 0}, {"mask_prob": 1.0}, {"rule": "squid"}, {"threshold": np.nan}):
         with pytest.raises(InputError, match=next(iter(fields))):
-            answer.Config(**fields)
+            answer_spec.Config(**fields)
 
 
 def test_data_that_teach_nothing_are_refused(tiny_folder: Path, tmp_path: Path) -> None:

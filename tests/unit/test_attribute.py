@@ -17,24 +17,26 @@ from filbert.core.records import Example, Prediction, Span
 from filbert.core.registry import member
 from filbert.engine.backend_torch import Engine
 from filbert.explain.attribution import METHODS, integrated_gradients, occlusion, sampling
+from filbert.explain.filling import FILL, Filling
 from filbert.explain.perturbation import Subject
-from filbert.explain.questions import FILL, Filling, Reading, Target, layout, log_odds
 from filbert.explain.word_groups import grouped
 from filbert.forms.markup import Relation
 from filbert.nn.attention import batch_tensors
-from filbert.tasks.answer import items as answer
-from filbert.tasks.blank import items as blank
-from filbert.tasks.choose import items as choose
+from filbert.tasks.answer import spec as answer_spec
+from filbert.tasks.blank import spec as blank_spec
+from filbert.tasks.choose import spec as choose_spec
 from filbert.tasks.classify import items as classify
-from filbert.tasks.embed import items as embed
-from filbert.tasks.pair import items as pair
-from filbert.tasks.relation import items as relation
-from filbert.tasks.tag import items as tag
+from filbert.tasks.classify import spec as classify_spec
+from filbert.tasks.embed import spec as embed_spec
+from filbert.tasks.pair import spec as pair_spec
+from filbert.tasks.question import Reading, Target, layout, log_odds
+from filbert.tasks.relation import spec as relation_spec
+from filbert.tasks.tag import spec as tag_spec
 from filbert.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TEXT = "我们坐火车去公园，今天天气很好。"
-TAGS = tag.label_names(tag.Config(), [Example((TEXT,), (Span(0, 2, "PER"), Span(6, 8, "LOC")))])
+TAGS = tag_spec.label_names(tag_spec.Config(), [Example((TEXT,), (Span(0, 2, "PER"), Span(6, 8, "LOC")))])
 
 
 def reading_of(name: str, task: Any, example: Example, model: Any) -> Reading:
@@ -62,20 +64,20 @@ MENTIONS = Relation(Span(3, 5, "head"), Span(6, 8, "tail"), None)
 LABELS = ("好", "坏", "天")
 HALF = LABELS[:2]
 ASKED: dict[str, tuple[str, Example, tuple[Any, Sequence[str]], Target]] = {
-    "classify": ("classify", Example((TEXT,)), (classify.Config(max_length=48), LABELS), "坏"),
-    "classify, cls": ("classify", Example((TEXT,)), (classify.Config(max_length=48, pool="cls"), LABELS), None),
-    "several": ("classify", Example((TEXT,)), (classify.Config(max_length=48, several=True), LABELS), "好"),
-    "pair": ("pair", Example((TEXT, "天气好")), (pair.Config(max_length=48), LABELS), None),
-    "number": ("pair", Example((TEXT, "天气好")), (pair.Config(answer="number", scale=2.0), ("value",)), None),
-    "tag": ("tag", Example((TEXT,)), (tag.Config(max_length=48), TAGS), (6, 8, "LOC")),
-    "tag, crf": ("tag", Example((TEXT,)), (tag.Config(max_length=48, decoder="crf"), TAGS), (0, 2)),
-    "tag, span": ("tag", Example((TEXT,)), (tag.Config(decoder="span"), ("LOC", "PER")), (6, 8, "PER")),
-    "relation": ("relation", Example((TEXT,), MENTIONS), (relation.Config(max_length=48), LABELS), None),
-    "answer": ("answer", Example(("去哪里？", TEXT)), (answer.Config(max_length=48), ()), "公园"),
-    "no answer": ("answer", Example(("去哪里？", TEXT)), (answer.Config(max_length=48, threshold=0.0), ()), ""),
-    "choose": ("choose", Example((TEXT, "去哪里？", "公园", "火车")), (choose.Config(max_length=48), ()), 1),
-    "blank": ("blank", Example((TEXT,)), (blank.Config(template="很[MASK]：{text}", words="好,坏=天"), HALF), None),
-    "embed": ("embed", Example((TEXT, "天气好")), (embed.Config(max_length=48), ()), None),
+    "classify": ("classify", Example((TEXT,)), (classify_spec.Config(max_length=48), LABELS), "坏"),
+    "classify, cls": ("classify", Example((TEXT,)), (classify_spec.Config(max_length=48, pool="cls"), LABELS), None),
+    "several": ("classify", Example((TEXT,)), (classify_spec.Config(max_length=48, several=True), LABELS), "好"),
+    "pair": ("pair", Example((TEXT, "天气好")), (pair_spec.Config(max_length=48), LABELS), None),
+    "number": ("pair", Example((TEXT, "天气好")), (pair_spec.Config(answer="number", scale=2.0), ("value",)), None),
+    "tag": ("tag", Example((TEXT,)), (tag_spec.Config(max_length=48), TAGS), (6, 8, "LOC")),
+    "tag, crf": ("tag", Example((TEXT,)), (tag_spec.Config(max_length=48, decoder="crf"), TAGS), (0, 2)),
+    "tag, span": ("tag", Example((TEXT,)), (tag_spec.Config(decoder="span"), ("LOC", "PER")), (6, 8, "PER")),
+    "relation": ("relation", Example((TEXT,), MENTIONS), (relation_spec.Config(max_length=48), LABELS), None),
+    "answer": ("answer", Example(("去哪里？", TEXT)), (answer_spec.Config(max_length=48), ()), "公园"),
+    "no answer": ("answer", Example(("去哪里？", TEXT)), (answer_spec.Config(max_length=48, threshold=0.0), ()), ""),
+    "choose": ("choose", Example((TEXT, "去哪里？", "公园", "火车")), (choose_spec.Config(max_length=48), ()), 1),
+    "blank": ("blank", Example((TEXT,)), (blank_spec.Config(template="很[MASK]：{text}", words="好,坏=天"), HALF), None),
+    "embed": ("embed", Example((TEXT, "天气好")), (embed_spec.Config(max_length=48), ()), None),
     "fill": (FILL, Example(("今天[MASK]气很好，我们[MASK]公园。",)), (None, ()), None),
 }  # fmt: skip
 
@@ -204,7 +206,7 @@ def test_both_ends_of_the_way_are_the_text_and_the_emptied_text(baseline: str, t
 
 
 def test_words_that_stand_in_two_windows_are_changed_in_both(tokenizer: Tokenizer) -> None:
-    config = classify.Config(max_length=16, overlap=8)
+    config = classify_spec.Config(max_length=16, overlap=8)
     subject = subject_of("classify", Example((TEXT * 2,)), tokenizer, (config, LABELS), "好")
     assert len(subject.layout.lengths) > 2
     counts = np.bincount(subject.word_R[subject.word_R >= 0])
@@ -218,10 +220,10 @@ def test_words_that_stand_in_two_windows_are_changed_in_both(tokenizer: Tokenize
     ids = subject.reading.task.ids.copy()
     begin = len(tokenizer.pieces([(TEXT * 2)[: word.start]]).ids)
     ids[begin : begin + len(tokenizer.pieces([word.text]).ids)] = tokenizer.mask_id
-    task = classify.Task([Example((TEXT * 2,))], LABELS, tokenizer, config)
+    task = classify.Items([Example((TEXT * 2,))], LABELS, tokenizer, config)
     task.ids = ids
     with torch.inference_mode():
-        scores = task.scores(subject.backbone, batch_tensors(task.batch((0, np.zeros(1, np.int64))), "cpu"))
+        scores = task.scores(subject.backbone, batch_tensors(task.batch(np.zeros(1, np.int64)), "cpu"))
     assert subject.values(kept)[0] == pytest.approx(float(log_odds(scores)[0, 0]), abs=1e-5)
     found = integrated_gradients(subject).scores
     empty = subject.values(np.zeros((1, len(subject.words))))[0]
@@ -249,7 +251,7 @@ def test_only_the_own_batch_is_read_with_other_vectors(tokenizer: Tokenizer) -> 
     (_, mine), *_ = subject.packs(1, 1)
     (_, other), *_ = subject.packs(1, 1)
     with torch.inference_mode(), subject._read_as(mine, [torch.zeros(subject.size, 32)]):
-        changed, same = (subject.question.table(subject.backbone, each).numpy() for each in (mine, other))
+        changed, same = (subject.question.table(subject.host, each).numpy() for each in (mine, other))
     assert same[0].tolist() == pytest.approx(subject.first_C.tolist(), abs=1e-6)
     assert np.abs(changed - same).max() > 1e-3
     assert not subject.backbone.embeddings.words._forward_hooks
@@ -262,7 +264,7 @@ def test_only_the_own_batch_is_read_with_other_vectors(tokenizer: Tokenizer) -> 
 def test_tokens_are_traced_to_where_they_stand(kind: str, tokenizer: Tokenizer) -> None:
     name, example, how, target = ASKED[kind]
     subject = subject_of(name, example, tokenizer, how, target)
-    batch, own = subject.reading.task.batch((0, np.zeros(1, dtype=np.int64))), subject.layout
+    batch, own = subject.reading.task.batch(np.zeros(1, dtype=np.int64)), subject.layout
     ids = np.asarray(batch.packed.ids)[np.asarray(batch.starts)[own.sequence] + own.place]
     specials = 0
     for row, token in enumerate(own.token.tolist()):
@@ -280,7 +282,7 @@ def test_tokens_are_traced_to_where_they_stand(kind: str, tokenizer: Tokenizer) 
 
 def test_a_question_that_is_read_beside_every_option_is_one_word_each(tokenizer: Tokenizer) -> None:
     example = Example((TEXT, " 去 哪里", "公园", "火车"))
-    subject = subject_of("choose", example, tokenizer, (choose.Config(max_length=48), ()), 0)
+    subject = subject_of("choose", example, tokenizer, (choose_spec.Config(max_length=48), ()), 0)
     words = [word for word in subject.words if word.part == 1]
     assert [word.text for word in words] == ["去", "哪里"]
     place = subject.words.index(words[0])
@@ -344,7 +346,7 @@ def model_of(arch: str, tokenizer: Tokenizer) -> Any:
 
 @pytest.mark.parametrize("arch", list(SHAPES))
 def test_every_encoder_of_the_family(arch: str, tokenizer: Tokenizer) -> None:
-    how = (classify.Config(max_length=48), LABELS)
+    how = (classify_spec.Config(max_length=48), LABELS)
     subject = subject_of("classify", Example((TEXT,)), tokenizer, how, "坏", model_of(arch, tokenizer))
     whole, empty = subject.values(np.array([[True], [False]]).repeat(len(subject.words), axis=1))
     assert occlusion(subject, 10**5).scores.shape == (len(subject.words),)

@@ -126,13 +126,13 @@ def test_own_rows_stay_and_dev_data_are_never_touched(
 
     train, dev = made(("今天的菜很好", "服务差", "我们喜欢这里", "不会再来")), made(("味道不错", "太贵了"))
     seen: list[list[str]] = []
-    kept = classify.Task.__init__
+    kept = classify.Items.__init__
 
     def spied(self: Any, examples: list[Example], *more: Any) -> None:
         seen.append([e.texts[0] for e in examples])
         kept(self, examples, *more)
 
-    monkeypatch.setattr(classify.Task, "__init__", spied)
+    monkeypatch.setattr(classify.Items, "__init__", spied)
     for name, examples in (("train", train), ("dev", dev)):
         lines = "".join(f"{e.texts[0]}\t{e.gold}\n" for e in examples)
         (tmp_path / f"{name}.tsv").write_text(lines, encoding="utf-8")

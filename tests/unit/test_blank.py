@@ -20,11 +20,13 @@ from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.protocols import Item
 from filbert.core.records import Encoding, Example
-from filbert.engine.reader import peeked
+from filbert.engine.answers import peeked
 from filbert.folder import folder as folders
 from filbert.models import bert
+from filbert.nn.torch_ops import TorchHost
 from filbert.pack.lay import collate
 from filbert.tasks.blank import items as blank
+from filbert.tasks.blank import spec as blank_spec
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import windows
 from filbert.train import loop, machine
@@ -48,18 +50,18 @@ def made(count: int = 8, before: int = 0) -> list[Example]:
     ]
 
 
-def task_of(tokenizer: Tokenizer, examples: list[Example], **fields: Any) -> blank.Task:
-    config = blank.Config(**{"template": TEMPLATE, "words": WORDS, "max_length": 32, "overlap": 6, **fields})
-    return blank.Task(examples, blank.label_names(config, examples) or LABELS, tokenizer, config)
+def task_of(tokenizer: Tokenizer, examples: list[Example], **fields: Any) -> blank.Items:
+    config = blank_spec.Config(**{"template": TEMPLATE, "words": WORDS, "max_length": 32, "overlap": 6, **fields})
+    return blank.Items(examples, blank_spec.label_names(config, examples) or LABELS, tokenizer, config)
 
 
 def model_for(tokenizer: Tokenizer, noise: float = 0.1) -> bert.Bert:
     return small_bert(tokenizer, ("mlm",), noise=noise)
 
 
-def scores(task: blank.Task, model: bert.Bert, indices: list[int]) -> torch.Tensor:
+def scores(task: blank.Items, model: bert.Bert, indices: list[int]) -> torch.Tensor:
     with torch.inference_mode():
-        return task.scores(model, on_device(task.batch((0, np.array(indices))), "cpu"))
+        return task.scores(TorchHost(model), on_device(task.batch(np.array(indices)), "cpu"))
 
 
 def by_hand(tokenizer: Tokenizer, model: bert.Bert, text: str, word: str, max_length: int = 32) -> float:
@@ -98,11 +100,11 @@ def test_scores_are_those_by_hand_and_packing_changes_nothing(tokenizer: Tokeniz
     together = scores(task, model, list(range(8)))
     alone = torch.cat([scores(task, model, [index]) for index in range(8)])
     torch.testing.assert_close(together, alone, atol=1e-5, rtol=0)
-    filled = task.batch((0, np.arange(8)), budget=4_096)
+    filled = task.batch(np.arange(8), budget=4_096)
     with torch.inference_mode():
-        torch.testing.assert_close(task.scores(model, on_device(filled, "cpu")), alone, atol=1e-5, rtol=0)
+        torch.testing.assert_close(task.scores(TorchHost(model), on_device(filled, "cpu")), alone, atol=1e-5, rtol=0)
         by_items = collate([task.item(index, 0) for index in range(8)])
-        torch.testing.assert_close(task.scores(model, on_device(by_items, "cpu")), alone, atol=1e-5, rtol=0)
+        torch.testing.assert_close(task.scores(TorchHost(model), on_device(by_items, "cpu")), alone, atol=1e-5, rtol=0)
     for index in (0, 3, 6, 7):
         good, fine, bad = (by_hand(tokenizer, model, examples[index].texts[0], w) for w in ("好", "天气", "火车站"))
         assert alone[index].tolist() == pytest.approx([(good + fine) / 2, bad], abs=1e-4)
@@ -112,18 +114,18 @@ def test_blanks_lie_where_the_template_has_them_and_nowhere_else(tokenizer: Toke
     example = Example(("[MASK]{text}[MASK]",))
     for template in ("{text}很[MASK]。", "很[MASK][MASK] [MASK]：{text}", "[MASK]{text}"):
         task = task_of(tokenizer, [example, *made(3, 4)], template=template)
-        batch = task.batch((0, np.arange(4)))
+        batch = task.batch(np.arange(4))
         blanks = np.flatnonzero(batch.packed.ids == tokenizer.mask_id)
         assert sorted(batch.targets["blank_rows"].ravel().tolist()) == blanks.tolist()
-        before, after = blank.frame(template, 1)
+        before, after = blank_spec.frame(template, 1)
         assert (before + after).count("[MASK]") == 1
 
 
 def test_every_window_has_the_whole_template_and_every_token_is_read(tokenizer: Tokenizer) -> None:
     task = task_of(tokenizer, made(3, 6), words="good=好,bad=云")
-    batch = task.batch((0, np.arange(3)))
+    batch = task.batch(np.arange(3))
     edges = batch.packed.boundaries.tolist()
-    before, after = (tokenizer.pieces([part], specials=True)[0].ids.tolist() for part in blank.frame(TEMPLATE, 1))
+    before, after = (tokenizer.pieces([part], specials=True)[0].ids.tolist() for part in blank_spec.frame(TEMPLATE, 1))
     for start, end in itertools.pairwise(edges):
         row = batch.packed.ids[start:end].tolist()
         assert row[1 : 1 + len(before)] == before
@@ -165,13 +167,13 @@ def test_a_prior_is_taken_from_the_scores(tokenizer: Tokenizer) -> None:
     model, examples = model_for(tokenizer), made(40)
     asked = [e.texts[0] for e in examples]
 
-    def answers(task: blank.Task) -> list[Any]:
+    def answers(task: blank.Items) -> list[Any]:
         with torch.inference_mode():
-            return list(task.raw(model, on_device(task.batch((0, np.arange(len(task)))), "cpu")))
+            return list(task.raw(TorchHost(model), on_device(task.batch(np.arange(len(task))), "cpu")))
 
     def offsets(prior: str, texts: list[str]) -> list[float]:
         config = replace(task_of(tokenizer, []).config, prior=prior)
-        return list(blank.numbers(blank.primed(config, LABELS, tokenizer, texts, answers).offsets))
+        return list(blank_spec.numbers(blank_spec.primed(config, LABELS, tokenizer, texts, answers).offsets))
 
     empty = np.array(answers(task_of(tokenizer, [Example(("",))])))[0]
     own = np.array(answers(task_of(tokenizer, examples)))
@@ -186,7 +188,7 @@ def test_a_prior_is_taken_from_the_scores(tokenizer: Tokenizer) -> None:
     apart = own[:, 0] + 2.5 - (own[:, 1] - 1)
     np.testing.assert_allclose(shifted, 1 / (1 + np.exp(-apart)), atol=1e-6)
     with torch.inference_mode():
-        learnt = task.scores(model, on_device(task.batch((0, np.arange(40))), "cpu")).numpy()
+        learnt = task.scores(TorchHost(model), on_device(task.batch(np.arange(40)), "cpu")).numpy()
     np.testing.assert_allclose(learnt, own - [-2.5, 1], atol=1e-5)
 
 
@@ -213,7 +215,7 @@ def test_the_commands(tiny_folder: Path, tmp_path: Path, filbert: Callable[..., 
     assert "2 labels" in said
     kept = json.loads((out / "model" / "task.json").read_text(encoding="utf-8"))
     assert (kept["template"], kept["words"], kept["prior"]) == (TEMPLATE, WORDS, "data")
-    assert len(blank.numbers(kept["offsets"])) == 2
+    assert len(blank_spec.numbers(kept["offsets"])) == 2
     code, told, err = filbert("evaluate", out, "--data", data, "--json")
     assert code == 0, err
     code, said, _ = filbert("predict", out, "--data", data, "--json")
@@ -259,7 +261,7 @@ def test_transformers_reads_the_folder(tiny_folder: Path, tmp_path: Path) -> Non
     with torch.inference_mode():
         logs = theirs(**given).logits[0].log_softmax(-1)[(given.input_ids[0] == words.mask_token_id).nonzero()[0, 0]]
     kept = json.loads((tmp_path / "r" / "model" / "task.json").read_text(encoding="utf-8"))
-    wanted = logs[words.convert_tokens_to_ids(["好", "云"])].numpy() - blank.numbers(kept["offsets"])
+    wanted = logs[words.convert_tokens_to_ids(["好", "云"])].numpy() - blank_spec.numbers(kept["offsets"])
     said = model.predict([text])[0]
     assert said.scores["good"] == pytest.approx(1 / (1 + np.exp(wanted[1] - wanted[0])), abs=1e-5)
 
@@ -311,17 +313,17 @@ def test_a_model_that_fills_no_blanks_is_refused(
 
 
 def test_labels_are_their_own_words_where_none_are_given(tokenizer: Tokenizer) -> None:
-    config = blank.Config(template=TEMPLATE)
-    assert blank.label_names(config, []) is None
-    task = blank.Task([], ("天气", "公园"), tokenizer, config)
+    config = blank_spec.Config(template=TEMPLATE)
+    assert blank_spec.label_names(config, []) is None
+    task = blank.Items([], ("天气", "公园"), tokenizer, config)
     assert task.words.lengths == [2]
     assert task.words.tokens.tolist() == tokenizer.pieces(["天气公园"]).ids.tolist()
     with pytest.raises(InputError, match="labels are numbers"):
-        blank.Task([], ("0", "1"), tokenizer, config)
+        blank.Items([], ("0", "1"), tokenizer, config)
     with pytest.raises(InputError, match="no word for the label 'so'"):
-        blank.Task([], ("good", "so"), tokenizer, replace(config, words="good=好"))
-    assert blank.spoken('{"a=b,c": ["好", "云"]}') == {"a=b,c": ("好", "云")}
-    assert blank.spoken("好, 云 = 云 | 风") == {"好": ("好",), "云": ("云", "风")}
+        blank.Items([], ("good", "so"), tokenizer, replace(config, words="good=好"))
+    assert blank_spec.spoken('{"a=b,c": ["好", "云"]}') == {"a=b,c": ("好", "云")}
+    assert blank_spec.spoken("好, 云 = 云 | 风") == {"好": ("好",), "云": ("云", "风")}
 
 
 def test_a_look_ahead_loses_nothing_where_reading_fails() -> None:

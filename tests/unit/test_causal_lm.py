@@ -19,6 +19,7 @@ from filbert.models import bert, elmo, gpt, nnlm
 from filbert.pack.lay import collate
 from filbert.pack.stretches import NOTHING
 from filbert.tasks.causal_lm import items as causal_lm
+from filbert.tasks.causal_lm import spec as causal_lm_spec
 from filbert.tasks.causal_lm.items import Writing, continuations, continued
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import SPECIALS, train
@@ -55,8 +56,8 @@ def shards(texts: list[str], tokenizer: Tokenizer, tmp_path_factory: pytest.Temp
 
 
 @pytest.fixture(scope="module")
-def task(shards: list[Shard], tokenizer: Tokenizer) -> causal_lm.Task:
-    return causal_lm.Task(shards, tokenizer, causal_lm.Config(max_length=48, seed=5))
+def task(shards: list[Shard], tokenizer: Tokenizer) -> causal_lm.Items:
+    return causal_lm.Items(shards, tokenizer, causal_lm_spec.Config(max_length=48, seed=5))
 
 
 def model(kind: str, tokenizer: Tokenizer) -> Any:
@@ -71,7 +72,7 @@ def model(kind: str, tokenizer: Tokenizer) -> Any:
     return module.Model(module.Config(vocab_size=tokenizer.vocab_size, dropout=0.0, **shape), ("lm",))
 
 
-def batch_of(task: causal_lm.Task, indices: list[int], budget: int | None = None, epoch: int = 0) -> Batch:
+def batch_of(task: causal_lm.Items, indices: list[int], budget: int | None = None, epoch: int = 0) -> Batch:
     return on_device(task.batch(task.plan(epoch).orders(np.array(indices)), budget), "cpu")
 
 
@@ -82,7 +83,7 @@ def totals(terms: dict[str, Term]) -> dict[str, tuple[float, int]]:
 # What is asked --------------------------------------------------------------------------------------------------------
 
 
-def test_every_token_is_asked_for_once_in_each_direction(task: causal_lm.Task, shards: list[Shard]) -> None:
+def test_every_token_is_asked_for_once_in_each_direction(task: causal_lm.Items, shards: list[Shard]) -> None:
     """And the end of each document, forward, as its beginning, backward; no cut between them is."""
     tokens = sum(shard.num_tokens for shard in shards)
     documents = sum(len(shard.documents) - 1 for shard in shards)
@@ -102,7 +103,7 @@ def test_every_token_is_asked_for_once_in_each_direction(task: causal_lm.Task, s
 def test_an_item_reads_as_it_should(tokenizer: Tokenizer, tmp_path: Path) -> None:
     """Two documents of which one is cut: [CLS] text [SEP], the next word of each token, the one before it."""
     made = shards_of(["一二三四五六七八九十" * 2, "上下左右"], tokenizer, tmp_path)
-    task = causal_lm.Task(made, tokenizer, causal_lm.Config(max_length=16))
+    task = causal_lm.Items(made, tokenizer, causal_lm_spec.Config(max_length=16))
     edges = []
     for index in range(len(task)):
         item = task.item(index, 0)
@@ -128,7 +129,7 @@ def test_an_item_reads_as_it_should(tokenizer: Tokenizer, tmp_path: Path) -> Non
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", MODELS)
 def test_the_sums_are_those_counted_and_the_pack_changes_nothing(
-    task: causal_lm.Task, tokenizer: Tokenizer, kind: str
+    task: causal_lm.Items, tokenizer: Tokenizer, kind: str
 ) -> None:
     """Together, one by one or in a row of constant size: the same sums over the same number of answers."""
     network = model(kind, tokenizer).eval()
@@ -155,7 +156,7 @@ def test_the_sums_are_those_counted_and_the_pack_changes_nothing(
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gpt", "elmo"])
 def test_scores_in_parts_are_those_at_once(
-    task: causal_lm.Task, tokenizer: Tokenizer, kind: str, monkeypatch: pytest.MonkeyPatch
+    task: causal_lm.Items, tokenizer: Tokenizer, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Loss, accuracy and every gradient, with a few rows scored at a time."""
     network, batch = model(kind, tokenizer), batch_of(task, [1, 2, 3, 4])
@@ -171,7 +172,7 @@ def test_scores_in_parts_are_those_at_once(
     torch.testing.assert_close(found[0], found[1], atol=1e-4, rtol=1e-4)
 
 
-def test_orders_and_task_travel_to_other_processes(task: causal_lm.Task) -> None:
+def test_orders_and_task_travel_to_other_processes(task: causal_lm.Items) -> None:
     orders = task.plan(2).orders(np.array([4, 9, 1]))
     there, sent = pickle.loads(pickle.dumps((task, orders)))
     one, two = task.batch(orders), there.batch(sent)
@@ -180,7 +181,7 @@ def test_orders_and_task_travel_to_other_processes(task: causal_lm.Task) -> None
     assert len(pickle.dumps(orders)) < 2_000  # places, not tokens
 
 
-def test_a_fresh_model_is_told_what_is_known(task: causal_lm.Task, tokenizer: Tokenizer) -> None:
+def test_a_fresh_model_is_told_what_is_known(task: causal_lm.Items, tokenizer: Tokenizer) -> None:
     network = model("elmo-characters", tokenizer)
     task.begin(network)
     assert float(network.lm.bias.detach().exp().sum()) == pytest.approx(1, abs=1e-4)  # frequencies
@@ -193,9 +194,9 @@ def test_a_fresh_model_is_told_what_is_known(task: causal_lm.Task, tokenizer: To
 def test_what_is_wrong_is_named(tokenizer: Tokenizer) -> None:
     for wrong in ({"max_length": 7}, {"short_prob": 1.0}, {"seed": -1}):
         with pytest.raises(InputError, match=f"task.{next(iter(wrong))}"):
-            causal_lm.Config(**wrong)  # type: ignore[arg-type]
+            causal_lm_spec.Config(**wrong)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="needs 1 document or more, but the corpus has 0"):
-        causal_lm.Task([], tokenizer, causal_lm.Config())
+        causal_lm.Items([], tokenizer, causal_lm_spec.Config())
 
 
 # What is learnt -------------------------------------------------------------------------------------------------------
@@ -223,8 +224,8 @@ def test_drawn_text_has_the_perplexity_of_its_entropy(kind: str) -> None:
     """Characters without any order: nobody can do better, and a short run comes within 3 %, nowhere told of shares."""
     shares = [0.5, 0.25, 0.125, 0.0625, 0.0625]
     known = Tokenizer([*SPECIALS, *"天地玄黄宇"])
-    config = causal_lm.Config(max_length=48)
-    learnt, held = (causal_lm.Task([Drawn(shares, 5, 10, seed)], known, config) for seed in (1, 2))
+    config = causal_lm_spec.Config(max_length=48)
+    learnt, held = (causal_lm.Items([Drawn(shares, 5, 10, seed)], known, config) for seed in (1, 2))
     network = model(kind, known)
     here = machine.Config(threads=1)
     settings = loop.Config(steps=40, batch_tokens=1_024, learning_rate=1e-2)
@@ -245,7 +246,7 @@ def reciter(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, To
     lines = [POEM, "the quick brown fox jumps over the lazy dog."]
     known = Tokenizer(train(lines * 3, size=300).tokens)
     made = shards_of(lines, known, tmp_path_factory.mktemp("poem"))
-    task = causal_lm.Task(made, known, causal_lm.Config(max_length=48))
+    task = causal_lm.Items(made, known, causal_lm_spec.Config(max_length=48))
     found = {}
     for kind in ("gpt", "nnlm"):
         network = model(kind, known)

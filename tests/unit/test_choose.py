@@ -22,7 +22,9 @@ from filbert.folder import folder as folders
 from filbert.forms.datasets import examples
 from filbert.metrics.intervals import wilson
 from filbert.models import bert
+from filbert.nn.torch_ops import TorchHost
 from filbert.tasks.choose import items as choose
+from filbert.tasks.choose import spec as choose_spec
 from filbert.text.streams import Reading
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import encode_windows
@@ -46,17 +48,17 @@ def made(count: int = 8, before: int = 0) -> list[Example]:
     return found
 
 
-def task_of(tokenizer: Tokenizer, given: list[Example], **fields: Any) -> choose.Task:
-    return choose.Task(given, (), tokenizer, choose.Config(**{"max_length": 48, "overlap": 8, **fields}))
+def task_of(tokenizer: Tokenizer, given: list[Example], **fields: Any) -> choose.Items:
+    return choose.Items(given, (), tokenizer, choose_spec.Config(**{"max_length": 48, "overlap": 8, **fields}))
 
 
-def model_for(task: choose.Task, tokenizer: Tokenizer, max_length: int = 64) -> bert.Bert:
+def model_for(task: choose.Items, tokenizer: Tokenizer, max_length: int = 64) -> bert.Bert:
     return small_bert(tokenizer, task.parts, 0, max_length=max_length)
 
 
-def raw(task: choose.Task, model: bert.Bert, indices: list[int]) -> list[Any]:
+def raw(task: choose.Items, model: bert.Bert, indices: list[int]) -> list[Any]:
     with torch.inference_mode():
-        return list(task.raw(model, on_device(task.batch((0, np.array(indices))), "cpu")))
+        return list(task.raw(TorchHost(model), on_device(task.batch(np.array(indices)), "cpu")))
 
 
 @pytest.mark.parametrize("pool", ["mean", "cls"])
@@ -67,16 +69,16 @@ def test_packed_equals_one_by_one_and_the_one_rule(tokenizer: Tokenizer, pool: s
     assert (len(task.cuts.first) > task.options[-1]) == (before > 0)
     model = model_for(task, tokenizer)
     together = raw(task, model, list(range(9)))
-    filled = on_device(task.batch((0, np.arange(9)), budget=16_384), "cpu")
+    filled = on_device(task.batch(np.arange(9), budget=16_384), "cpu")
     with torch.inference_mode():
-        for one, two in zip(together, task.raw(model, filled), strict=True):
+        for one, two in zip(together, task.raw(TorchHost(model), filled), strict=True):
             np.testing.assert_allclose(one, two, atol=1e-5)
-    assert task.lengths(0).tolist() == [int(task.batch((0, np.array([i]))).packed.num_tokens) for i in range(9)]
+    assert task.lengths.tolist() == [int(task.batch(np.array([i])).packed.num_tokens) for i in range(9)]
     for index, example in enumerate(given):
         passage, question, *options = example.texts
         alone = task_of(tokenizer, [example], pool=pool)
         np.testing.assert_allclose(raw(alone, model, [0])[0], together[index], atol=1e-5)
-        rows = alone.batch((0, np.array([0])))
+        rows = alone.batch(np.array([0]))
         ids = [rows.packed.ids[start:].tolist() for start in rows.starts]
         segments = [rows.packed.segments[start:].tolist() for start in rows.starts]
         wanted = []
@@ -96,7 +98,7 @@ def test_the_loss_is_a_softmax_over_each_questions_options(tokenizer: Tokenizer)
     task = task_of(tokenizer, [*made(6), Example((FILL, "", "医生", "天气"), None)], label_smoothing=0.2)
     assert task.has_unknown
     model = model_for(task, tokenizer)
-    batch = task.batch((0, np.arange(7)))
+    batch = task.batch(np.arange(7))
     assert task.counts(batch) == {"label_loss": 6}
     scores = [torch.from_numpy(each).double() for each in raw(task, model, list(range(6)))]
     for training, smoothing in ((False, 0.0), (True, 0.2)):
@@ -117,7 +119,7 @@ def test_a_model_that_says_the_same_of_all_options_is_right_about_none(tokenizer
     task = task_of(tokenizer, made(6))
     model = model_for(task, tokenizer)
     torch.nn.init.zeros_(model.heads["choice"].weight)
-    assert int(task.loss(model, on_device(task.batch((0, np.arange(6))), "cpu"))["accuracy"].total) == 0
+    assert int(task.loss(model, on_device(task.batch(np.arange(6)), "cpu"))["accuracy"].total) == 0
 
 
 @pytest.mark.slow
@@ -307,7 +309,7 @@ def test_real_files(shared: Path, tokenizer: Tokenizer, name: str, count: int, m
     assert sum(reading.report.others.values()) == mended
     task = task_of(tokenizer, given[:400], max_length=64, overlap=16)
     assert task.evaluated([np.zeros(n) for n in np.diff(task.options)])["accuracy"] > 0.15
-    assert int(task.num_tokens.sum()) == int(task.batch((0, np.arange(400))).packed.num_tokens)
+    assert int(task.num_tokens.sum()) == int(task.batch(np.arange(400)).packed.num_tokens)
 
 
 # From files to answers ------------------------------------------------------------------------------------------------
@@ -363,4 +365,4 @@ def test_what_cannot_be_learnt_is_named(tiny_folder: Path, tmp_path: Path) -> No
         run.finetune("choose", [Example((FILL, "", "天气", "医生"))], tiny_folder, tmp_path / "x")
     for fields in ({"max_length": 3}, {"overlap": -1}, {"pool": "max"}, {"mask_prob": 1.0}, {"label_smoothing": -1.0}):
         with pytest.raises(InputError, match=next(iter(fields))):
-            choose.Config(**fields)  # type: ignore[arg-type]
+            choose_spec.Config(**fields)  # type: ignore[arg-type]

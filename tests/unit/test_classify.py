@@ -18,8 +18,10 @@ from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.folder import folder as folders
 from filbert.models import bert
+from filbert.nn.torch_ops import TorchHost
 from filbert.pack.lay import collate
 from filbert.tasks.classify import items as classify
+from filbert.tasks.classify import spec as classify_spec
 from filbert.tasks.classify.decode import predictions
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import encode_windows, merge_scores
@@ -46,13 +48,13 @@ def made(count: int = 8, long: bool = False) -> list[Example]:
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def model_for(task: classify.Task, tokenizer: Tokenizer, dropout: float = 0.0) -> bert.Bert:
+def model_for(task: classify.Items, tokenizer: Tokenizer, dropout: float = 0.0) -> bert.Bert:
     return small_bert(tokenizer, task.parts, len(task.labels), dropout=dropout)
 
 
-def scores(task: classify.Task, model: bert.Bert, indices: list[int]) -> torch.Tensor:
+def scores(task: classify.Items, model: bert.Bert, indices: list[int]) -> torch.Tensor:
     with torch.inference_mode():
-        return task.scores(model, on_device(task.batch((0, np.array(indices))), "cpu"))
+        return task.scores(TorchHost(model), on_device(task.batch(np.array(indices)), "cpu"))
 
 
 def file_of(path: Path, examples: list[Example]) -> Path:
@@ -65,31 +67,31 @@ def file_of(path: Path, examples: list[Example]) -> Path:
 
 @pytest.mark.parametrize("pool", ["mean", "cls"])
 def test_packed_equals_one_by_one(tokenizer: Tokenizer, pool: str) -> None:
-    config = classify.Config(max_length=16, overlap=4, pool=pool)
-    task = classify.Task(made(12, long=True), LABELS, tokenizer, config)
+    config = classify_spec.Config(max_length=16, overlap=4, pool=pool)
+    task = classify.Items(made(12, long=True), LABELS, tokenizer, config)
     assert len(task.cuts.first) > len(task) + 4  # some texts have several windows
     model = model_for(task, tokenizer)
     together = scores(task, model, list(range(12)))
     alone = torch.cat([scores(task, model, [index]) for index in range(12)])
     assert torch.allclose(together, alone, atol=1e-5)
     collated = on_device(collate([task.item(index, 0) for index in range(12)]), "cpu")
-    filled = on_device(task.batch((0, np.arange(12)), 2_048), "cpu")
+    filled = on_device(task.batch(np.arange(12), 2_048), "cpu")
     assert filled.packed.num_tokens == 2_048
     with torch.inference_mode():
-        assert torch.allclose(task.scores(model, collated), together, atol=1e-5)
-        assert torch.allclose(task.scores(model, filled), together, atol=1e-5)
+        assert torch.allclose(task.scores(TorchHost(model), collated), together, atol=1e-5)
+        assert torch.allclose(task.scores(TorchHost(model), filled), together, atol=1e-5)
 
 
 def test_windows_are_those_of_the_one_rule(tokenizer: Tokenizer) -> None:
     examples = made(6, long=True)
-    task = classify.Task(examples, LABELS, tokenizer, classify.Config(max_length=16, overlap=4))
+    task = classify.Items(examples, LABELS, tokenizer, classify_spec.Config(max_length=16, overlap=4))
     for index, example in enumerate(examples):
         wanted = encode_windows(tokenizer, example.texts[0], None, 16, 4)
         item = task.item(index, 0)
         assert [s.ids.tolist() for s in item.sequences] == [w.ids.tolist() for w in wanted]
         owned = [np.flatnonzero(w.owned) for w in wanted]
         assert item.targets["owned"][:, :2].tolist() == [[places[0], places[-1] + 1] for places in owned]
-    assert task.lengths(0).tolist() == [sum(len(s) for s in task.item(i, 0).sequences) for i in range(6)]
+    assert task.lengths.tolist() == [sum(len(s) for s in task.item(i, 0).sequences) for i in range(6)]
 
 
 def test_windows_of_a_text_are_one_decision(tokenizer: Tokenizer) -> None:
@@ -99,7 +101,9 @@ def test_windows_of_a_text_are_one_decision(tokenizer: Tokenizer) -> None:
 
     examples = made(6, long=True)
     for pool in ("mean", "cls"):
-        task = classify.Task(examples, LABELS, tokenizer, classify.Config(max_length=64, overlap=OVERLAP, pool=pool))
+        task = classify.Items(
+            examples, LABELS, tokenizer, classify_spec.Config(max_length=64, overlap=OVERLAP, pool=pool)
+        )
         assert len(task.cuts.first) > len(task)
         model = model_for(task, tokenizer)
         found = scores(task, model, list(range(6))).numpy()
@@ -115,7 +119,7 @@ def test_windows_of_a_text_are_one_decision(tokenizer: Tokenizer) -> None:
             continue
         for example, row in zip(examples, found, strict=True):
             windows = encode_windows(tokenizer, example.texts[0], None, 64, OVERLAP)
-            each = [classify.Task([example], LABELS, tokenizer, task.config).item(0, 0)]
+            each = [classify.Items([example], LABELS, tokenizer, task.config).item(0, 0)]
             batch = on_device(collate(each), "cpu")
             with torch.inference_mode():
                 window_scores = head(model.pooled(model(batch.packed, batch.starts))).numpy()
@@ -125,8 +129,8 @@ def test_windows_of_a_text_are_one_decision(tokenizer: Tokenizer) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("pool", ["mean", "cls"])
 def test_eight_examples_are_learnt(tokenizer: Tokenizer, pool: str) -> None:
-    config = classify.Config(max_length=16, overlap=4, pool=pool, label_smoothing=0.05, consistency=0.5)
-    task = classify.Task(made(long=True), LABELS, tokenizer, config)
+    config = classify_spec.Config(max_length=16, overlap=4, pool=pool, label_smoothing=0.05, consistency=0.5)
+    task = classify.Items(made(long=True), LABELS, tokenizer, config)
     model = model_for(task, tokenizer, dropout=0.1)
     seen: list[Mapping[str, Any]] = []
     one = machine.Config(threads=1)
@@ -137,11 +141,11 @@ def test_eight_examples_are_learnt(tokenizer: Tokenizer, pool: str) -> None:
 
 
 def test_hidden_tokens_are_only_hidden_while_learning(tokenizer: Tokenizer) -> None:
-    hiding, plain = (classify.Config(max_length=32, mask_prob=share) for share in (0.4, 0.0))
-    task, other = (classify.Task(made(300), LABELS, tokenizer, config) for config in (hiding, plain))
+    hiding, plain = (classify_spec.Config(max_length=32, mask_prob=share) for share in (0.4, 0.0))
+    task, other = (classify.Items(made(300), LABELS, tokenizer, config) for config in (hiding, plain))
     model = model_for(task, tokenizer)
     assert torch.equal(scores(task, model, list(range(300))), scores(other, model, list(range(300))))
-    packed = on_device(task.batch((0, np.arange(300))), "cpu").packed
+    packed = on_device(task.batch(np.arange(300)), "cpu").packed
     torch.manual_seed(1)
     hidden = task._hidden(packed).ids
     special = (packed.ids == tokenizer.cls_id) | (packed.ids == tokenizer.sep_id)
@@ -156,37 +160,37 @@ def test_hidden_tokens_are_only_hidden_while_learning(tokenizer: Tokenizer) -> N
 
 
 def test_two_runs_of_a_text_differ_by_their_masks_alone(tokenizer: Tokenizer) -> None:
-    config = classify.Config(max_length=32, mask_prob=0.3, consistency=1.0)
-    task = classify.Task(made(9), LABELS, tokenizer, config)
+    config = classify_spec.Config(max_length=32, mask_prob=0.3, consistency=1.0)
+    task = classify.Items(made(9), LABELS, tokenizer, config)
     model = model_for(task, tokenizer).train()  # no dropout
-    batch = on_device(task.batch((0, np.arange(9))), "cpu")
+    batch = on_device(task.batch(np.arange(9)), "cpu")
     assert task.loss(model, batch)["consistency_loss"].total.item() > 0
-    unmasked = classify.Task(made(9), LABELS, tokenizer, classify.Config(max_length=32, consistency=1.0))
+    unmasked = classify.Items(made(9), LABELS, tokenizer, classify_spec.Config(max_length=32, consistency=1.0))
     assert unmasked.loss(model, batch)["consistency_loss"].total.item() == 0
 
 
 def test_every_parameter_learns_and_a_part_changes_nothing(tokenizer: Tokenizer) -> None:
-    task = classify.Task(made(9), LABELS, tokenizer, classify.Config(max_length=32, pool="cls"))
+    task = classify.Items(made(9), LABELS, tokenizer, classify_spec.Config(max_length=32, pool="cls"))
     model = model_for(task, tokenizer).train()
-    whole = task.loss(model, on_device(task.batch((0, np.arange(9))), "cpu"))
+    whole = task.loss(model, on_device(task.batch(np.arange(9)), "cpu"))
     whole["label_loss"].total.backward()
     assert all(p.grad is not None for p in model.parameters())
     with torch.no_grad():
-        batches = [on_device(task.batch((0, np.arange(a, b))), "cpu") for a, b in ((0, 4), (4, 9), (0, 9))]
+        batches = [on_device(task.batch(np.arange(a, b)), "cpu") for a, b in ((0, 4), (4, 9), (0, 9))]
         first, second, both = (float(task.loss(model, batch)["label_loss"].total) for batch in batches)
     assert first + second == pytest.approx(both, rel=1e-5)
-    assert task.counts(task.batch((0, np.arange(9)))) == {"label_loss": 9}
+    assert task.counts(task.batch(np.arange(9))) == {"label_loss": 9}
 
 
 def test_smoothing_is_for_training_only(tokenizer: Tokenizer) -> None:
     plain, smooth = (
-        classify.Task(made(), LABELS, tokenizer, classify.Config(max_length=32, label_smoothing=share))
+        classify.Items(made(), LABELS, tokenizer, classify_spec.Config(max_length=32, label_smoothing=share))
         for share in (0.0, 0.3)
     )
     model = model_for(plain, tokenizer)
-    batch = on_device(plain.batch((0, np.arange(8))), "cpu")
+    batch = on_device(plain.batch(np.arange(8)), "cpu")
 
-    def loss(task: classify.Task) -> float:
+    def loss(task: classify.Items) -> float:
         return float(task.loss(model, batch)["label_loss"].total.detach())
 
     assert loss(plain) == loss(smooth)
@@ -200,23 +204,23 @@ def test_class_weights_are_torchs(tokenizer: Tokenizer, smoothing: float) -> Non
     """The weighted mean, also over a step in parts; only while the model trains."""
     data = [*made(9), Example(("unknown",), None, 9)]
     weights = {"rail": 3.0, "sky": 0.25}
-    config = classify.Config(max_length=32, class_weights="rail=3, sky=0.25", label_smoothing=smoothing)
-    task = classify.Task(data, LABELS, tokenizer, config)
+    config = classify_spec.Config(max_length=32, class_weights="rail=3, sky=0.25", label_smoothing=smoothing)
+    task = classify.Items(data, LABELS, tokenizer, config)
     model = model_for(task, tokenizer)
     given, gold = scores(task, model, list(range(10))), torch.as_tensor(task.gold)
     model.train()
-    term = task.loss(model, on_device(task.batch((0, np.arange(10))), "cpu"))["label_loss"]
+    term = task.loss(model, on_device(task.batch(np.arange(10)), "cpu"))["label_loss"]
     weight = torch.tensor([weights.get(label, 1.0) for label in LABELS])
     wanted = F.cross_entropy(given, gold, weight, ignore_index=classify.NOTHING, label_smoothing=smoothing)
     assert float(term.total / term.count) == pytest.approx(float(wanted), rel=1e-5)
-    counts = task.counts(task.batch((0, np.arange(10))))
+    counts = task.counts(task.batch(np.arange(10)))
     assert counts["label_loss"] == pytest.approx(float(term.count)) == 3 * (3 + 1 + 0.25)
     parts = [np.arange(0, 4), np.arange(4, 10)]
-    split = [task.loss(model, on_device(task.batch((0, part)), "cpu"))["label_loss"] for part in parts]
+    split = [task.loss(model, on_device(task.batch(part), "cpu"))["label_loss"] for part in parts]
     assert sum(float(part.total) for part in split) == pytest.approx(float(term.total), rel=1e-5)
-    assert sum(task.counts(task.batch((0, part)))["label_loss"] for part in parts) == counts["label_loss"]
+    assert sum(task.counts(task.batch(part))["label_loss"] for part in parts) == counts["label_loss"]
     model.eval()
-    plain = task.loss(model, on_device(task.batch((0, np.arange(10))), "cpu"))["label_loss"]
+    plain = task.loss(model, on_device(task.batch(np.arange(10)), "cpu"))["label_loss"]
     assert float(plain.total / plain.count) == pytest.approx(float(F.cross_entropy(given[:9], gold[:9])), rel=1e-5)
 
 
@@ -243,11 +247,13 @@ def test_balanced_weights_are_those_of_scikit_learn(tiny_folder: Path, tmp_path:
 )
 def test_wrong_class_weights_are_named(tokenizer: Tokenizer, words: str, message: str) -> None:
     with pytest.raises(InputError, match=rf"task\.class_weights.*{message}"):
-        classify.Task(made(3), LABELS, tokenizer, classify.Config(class_weights=words))
+        classify.Items(made(3), LABELS, tokenizer, classify_spec.Config(class_weights=words))
 
 
 def test_an_empty_text_and_an_unknown_label_can_be_scored(tokenizer: Tokenizer) -> None:
-    task = classify.Task([Example(("",)), Example(("a train",))], LABELS, tokenizer, classify.Config(max_length=16))
+    task = classify.Items(
+        [Example(("",)), Example(("a train",))], LABELS, tokenizer, classify_spec.Config(max_length=16)
+    )
     assert task.gold.tolist() == [classify.NOTHING] * 2
     found = predictions(scores(task, model_for(task, tokenizer), [0, 1]).numpy(), LABELS)
     assert all(p.label in LABELS and sum(p.scores.values()) == pytest.approx(1) for p in found)
@@ -258,7 +264,7 @@ def test_an_empty_text_and_an_unknown_label_can_be_scored(tokenizer: Tokenizer) 
 def test_a_label_that_is_not_known_is_named_with_its_line(tokenizer: Tokenizer) -> None:
     wrong = [*made(2), Example(("x",), "seas", 2, "dev.tsv", 17)]
     with pytest.raises(InputError, match=r"dev\.tsv line 17: the label 'seas' is not one of .*Did you mean 'sea'"):
-        classify.Task(wrong, LABELS, tokenizer, classify.Config())
+        classify.Items(wrong, LABELS, tokenizer, classify_spec.Config())
 
 
 @pytest.mark.parametrize(
@@ -275,7 +281,7 @@ def test_a_label_that_is_not_known_is_named_with_its_line(tokenizer: Tokenizer) 
 )
 def test_a_wrong_field_is_named(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
-        classify.Config(**wrong)
+        classify_spec.Config(**wrong)
 
 
 # Folders --------------------------------------------------------------------------------------------------------------
@@ -283,7 +289,7 @@ def test_a_wrong_field_is_named(wrong: dict[str, Any]) -> None:
 
 def test_a_cls_folder_is_a_transformers_classifier(tokenizer: Tokenizer, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    task = classify.Task(made(), LABELS, tokenizer, classify.Config(max_length=32, pool="cls"))
+    task = classify.Items(made(), LABELS, tokenizer, classify_spec.Config(max_length=32, pool="cls"))
     model = model_for(task, tokenizer)
     folders.save(tmp_path / "model", model, tokenizer, labels=LABELS)
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").eval()
@@ -297,7 +303,7 @@ def test_a_cls_folder_is_a_transformers_classifier(tokenizer: Tokenizer, tmp_pat
 
 def test_a_mean_folder_is_never_taken_for_another_head(tokenizer: Tokenizer, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    task = classify.Task(made(), LABELS, tokenizer, classify.Config(max_length=32))
+    task = classify.Items(made(), LABELS, tokenizer, classify_spec.Config(max_length=32))
     model = model_for(task, tokenizer)
     folders.save(tmp_path / "model", model, tokenizer, labels=LABELS)
     again = folders.load(tmp_path / "model")
@@ -308,7 +314,7 @@ def test_a_mean_folder_is_never_taken_for_another_head(tokenizer: Tokenizer, tmp
         _, info = getattr(transformers, kind).from_pretrained(tmp_path / "model", output_loading_info=True)
         assert {"classifier.weight", "classifier.bias"} <= set(info["missing_keys"])  # it says so, and starts afresh
     encoder = transformers.AutoModel.from_pretrained(tmp_path / "model").eval()
-    batch = on_device(task.batch((0, np.array([0]))), "cpu")
+    batch = on_device(task.batch(np.array([0])), "cpu")
     with torch.inference_mode():
         assert torch.allclose(encoder(batch.packed.ids[None]).last_hidden_state[0], model(batch.packed), atol=1e-5)
 
@@ -412,7 +418,7 @@ def test_wrong_settings_are_named(tiny_folder: Path, tmp_path: Path, words: list
 def test_a_model_without_dropout_is_learnt_by_hiding_words(
     tokenizer: Tokenizer, tmp_path: Path, dropout: float, expected: tuple[float, float, float]
 ) -> None:
-    task = classify.Task(made(), LABELS, tokenizer, classify.Config())
+    task = classify.Items(made(), LABELS, tokenizer, classify_spec.Config())
     model = model_for(task, tokenizer, dropout)
     folders.save(tmp_path / "start", bert.Bert(model.config, ("mlm",)), tokenizer)
 

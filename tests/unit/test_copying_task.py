@@ -19,8 +19,10 @@ from filbert.core.records import Example
 from filbert.folder.folder import load, save
 from filbert.models import seq2seq, transformer
 from filbert.nn.copying import log_chances
+from filbert.nn.torch_ops import TorchHost
 from filbert.pack.lay import bins
 from filbert.tasks.summarize import items as summarize
+from filbert.tasks.summarize import spec as summarize_spec
 from filbert.tasks.translate import items as translate
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.step import on_device
@@ -54,13 +56,13 @@ def model_of(tokenizer: Tokenizer, kind: str, parts: tuple[str, ...] = PARTS) ->
     return model.eval()
 
 
-def task_of(tokenizer: Tokenizer, pairs: Any = PAIRS, **fields: Any) -> summarize.Task:
+def task_of(tokenizer: Tokenizer, pairs: Any = PAIRS, **fields: Any) -> summarize.Items:
     examples = [Example((one,), two, at, "pairs.tsv", at + 1) for at, (one, two) in enumerate(pairs)]
-    return summarize.Task(examples, (), tokenizer, summarize.Config(**{"max_length": 48, **fields}))
+    return summarize.Items(examples, (), tokenizer, summarize_spec.Config(**{"max_length": 48, **fields}))
 
 
 def batch_of(task: Any, items: Any, budget: int | None = None) -> Batch:
-    return on_device(task.batch((0, np.asarray(items)), budget), "cpu")
+    return on_device(task.batch(np.asarray(items), budget), "cpu")
 
 
 def logs_alone(task: Any, model: Any, item: int) -> tuple[torch.Tensor, list[int]]:
@@ -123,10 +125,10 @@ def test_what_is_written_does_not_hang_on_what_stands_beside(tokenizer: Tokenize
     for fields in ({"beam": 3}, {"beam": 1}, {"temperature": 0.7, "top_k": 50, "seed": 3}):
         task = task_of(tokenizer, max_new=6, **fields)
         with torch.inference_mode():
-            alone = [task.raw(model, batch_of(task, [item]))[0] for item in range(len(PAIRS))]
+            alone = [task.raw(TorchHost(model), batch_of(task, [item]))[0] for item in range(len(PAIRS))]
             for budget in (10_000, 60):
-                for group in bins(task.lengths(0), budget):
-                    together = task.raw(model, batch_of(task, group))
+                for group in bins(task.lengths, budget):
+                    together = task.raw(TorchHost(model), batch_of(task, group))
                     for place, one in zip(group, together, strict=True):
                         assert one[0][0] == alone[place][0][0]
                         assert one[0][1] == pytest.approx(alone[place][0][1], abs=1e-4)
@@ -176,7 +178,7 @@ def test_a_folder_without_a_copier_writes_as_before_and_can_be_taught_one(tiny_f
     (said,) = loaded(tmp_path / "old").predict(["今天天气很好。"])
     plain = task_of(tokenizer, [("今天天气很好。", None)], beam=2, max_new=5)
     with torch.inference_mode():
-        (wanted,) = plain.predictions(plain.raw(model, batch_of(plain, [0])))
+        (wanted,) = plain.predictions(plain.raw(TorchHost(model), batch_of(plain, [0])))
     assert said.text == wanted.text
     taught = learn(tmp_path / "new", tmp_path / "old")
     assert taught.module.parts == PARTS

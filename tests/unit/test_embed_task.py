@@ -24,7 +24,9 @@ from filbert.metrics import vectors as metrics
 from filbert.metrics.calibration import Fit
 from filbert.metrics.intervals import wilson
 from filbert.models import bert
+from filbert.nn.torch_ops import TorchHost
 from filbert.tasks.embed import items as embed
+from filbert.tasks.embed import spec as embed_spec
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop, machine
 from filbert.train.step import on_device
@@ -53,20 +55,20 @@ def made(count: int = 8, kind: str = "pairs", longest: int = 5) -> list[Example]
     return found
 
 
-def task_of(examples: list[Example], tokenizer: Tokenizer, **fields: Any) -> embed.Task:
-    return embed.Task(examples, (), tokenizer, embed.Config(**{"max_length": 32, "overlap": 4, **fields}))
+def task_of(examples: list[Example], tokenizer: Tokenizer, **fields: Any) -> embed.Items:
+    return embed.Items(examples, (), tokenizer, embed_spec.Config(**{"max_length": 32, "overlap": 4, **fields}))
 
 
 def model_for(tokenizer: Tokenizer, dropout: float = 0.0) -> bert.Bert:
     return small_bert(tokenizer, (), 0, dropout=dropout)
 
 
-def raw(task: embed.Task, model: bert.Bert, indices: list[int]) -> np.ndarray:
+def raw(task: embed.Items, model: bert.Bert, indices: list[int]) -> np.ndarray:
     with torch.inference_mode():
-        return np.asarray(task.raw(model, on_device(task.batch((0, np.array(indices))), "cpu")))
+        return np.asarray(task.raw(TorchHost(model), on_device(task.batch(np.array(indices)), "cpu")))
 
 
-def terms(task: embed.Task, model: bert.Bert, orders: Any) -> dict[str, tuple[float, float]]:
+def terms(task: embed.Items, model: bert.Bert, orders: Any) -> dict[str, tuple[float, float]]:
     batch = task.batch(orders)
     with torch.no_grad():
         found = task.loss(model, on_device(batch, "cpu"))
@@ -75,7 +77,7 @@ def terms(task: embed.Task, model: bert.Bert, orders: Any) -> dict[str, tuple[fl
     return {name: (float(term.total), float(term.count)) for name, term in found.items()}
 
 
-def unit(task: embed.Task, model: bert.Bert) -> list[torch.Tensor]:
+def unit(task: embed.Items, model: bert.Bert) -> list[torch.Tensor]:
     vectors = F.normalize(torch.from_numpy(raw(task, model, list(range(len(task))))).double(), dim=-1)
     return [vectors[:, side] for side in range(vectors.shape[1])]
 
@@ -93,7 +95,7 @@ def test_packed_equals_one_by_one(tokenizer: Tokenizer, pool: str, kind: str, lo
     alone = np.concatenate([raw(task, model, [index]) for index in range(10)])
     np.testing.assert_allclose(raw(task, model, list(range(10))), alone, atol=1e-5)
     with torch.inference_mode():
-        filled = task.raw(model, on_device(task.batch((0, np.arange(10)), budget=8_192), "cpu"))
+        filled = task.raw(TorchHost(model), on_device(task.batch(np.arange(10), budget=8_192), "cpu"))
     np.testing.assert_allclose(np.asarray(filled), alone, atol=1e-5)
 
 
@@ -129,7 +131,7 @@ def test_what_is_no_number_is_named(tokenizer: Tokenizer) -> None:
 ])  # fmt: skip
 def test_wrong_settings_are_named(field: str, value: Any) -> None:
     with pytest.raises(InputError, match=rf"task\.{field}"):
-        embed.Config(**{field: value})
+        embed_spec.Config(**{field: value})
 
 
 # What is compared -----------------------------------------------------------------------------------------------------
@@ -435,9 +437,9 @@ def test_no_threshold_moves_what_was_set(tokenizer: Tokenizer) -> None:
     model = model_for(tokenizer)
     assert task.calibrated(raw(task, model, list(range(8))), ("threshold",)) == Fit(task.config)
     free = replace(task.config, threshold=None)
-    fresh = embed.Task(made(60, "labels"), (), tokenizer, free)
+    fresh = embed.Items(made(60, "labels"), (), tokenizer, free)
     assert fresh.calibrated(raw(fresh, model, list(range(60)))).config.threshold is not None
-    few = embed.Task(made(8, "labels"), (), tokenizer, free)
+    few = embed.Items(made(8, "labels"), (), tokenizer, free)
     assert "too few" in few.calibrated(raw(few, model, list(range(8)))).note
     numbers = task_of(made(8, "numbers"), tokenizer)
     assert numbers.calibrated(raw(numbers, model, list(range(8)))) == Fit(numbers.config)

@@ -37,8 +37,10 @@ from filbert.pack.lay import pack
 from filbert.pack.stretches import FOLLOWS, RANDOM
 from filbert.tasks.classify import items as classify
 from filbert.tasks.mlm_nsp import items as mlm_nsp
+from filbert.tasks.mlm_nsp import spec as mlm_nsp_spec
 from filbert.tasks.pair import items as pair
-from filbert.tasks.tag import items as tag
+from filbert.tasks.pair import spec as pair_spec
+from filbert.tasks.tag import spec as tag_spec
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import encode_windows
 from filbert.train import loop, machine, optim
@@ -194,11 +196,11 @@ def test_segments_tell_two_texts_apart_and_labelling_words_needs_none(tokenizer:
     both = tokenizer.encode("今天天气好", "我们去公园")
     middle = both.ids.tolist().index(tokenizer.sep_id)
     assert both.segments.tolist() == [0] * (middle + 1) + [1] * (len(both) - middle - 1)
-    pairs = pair.Task([Example(("今天", "明天"), "0")], ("0", "1"), tokenizer, pair.Config())
-    assert set(pairs.batch((0, np.arange(1))).packed.segments.tolist()) == {0, 1}
+    pairs = pair.Items([Example(("今天", "明天"), "0")], ("0", "1"), tokenizer, pair_spec.Config())
+    assert set(pairs.batch(np.arange(1)).packed.segments.tolist()) == {0, 1}
     example = Example(("今天天气好",), [], 0)
-    tagged = tag.Task([example], ("O", "B-LOC", "I-LOC"), tokenizer, tag.Config(scheme="bio"))
-    assert not tagged.batch((0, np.arange(1))).packed.segments.any()
+    tagged = tag_spec.items([example], ("O", "B-LOC", "I-LOC"), tokenizer, tag_spec.Config(scheme="bio"))
+    assert not tagged.batch(np.arange(1)).packed.segments.any()
 
 
 def test_thucnews_has_14_classes_and_the_headlines_are_of_ten_of_them(shared: Path) -> None:
@@ -261,18 +263,18 @@ def corpus(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Shard
 
 
 @pytest.fixture
-def task(corpus: Shard, tokenizer: Tokenizer) -> mlm_nsp.Task:
-    return mlm_nsp.Task([corpus], tokenizer, mlm_nsp.Config(max_length=64))
+def task(corpus: Shard, tokenizer: Tokenizer) -> mlm_nsp.Items:
+    return mlm_nsp.Items([corpus], tokenizer, mlm_nsp_spec.Config(max_length=64))
 
 
-def whole_epoch(task: mlm_nsp.Task, epoch: int = 0) -> Any:
+def whole_epoch(task: mlm_nsp.Items, epoch: int = 0) -> Any:
     plan = task.plan(epoch)
     return plan.items, task.batch(plan.orders(np.arange(len(plan.lengths))))
 
 
 @pytest.mark.slow
 def test_both_questions_are_asked_in_one_step_and_their_losses_plainly_summed(
-    task: mlm_nsp.Task, tokenizer: Tokenizer
+    task: mlm_nsp.Items, tokenizer: Tokenizer
 ) -> None:
     """10, 11: the loop's loss is MLM's mean plus NSP's, without weights, and its gradient is that of the sum."""
     model = small_bert(tokenizer, task.parts)
@@ -297,7 +299,7 @@ def test_both_questions_are_asked_in_one_step_and_their_losses_plainly_summed(
 
 @pytest.mark.slow
 def test_masked_words_are_a_softmax_over_the_vocabulary_at_masked_places_only(
-    task: mlm_nsp.Task, tokenizer: Tokenizer
+    task: mlm_nsp.Items, tokenizer: Tokenizer
 ) -> None:
     """13: what is asked for is the token that stood there, not the next one; nothing is asked elsewhere."""
     model, (_, batch) = small_bert(tokenizer, task.parts), whole_epoch(task)
@@ -316,7 +318,7 @@ def test_masked_words_are_a_softmax_over_the_vocabulary_at_masked_places_only(
 
 @pytest.mark.slow
 def test_of_the_chosen_15_percent_80_become_mask_10_another_token_and_10_stay(
-    task: mlm_nsp.Task, tokenizer: Tokenizer
+    task: mlm_nsp.Items, tokenizer: Tokenizer
 ) -> None:
     """14."""
     counts = np.zeros(3)
@@ -333,7 +335,7 @@ def test_of_the_chosen_15_percent_80_become_mask_10_another_token_and_10_stay(
     np.testing.assert_allclose(counts / asked, [0.8, 0.1, 0.1], atol=0.015)
 
 
-def test_pretraining_inserts_and_deletes_nothing(task: mlm_nsp.Task, corpus: Shard) -> None:
+def test_pretraining_inserts_and_deletes_nothing(task: mlm_nsp.Items, corpus: Shard) -> None:
     """15: with the asked tokens put back, every item is a stretch of the corpus; changed copies are for fine-tuning."""
     items, batch = whole_epoch(task)
     ids = batch.packed.ids.copy()
@@ -350,7 +352,7 @@ def test_pretraining_inserts_and_deletes_nothing(task: mlm_nsp.Task, corpus: Sha
     assert not hasattr(mlm_nsp, "AUGMENTS")
 
 
-def test_a_second_part_truly_follows_or_is_of_another_document(task: mlm_nsp.Task, corpus: Shard) -> None:
+def test_a_second_part_truly_follows_or_is_of_another_document(task: mlm_nsp.Items, corpus: Shard) -> None:
     """16: parts of one article that do not follow each other are never called a pair, nor used as a counterexample."""
     items, _ = whole_epoch(task)
     follows, random = (items.labels == label for label in (FOLLOWS, RANDOM))

@@ -15,6 +15,7 @@ import pytest
 from filbert.core.protocols import Batch
 from filbert.pack.lay import pack
 from filbert.tasks.mlm_nsp import items as mlm_nsp
+from filbert.tasks.mlm_nsp import spec as mlm_nsp_spec
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import train
 from filbert.train import feed, machine
@@ -38,7 +39,7 @@ class Texts:
 
 def fed(workers: int) -> Iterator[feed.Fed]:
     text = Texts()
-    task = mlm_nsp.Task([text], text.tokenizer, mlm_nsp.Config(max_length=32))  # type: ignore[list-item]
+    task = mlm_nsp.Items([text], text.tokenizer, mlm_nsp_spec.Config(max_length=32))  # type: ignore[list-item]
     here = dataclasses.replace(machine.found(machine.Config(device="cpu")), workers=workers)
     return iter(feed.Feed(task, 0, 64, here, Ranks(), (0, 0), 1))
 

@@ -19,6 +19,7 @@ from filbert.models import glove
 from filbert.nn.attention import tensors
 from filbert.pack.lay import collate, pack
 from filbert.tasks.cooccurrence import items as cooccurrence
+from filbert.tasks.cooccurrence import spec as cooccurrence_spec
 from filbert.train import loop, machine
 from filbert.train.step import on_device
 
@@ -117,11 +118,11 @@ def test_nothing_to_count_and_wrong_windows_are_named() -> None:
     with pytest.raises(InputError, match=r"the window is 21, but must be a whole number from 1 to 20"):
         counting.entries([text_of(4)], VOCAB, 21)
     with pytest.raises(InputError, match=r"task.window is 21"):
-        cooccurrence.Config(window=21)
+        cooccurrence_spec.Config(window=21)
     with pytest.raises(InputError, match=r"task.x_max is 0"):
-        cooccurrence.Config(x_max=0)
+        cooccurrence_spec.Config(x_max=0)
     with pytest.raises(InputError, match=r"no two words of this corpus stand near each other"):
-        cooccurrence.Task([text_of(1, 1, 1)], Words(), cooccurrence.Config())
+        cooccurrence.Items([text_of(1, 1, 1)], Words(), cooccurrence_spec.Config())
 
 
 # The objective --------------------------------------------------------------------------------------------------------
@@ -139,7 +140,7 @@ def model_of(width: int = 5, vocab: int = VOCAB) -> glove.GloVe:
 def test_the_loss_is_the_published_formula() -> None:
     """J = Σ_ij f(X_ij)·(w_i·c_j + b_i + b'_j - log X_ij)² over the table of all pairs, and its gradients (eq. 8, 9)."""
     shards = [text_of(60, 80)]
-    task = cooccurrence.Task(shards, Words(), cooccurrence.Config(window=4, x_max=3.0, alpha=0.6))
+    task = cooccurrence.Items(shards, Words(), cooccurrence_spec.Config(window=4, x_max=3.0, alpha=0.6))
     model = model_of()
     batch = on_device(task.batch(task.plan(0)), "cpu")
     term = task.loss(model, batch)["count_loss"]
@@ -167,7 +168,7 @@ def test_the_loss_is_the_published_formula() -> None:
 
 def test_the_pack_changes_nothing() -> None:
     """Together, collated from items, one by one, or in a row of constant size."""
-    task = cooccurrence.Task([text_of(400)], Words(vocab_size=VOCAB), cooccurrence.Config(window=6))
+    task = cooccurrence.Items([text_of(400)], Words(vocab_size=VOCAB), cooccurrence_spec.Config(window=6))
     model, indices = model_of(), list(range(len(task)))
     plan = task.plan(0)
     assert len(indices) > 2
@@ -185,7 +186,7 @@ def test_the_pack_changes_nothing() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 31, 32, 33, 1_000, 7_919])
 def test_an_epoch_meets_every_entry_once_in_an_order_of_its_own(size: int) -> None:
-    task = cooccurrence.Task([text_of(400)], Words(), cooccurrence.Config(window=1))
+    task = cooccurrence.Items([text_of(400)], Words(), cooccurrence_spec.Config(window=1))
     plans = [cooccurrence.Plan(epoch, np.arange(-(-size // cooccurrence.ITEM)), size) for epoch in range(3)]
     orders = [task.places(plan) for plan in plans]
     assert all(np.array_equal(np.sort(order), np.arange(size)) for order in orders)
@@ -230,7 +231,7 @@ def test_it_fits_the_counts_by_the_one_loop(one_thread: None) -> None:
     ids = np.concatenate([random.integers(1, 7, 20) + 6 * (at % 2) for at in range(60)]).astype(np.uint16)
     text = Row(ids, np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
     words = Words(vocab_size=13)
-    task = cooccurrence.Task([text], words, cooccurrence.Config(window=5))
+    task = cooccurrence.Items([text], words, cooccurrence_spec.Config(window=5))
     torch.manual_seed(0)
     model = glove.GloVe(glove.Config(vocab_size=13, width=8), task.parts)
     losses: list[float] = []

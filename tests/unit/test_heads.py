@@ -195,7 +195,7 @@ def without(model: fb.Model, layer: int, head: int, by: float = 0.0) -> Any:
 def test_a_masked_head_is_as_if_its_values_were_zero(fine: fb.Model) -> None:
     """The definition: what it read is nothing, so its columns of the output map do nothing."""
     task = head_importance.labelled(fine, EXAMPLES)
-    batch = batch_tensors(task.batch((0, np.arange(5))), "cpu")
+    batch = batch_tensors(task.batch(np.arange(5)), "cpu")
     with torch.no_grad():
         with without(fine, 1, 2):
             masked = fine.backbone(batch.packed)

@@ -20,10 +20,15 @@ from filbert.judge import baselines, page, sections
 from filbert.judge import report as honest
 from filbert.metrics import paired
 from filbert.tasks.choose import items as choose
+from filbert.tasks.choose import spec as choose_spec
 from filbert.tasks.classify import items as classify
+from filbert.tasks.classify import spec as classify_spec
 from filbert.tasks.pair import items as pair
+from filbert.tasks.pair import spec as pair_spec
 from filbert.tasks.relation import items as relation
+from filbert.tasks.relation import spec as relation_spec
 from filbert.tasks.tag import items as tag
+from filbert.tasks.tag import spec as tag_spec
 from filbert.text.tokenizer import Tokenizer
 
 pytest.importorskip("sklearn")
@@ -106,7 +111,7 @@ def test_labels_beside_baselines_leaks_errors_and_mistakes(tokenizer: Tokenizer)
     examples[3] = Example((train[10].texts[0],), train[10].gold, 3, "data.tsv", 4)  # a copy
     examples[4] = Example(("　" + train[11].texts[0][:-1] + "昨！",), train[11].gold, 4, "data.tsv", 5)
     examples[5] = Example(examples[5].texts, LABELS[0], 5, "data.tsv", 6)  # which is of water
-    task = classify.Task(examples, LABELS, tokenizer, classify.Config())
+    task = classify.Items(examples, LABELS, tokenizer, classify_spec.Config())
     told = reported("classify", task, examples, raw_of(task, {3: 1.0, 5: 4.0}), train)
     assert told["accuracy"] == 38 / 40
     assert told["baselines"]["majority"]["accuracy"] == pytest.approx(21 / 40)
@@ -130,7 +135,7 @@ def test_labels_beside_baselines_leaks_errors_and_mistakes(tokenizer: Tokenizer)
 
 def test_without_training_data_what_needs_them_says_so(tokenizer: Tokenizer) -> None:
     examples = labelled(10)
-    task = classify.Task(examples, LABELS, tokenizer, classify.Config())
+    task = classify.Items(examples, LABELS, tokenizer, classify_spec.Config())
     told = reported("classify", task, examples, raw_of(task))
     assert told["accuracy"] == 1.0
     assert "--train FILE" in told["baselines"]["missing"]
@@ -147,7 +152,7 @@ def test_without_scikit_learn_one_line_names_it(tokenizer: Tokenizer, monkeypatc
 
     monkeypatch.setattr(baselines, "needed", missing)
     examples = labelled(10)
-    task = classify.Task(examples, LABELS, tokenizer, classify.Config())
+    task = classify.Items(examples, LABELS, tokenizer, classify_spec.Config())
     measured = honest.Measured(task, examples, raw_of(task))
     told = honest.report("classify", {"dev": measured}, labelled(20, seed=2))
     assert "filbert[metrics]" in told["evaluations"]["dev"]["baselines"]["missing"]
@@ -162,7 +167,7 @@ def test_the_training_data_are_judged_too(tokenizer: Tokenizer) -> None:
     train = [Example(e.texts, other[e.gold] if e.id in wrong else e.gold, e.id, e.source, e.line) for e in train]
     train.append(Example(train[0].texts, other[train[0].gold], 400, "data.tsv", 401))
     examples = labelled(20, seed=1)
-    task = classify.Task(examples, LABELS, tokenizer, classify.Config())
+    task = classify.Items(examples, LABELS, tokenizer, classify_spec.Config())
     told = honest.report("classify", {"dev": honest.Measured(task, examples, raw_of(task))}, train)["train"]
     assert told["num_examples"] == 401
     assert (told["repeats"]["num"], told["repeats"]["conflicting"]) == (1, 1)
@@ -176,7 +181,7 @@ def test_the_training_data_are_judged_too(tokenizer: Tokenizer) -> None:
 def test_several_labels(tokenizer: Tokenizer) -> None:
     examples = [Example((text,), LABELS if place % 5 == 0 else (LABELS[side],), place)
                 for place, (text, side) in enumerate(texts(60))]  # fmt: skip
-    task = classify.Task(examples, LABELS, tokenizer, classify.Config(several=True))
+    task = classify.Items(examples, LABELS, tokenizer, classify_spec.Config(several=True))
     scores = np.where(task.gold == 1, 3.0, -3.0)
     scores[7] = -scores[7]
     told = reported("classify", task, examples, list(scores), examples)
@@ -195,7 +200,7 @@ def test_numbers(tokenizer: Tokenizer) -> None:
         )
         for place, (one, _) in enumerate(made)
     ]
-    task = pair.Task(examples, pair.VALUE, tokenizer, pair.Config(answer="number", center=2.0, scale=2.0))
+    task = pair.Items(examples, pair_spec.VALUE, tokenizer, pair_spec.Config(answer="number", center=2.0, scale=2.0))
     said = (task.gold - 2) / 2
     said[4] += 3
     told = reported("pair", task, examples, list(said[:, None]), examples)
@@ -208,9 +213,9 @@ def test_numbers(tokenizer: Tokenizer) -> None:
     assert told["mistakes"][0]["score"] == pytest.approx(6, abs=1e-4)
 
 
-def spans(task: tag.Task, examples: list[Example]) -> Any:
+def spans(task: tag.Items, examples: list[Example]) -> Any:
     """Token scores that say these examples' spans, nearly for sure."""
-    given = tag.Task(examples, task.labels, task.tokenizer, task.config)
+    given = tag_spec.items(examples, task.labels, task.tokenizer, task.config)
     edges = given.pieces.boundaries
     scores = np.eye(len(task.labels))[given.gold] * 12
     return [scores[edges[place] : edges[place + 1]] for place in range(len(examples))]
@@ -224,7 +229,7 @@ def test_spans(tokenizer: Tokenizer) -> None:
     train = [example(("王小明", "李雷")[place % 2], place) for place in range(20)]
     gold = [example(("王小明", "赵红")[place % 2], place + 20, marked=place != 4) for place in range(20)]
     said = [example(("王小明", "赵红")[place % 2], place + 20, marked=place != 5) for place in range(20)]
-    task = tag.Task(gold, ("O", "B-PER", "I-PER"), tokenizer, tag.Config())
+    task = tag_spec.items(gold, ("O", "B-PER", "I-PER"), tokenizer, tag_spec.Config())
     told = reported("tag", task, gold, spans(task, said), train)
     assert told["baselines"]["dictionary"]["recall"] == pytest.approx(9 / 19)  # every other name was never seen
     assert told["baselines"]["dictionary"]["difference"]["value"] > 0.2
@@ -262,7 +267,7 @@ def test_relations(tokenizer: Tokenizer) -> None:
 
     train = [example(place, ("wed", "taught")[place % 2]) for place in range(40)]
     examples = [example(place, ("wed", "taught")[place % 2], "赵红") for place in range(40)]
-    task = relation.Task(examples, ("taught", "wed"), tokenizer, relation.Config(max_length=64))
+    task = relation.Items(examples, ("taught", "wed"), tokenizer, relation_spec.Config(max_length=64))
     told = reported("relation", task, examples, raw_of(task, {2: 1.0}), train)
     assert told["baselines"]["tfidf"]["accuracy"] == 1.0
     assert told["leaks"]["num"] == 0  # the text is near, but another person stands in it
@@ -278,7 +283,7 @@ def test_choices(tokenizer: Tokenizer) -> None:
         )
         for place in range(20)
     ]
-    task = choose.Task(examples, (), tokenizer, choose.Config(max_length=64))
+    task = choose.Items(examples, (), tokenizer, choose_spec.Config(max_length=64))
     raw = [np.array([0.0, 4.0, *[1.0] * (place % 2)]) for place in range(20)]
     raw[6] = np.array([3.0, 0.0])
     told = reported("choose", task, examples, raw, labelled(4))
@@ -308,7 +313,7 @@ def test_the_page_is_whole_and_nothing_in_it_is_markup(tokenizer: Tokenizer, tmp
     names = ("<b>火</b>", "a&b\x00")
     examples = [Example((f"<script>alert({place})</script> {text}\ud800",), names[side], place, "x<y>.tsv", place + 1)
                 for place, (text, side) in enumerate(texts(30))]  # fmt: skip
-    task = classify.Task(examples, names, tokenizer, classify.Config())
+    task = classify.Items(examples, names, tokenizer, classify_spec.Config())
     wrong = dict.fromkeys(range(8), 1.0)
     told = honest.report("classify", {"dev": honest.Measured(task, examples, raw_of(task, wrong))}, examples)
     honest.write(tmp_path / "new" / "folder", told)
@@ -333,7 +338,7 @@ def test_the_page_is_whole_and_nothing_in_it_is_markup(tokenizer: Tokenizer, tmp
 
 def test_long_lists_are_cut_and_say_so(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
     examples = labelled(60)
-    task = classify.Task(examples, LABELS, tokenizer, classify.Config())
+    task = classify.Items(examples, LABELS, tokenizer, classify_spec.Config())
     monkeypatch.setattr(honest, "NUM_TEXTS", 5)
     told = honest.report(
         "classify", {"dev": honest.Measured(task, examples, raw_of(task, dict.fromkeys(range(60), 1.0)))}
@@ -344,6 +349,6 @@ def test_long_lists_are_cut_and_say_so(tokenizer: Tokenizer, monkeypatch: pytest
     assert "And 55 more, in report.json" in "".join(page.sections(told))
     many = tuple(f"l{place}" for place in range(30))
     wide = [Example((text,), many[place % 30], place) for place, (text, _) in enumerate(texts(60))]
-    task = classify.Task(wide, many, tokenizer, classify.Config())
+    task = classify.Items(wide, many, tokenizer, classify_spec.Config())
     told = honest.report("classify", {"dev": honest.Measured(task, wide, raw_of(task, {0: 1.0, 1: 1.0}))})
     assert "right ↓" not in "".join(page.sections(told))  # of many labels only what is confused

@@ -19,6 +19,7 @@ from filbert.nn import lora
 from filbert.nn.attention import tensors
 from filbert.pack.lay import pack
 from filbert.tasks.classify import items as classify
+from filbert.tasks.classify import spec as classify_spec
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop, machine
 from filbert.train.checkpoint import Store
@@ -126,7 +127,7 @@ def test_the_folder_is_an_ordinary_one(tiny_folder: Path, tmp_path: Path, tokeni
     lora.adapt(adapted, 8, 16.0)
     weights = {n.removeprefix("model/"): t for n, t in found.tensors().items() if n.startswith("model/")}
     adapted.load_state_dict(weights)
-    task = classify.Task(made(), LABELS, tokenizer, classify.Config(max_length=64, pool="cls"))
+    task = classify.Items(made(), LABELS, tokenizer, classify_spec.Config(max_length=64, pool="cls"))
     wanted = np.stack(scored(adapted, task, 4096, threads=1))
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").eval()
     ours = folders.load(tmp_path)
@@ -154,7 +155,7 @@ def test_in_half_precision_the_base_stays_as_well(tokenizer: Tokenizer) -> None:
     """The copy that computes has its own frozen maps; the factors' own sums are float32."""
     from filbert.train import tune
 
-    task = classify.Task(made(), LABELS, tokenizer, classify.Config(max_length=32))
+    task = classify.Items(made(), LABELS, tokenizer, classify_spec.Config(max_length=32))
     shape = {"width": 32, "layers": 2, "heads": 2, "inner": 64, "max_length": 64, "dropout": 0.0}
     module = bert.Bert(bert.Config(vocab_size=tokenizer.vocab_size, **shape), task.parts, 2)
     tune.prepare(module, tune.Config(method="lora"))

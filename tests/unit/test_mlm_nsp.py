@@ -17,6 +17,7 @@ from filbert.corpus.shards import Options, Shard, build
 from filbert.models import bert
 from filbert.pack.stretches import NOTHING, OBJECTIVES, RANDOM
 from filbert.tasks.mlm_nsp import items as mlm_nsp
+from filbert.tasks.mlm_nsp import spec as mlm_nsp_spec
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import train
 from filbert.train import loop, machine
@@ -48,8 +49,8 @@ def shards(texts: list[str], tokenizer: Tokenizer, tmp_path_factory: pytest.Temp
 
 
 @pytest.fixture(scope="module")
-def task(shards: list[Shard], tokenizer: Tokenizer) -> mlm_nsp.Task:
-    return mlm_nsp.Task(shards, tokenizer, mlm_nsp.Config(max_length=64, seed=5))
+def task(shards: list[Shard], tokenizer: Tokenizer) -> mlm_nsp.Items:
+    return mlm_nsp.Items(shards, tokenizer, mlm_nsp_spec.Config(max_length=64, seed=5))
 
 
 def model(tokenizer: Tokenizer) -> bert.Bert:
@@ -58,7 +59,7 @@ def model(tokenizer: Tokenizer) -> bert.Bert:
     return bert.Bert(config, ("pooler", "mlm", "nsp")).eval()
 
 
-def batch_of(task: mlm_nsp.Task, indices: list[int], budget: int | None = None, epoch: int = 0) -> Batch:
+def batch_of(task: mlm_nsp.Items, indices: list[int], budget: int | None = None, epoch: int = 0) -> Batch:
     return on_device(task.batch(task.plan(epoch).orders(np.array(indices)), budget), "cpu")
 
 
@@ -66,7 +67,7 @@ def totals(terms: dict[str, Term]) -> dict[str, tuple[float, int]]:
     return {name: (float(term.total), int(term.count)) for name, term in terms.items()}
 
 
-def test_an_epoch_holds_every_token_of_every_shard(task: mlm_nsp.Task, shards: list[Shard]) -> None:
+def test_an_epoch_holds_every_token_of_every_shard(task: mlm_nsp.Items, shards: list[Shard]) -> None:
     items = task.plan(0).items
     own = (items.first_end - items.first).sum() + (items.second_end - items.second)[items.labels != RANDOM].sum()
     assert own == sum(shard.num_tokens for shard in shards)
@@ -74,7 +75,7 @@ def test_an_epoch_holds_every_token_of_every_shard(task: mlm_nsp.Task, shards: l
     assert task.plan(0).lengths.max() <= 64
 
 
-def test_an_item_reads_as_it_should(task: mlm_nsp.Task, tokenizer: Tokenizer) -> None:
+def test_an_item_reads_as_it_should(task: mlm_nsp.Items, tokenizer: Tokenizer) -> None:
     item = task.item(17, 3)
     (sequence,) = item.sequences
     special = (sequence.ids == tokenizer.cls_id) | (sequence.ids == tokenizer.sep_id)
@@ -90,7 +91,7 @@ def test_the_sums_are_those_counted_and_the_pack_changes_nothing(
     shards: list[Shard], tokenizer: Tokenizer, objective: str
 ) -> None:
     """Together, one by one or in a row of constant size: the same sums over the same number of answers."""
-    task = mlm_nsp.Task(shards, tokenizer, mlm_nsp.Config(objective=objective, max_length=64))
+    task = mlm_nsp.Items(shards, tokenizer, mlm_nsp_spec.Config(objective=objective, max_length=64))
     network = model(tokenizer)
     indices = [3, 40, 7, 100, 31, 5]
     with torch.inference_mode():
@@ -112,7 +113,7 @@ def test_the_sums_are_those_counted_and_the_pack_changes_nothing(
 
 def test_a_lone_sentence_has_no_order_to_be_asked_for(tokenizer: Tokenizer, tmp_path: Path) -> None:
     made = shards_of(["只有一句话。", "另外一句话。"], tokenizer, tmp_path)
-    task = mlm_nsp.Task(made, tokenizer, mlm_nsp.Config(objective="mlm+sop", max_length=32))
+    task = mlm_nsp.Items(made, tokenizer, mlm_nsp_spec.Config(objective="mlm+sop", max_length=32))
     batch = batch_of(task, [0, 1])
     assert batch.targets["pair_labels"].tolist() == [NOTHING, NOTHING]
     assert task.counts(batch)["nsp_loss"] == 0
@@ -121,7 +122,7 @@ def test_a_lone_sentence_has_no_order_to_be_asked_for(tokenizer: Tokenizer, tmp_
 
 
 @pytest.mark.slow
-def test_eight_items_overfit(task: mlm_nsp.Task, tokenizer: Tokenizer) -> None:
+def test_eight_items_overfit(task: mlm_nsp.Items, tokenizer: Tokenizer) -> None:
     network = model(tokenizer)
     batch = batch_of(task, list(range(8)))
     optimiser = torch.optim.Adam(network.parameters(), 1e-2)
@@ -136,7 +137,7 @@ def test_eight_items_overfit(task: mlm_nsp.Task, tokenizer: Tokenizer) -> None:
     assert all(int(terms[name].total) == int(terms[name].count) for name in ("mlm_accuracy", "nsp_accuracy"))
 
 
-def test_orders_and_task_travel_to_other_processes(task: mlm_nsp.Task) -> None:
+def test_orders_and_task_travel_to_other_processes(task: mlm_nsp.Items) -> None:
     orders = task.plan(2).orders(np.array([4, 9, 1]))
     there, sent = pickle.loads(pickle.dumps((task, orders)))
     one, two = task.batch(orders), there.batch(sent)
@@ -150,7 +151,7 @@ def test_a_large_corpus_goes_in_rounds(
 ) -> None:
     """Each epoch is one round; all shards come in turn, and the next time with other masks."""
     monkeypatch.setattr(mlm_nsp, "ROUND_TOKENS", 6_000)
-    task = mlm_nsp.Task(shards, tokenizer, mlm_nsp.Config(max_length=64))
+    task = mlm_nsp.Items(shards, tokenizer, mlm_nsp_spec.Config(max_length=64))
     num_rounds = len(task.rounds)
     assert num_rounds > 1
     assert sorted(str(s.path) for dealt in task.rounds for s in dealt) == sorted(str(s.path) for s in shards)
@@ -168,20 +169,20 @@ def test_no_round_has_a_single_document(tokenizer: Tokenizer, tmp_path: Path, mo
     made = shards_of(["很长的一篇。" * 300, "另一篇也长。" * 300], tokenizer, tmp_path, shard_tokens=100)
     assert [len(shard.documents) - 1 for shard in made] == [1, 1]
     monkeypatch.setattr(mlm_nsp, "ROUND_TOKENS", 1_000)
-    task = mlm_nsp.Task(made, tokenizer, mlm_nsp.Config(max_length=64))
+    task = mlm_nsp.Items(made, tokenizer, mlm_nsp_spec.Config(max_length=64))
     assert len(task.rounds) == 1
     assert (task.plan(0).items.labels == RANDOM).any()
 
 
 def test_one_document_is_refused_where_pairs_need_two(tokenizer: Tokenizer, tmp_path: Path) -> None:
     made = shards_of(["只有一篇。第二句。"], tokenizer, tmp_path)
-    config = mlm_nsp.Config(max_length=8)
+    config = mlm_nsp_spec.Config(max_length=8)
     with pytest.raises(InputError, match="needs 2 documents or more, but the corpus has 1"):
-        mlm_nsp.Task(made, tokenizer, config)
+        mlm_nsp.Items(made, tokenizer, config)
     for objective in ("mlm", "mlm+sop"):
-        assert len(mlm_nsp.Task(made, tokenizer, replace(config, objective=objective))) >= 1
+        assert len(mlm_nsp.Items(made, tokenizer, replace(config, objective=objective))) >= 1
     with pytest.raises(InputError, match="has 0"):
-        mlm_nsp.Task([], tokenizer, replace(config, objective="mlm"))
+        mlm_nsp.Items([], tokenizer, replace(config, objective="mlm"))
 
 
 @pytest.mark.parametrize(
@@ -197,13 +198,13 @@ def test_one_document_is_refused_where_pairs_need_two(tokenizer: Tokenizer, tmp_
 )
 def test_a_wrong_field_is_named(wrong: dict[str, object]) -> None:
     with pytest.raises(InputError, match=f"task.{next(iter(wrong))}"):
-        mlm_nsp.Config(**wrong)  # type: ignore[arg-type]
+        mlm_nsp_spec.Config(**wrong)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
 def test_tokens_stay_apart_in_a_deep_stack(shards: list[Shard], tokenizer: Tokenizer) -> None:
     """Eight post-norm layers at a high rate: with the published start all tokens become one vector in 40 steps."""
-    task = mlm_nsp.Task(shards, tokenizer, mlm_nsp.Config(objective="mlm", max_length=64))
+    task = mlm_nsp.Items(shards, tokenizer, mlm_nsp_spec.Config(objective="mlm", max_length=64))
     torch.manual_seed(0)
     shape = {"width": 64, "layers": 8, "heads": 2, "inner": 256, "max_length": 64, "dropout": 0.0}
     deep = bert.Bert(bert.Config(vocab_size=tokenizer.vocab_size, **shape), task.parts)

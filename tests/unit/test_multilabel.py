@@ -22,10 +22,12 @@ from filbert.forms import label_sets
 from filbert.forms.datasets import examples, label_table
 from filbert.metrics import label_sets as metrics
 from filbert.models import bert
+from filbert.nn.torch_ops import TorchHost
 from filbert.pack.lay import collate
 from filbert.tasks.classify import items as classify
+from filbert.tasks.classify import spec as classify_spec
 from filbert.tasks.classify.decode import chances, set_predictions
-from filbert.tasks.pair import items as pair
+from filbert.tasks.pair import spec as pair_spec
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop, machine
 from filbert.train.step import on_device
@@ -50,20 +52,20 @@ def made(count: int = 8, long: bool = False) -> list[Example]:
     return found
 
 
-def task_of(tokenizer: Tokenizer, data: list[Example], **more: Any) -> classify.Task:
-    config = classify.fitted(classify.Config(**{"max_length": 16, "overlap": 4, **more}), data)
-    names = classify.label_names(config, data)
+def task_of(tokenizer: Tokenizer, data: list[Example], **more: Any) -> classify.Items:
+    config = classify_spec.fitted(classify_spec.Config(**{"max_length": 16, "overlap": 4, **more}), data)
+    names = classify_spec.label_names(config, data)
     assert names is not None
-    return classify.Task(data, names, tokenizer, config)
+    return classify.Items(data, names, tokenizer, config)
 
 
-def model_for(task: classify.Task, tokenizer: Tokenizer, dropout: float = 0.0) -> bert.Bert:
+def model_for(task: classify.Items, tokenizer: Tokenizer, dropout: float = 0.0) -> bert.Bert:
     return small_bert(tokenizer, task.parts, len(task.labels), noise=0, dropout=dropout)
 
 
-def scores(task: classify.Task, model: bert.Bert, indices: list[int]) -> torch.Tensor:
+def scores(task: classify.Items, model: bert.Bert, indices: list[int]) -> torch.Tensor:
     with torch.inference_mode():
-        return task.scores(model, on_device(task.batch((0, np.array(indices))), "cpu"))
+        return task.scores(TorchHost(model), on_device(task.batch(np.array(indices)), "cpu"))
 
 
 def file_of(path: Path, data: list[Example]) -> Path:
@@ -127,11 +129,11 @@ def test_lists_alone_say_that_there_are_several(tokenizer: Tokenizer) -> None:
     assert task.watched == "f1"
     assert task.gold.tolist() == [[float(i >> place & 1) for place in range(3)] for i in range(8)]
     assert not task.has_unknown
-    asked = classify.Task([Example(("好",))], LABELS, tokenizer, task.config)
+    asked = classify.Items([Example(("好",))], LABELS, tokenizer, task.config)
     assert asked.has_unknown
     assert not asked.teaches
-    assert classify.Config(several=True).several == 0.5
-    assert classify.Config(several=False).several == 0.0
+    assert classify_spec.Config(several=True).several == 0.5
+    assert classify_spec.Config(several=False).several == 0.0
 
 
 @pytest.mark.parametrize("pool", ["mean", "cls"])
@@ -143,7 +145,7 @@ def test_packed_equals_one_by_one(tokenizer: Tokenizer, pool: str) -> None:
     alone = torch.cat([scores(task, model, [index]) for index in range(12)])
     torch.testing.assert_close(together, alone, atol=1e-5, rtol=0)
     collated = on_device(collate([task.item(index, 0) for index in range(12)]), "cpu")
-    torch.testing.assert_close(task.scores(model, collated).detach(), together, atol=1e-5, rtol=0)
+    torch.testing.assert_close(task.scores(TorchHost(model), collated).detach(), together, atol=1e-5, rtol=0)
     assert collated.targets["label"].tolist() == task.gold.tolist()
 
 
@@ -153,7 +155,7 @@ def test_the_loss_is_torchs(tokenizer: Tokenizer) -> None:
     weights = '{"体育": 2.5, "财经, 股市": 0.5}'
     task = task_of(tokenizer, data, label_smoothing=0.1, class_weights=weights)
     model = model_for(task, tokenizer)
-    batch = on_device(task.batch((0, np.arange(9))), "cpu")
+    batch = on_device(task.batch(np.arange(9)), "cpu")
     given, gold = scores(task, model, list(range(8))), torch.as_tensor(task.gold[:8])
     plain = task.loss(model, batch)["label_loss"]
     assert float(plain.total / plain.count) == pytest.approx(float(F.binary_cross_entropy_with_logits(given, gold)))
@@ -162,8 +164,8 @@ def test_the_loss_is_torchs(tokenizer: Tokenizer) -> None:
     wanted = F.binary_cross_entropy_with_logits(given, smooth, pos_weight=pos)
     term = task.loss(model, batch)["label_loss"]
     assert float(term.total / term.count) == pytest.approx(float(wanted), rel=1e-5)
-    assert task.counts(task.batch((0, np.arange(9)))) == {"label_loss": 24}
-    parts = [task.loss(model, on_device(task.batch((0, np.arange(a, b))), "cpu")) for a, b in ((0, 3), (3, 9))]
+    assert task.counts(task.batch(np.arange(9))) == {"label_loss": 24}
+    parts = [task.loss(model, on_device(task.batch(np.arange(a, b)), "cpu")) for a, b in ((0, 3), (3, 9))]
     assert sum(float(part["label_loss"].total) for part in parts) == pytest.approx(float(term.total), rel=1e-5)
 
 
@@ -194,12 +196,12 @@ def test_the_terms_are_the_metrics(tokenizer: Tokenizer) -> None:
 
 
 def test_a_label_that_is_not_known_is_named_with_its_line(tokenizer: Tokenizer) -> None:
-    config = classify.Config(several=True)
+    config = classify_spec.Config(several=True)
     with pytest.raises(InputError, match=r"dev\.tsv line 17: one of the labels is '体'.*Did you mean '体育'"):
-        classify.Task([Example(("x",), "体|音乐", 0, "dev.tsv", 17)], LABELS, tokenizer, config)
+        classify.Items([Example(("x",), "体|音乐", 0, "dev.tsv", 17)], LABELS, tokenizer, config)
     for wrong in (-0.1, 1.0, 7):
         with pytest.raises(InputError, match=r"task\.several"):
-            classify.Config(several=wrong)
+            classify_spec.Config(several=wrong)
 
 
 # The measures ---------------------------------------------------------------------------------------------------------
@@ -274,7 +276,7 @@ def test_dev_data_move_the_threshold_unless_it_was_set(tokenizer: Tokenizer) -> 
     low = list((task.gold * 2 - 1) - 2.0)  # all below one half
     fitted = task.calibrated(low).config
     assert 0.1 < fitted.several < 0.27
-    again = classify.Task(made(60), LABELS, tokenizer, fitted)
+    again = classify.Items(made(60), LABELS, tokenizer, fitted)
     assert again.evaluated(low)["micro_f1"] == 1
     assert task.calibrated(low, ("several",)).config is task.config
     assert task_of(tokenizer, made(8)).calibrated(low[:8]).config.several == 0.5
@@ -373,9 +375,9 @@ def test_pairs_may_have_several_labels_too(tiny_folder: Path, tmp_path: Path) ->
     model = fb.load(tmp_path)
     said = model.predict([(data[0].texts[0], data[0].texts[1])])
     assert said[0].labels is not None
-    assert "labels" in pair.record(data[0], said[0], None)
+    assert "labels" in pair_spec.record(data[0], said[0], None)
     with pytest.raises(InputError, match="is for labels"):
-        pair.Config(answer="number", several=True)
+        pair_spec.Config(answer="number", several=True)
 
 
 def test_texts_without_any_label_teach_nothing(tiny_folder: Path, tmp_path: Path) -> None:

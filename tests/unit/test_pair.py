@@ -19,7 +19,9 @@ from filbert.core.records import Example
 from filbert.folder import folder as folders
 from filbert.metrics import numbers
 from filbert.models import bert
+from filbert.nn.torch_ops import TorchHost
 from filbert.tasks.pair import items as pair
+from filbert.tasks.pair import spec as pair_spec
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import encode_windows
 from filbert.train import loop, machine
@@ -45,37 +47,37 @@ def made(count: int = 8, longest: int = 10) -> list[Example]:
     return found
 
 
-def model_for(task: pair.Task, tokenizer: Tokenizer, dropout: float = 0.0) -> bert.Bert:
+def model_for(task: pair.Items, tokenizer: Tokenizer, dropout: float = 0.0) -> bert.Bert:
     return small_bert(tokenizer, task.parts, len(task.labels), dropout=dropout)
 
 
-def scores(task: pair.Task, model: bert.Bert, indices: list[int]) -> torch.Tensor:
+def scores(task: pair.Items, model: bert.Bert, indices: list[int]) -> torch.Tensor:
     with torch.inference_mode():
-        return task.scores(model, on_device(task.batch((0, np.array(indices))), "cpu"))
+        return task.scores(TorchHost(model), on_device(task.batch(np.array(indices)), "cpu"))
 
 
 @pytest.mark.parametrize("pool", ["mean", "cls"])
 @pytest.mark.parametrize("longest", [3, 60])
 def test_packed_equals_one_by_one(tokenizer: Tokenizer, pool: str, longest: int) -> None:
-    task = pair.Task(made(12, longest), LABELS, tokenizer, pair.Config(max_length=32, overlap=4, pool=pool))
+    task = pair.Items(made(12, longest), LABELS, tokenizer, pair_spec.Config(max_length=32, overlap=4, pool=pool))
     assert (len(task.cuts.first) > len(task)) == (longest > 3)
     model = model_for(task, tokenizer)
     alone = torch.cat([scores(task, model, [index]) for index in range(12)])
     torch.testing.assert_close(scores(task, model, list(range(12))), alone, atol=1e-5, rtol=0)
-    filled = task.batch((0, np.arange(12)), budget=4_096)
+    filled = task.batch(np.arange(12), budget=4_096)
     with torch.inference_mode():
-        torch.testing.assert_close(task.scores(model, on_device(filled, "cpu")), alone, atol=1e-5, rtol=0)
+        torch.testing.assert_close(task.scores(TorchHost(model), on_device(filled, "cpu")), alone, atol=1e-5, rtol=0)
 
 
 def test_windows_are_those_of_the_one_rule(tokenizer: Tokenizer) -> None:
     examples = [*made(12, 60), Example(("", ""), "same"), Example(("", "a ship " * 40), "same"),
                 Example(("wind " * 40, ""), "same")]  # fmt: skip
-    task = pair.Task(examples, LABELS, tokenizer, pair.Config(max_length=24, overlap=6))
+    task = pair.Items(examples, LABELS, tokenizer, pair_spec.Config(max_length=24, overlap=6))
     model = model_for(task, tokenizer)
     head = model.heads["labels"]
     for index, example in enumerate(examples):
         wanted = encode_windows(tokenizer, *example.texts, max_length=24, overlap=6)
-        batch = task.batch((0, np.array([index])))
+        batch = task.batch(np.array([index]))
         edges = batch.packed.boundaries
         ends = edges[np.searchsorted(edges, batch.starts, side="right")]
         rows = [slice(start, end) for start, end in zip(batch.starts, ends, strict=True)]
@@ -94,8 +96,8 @@ def test_windows_are_those_of_the_one_rule(tokenizer: Tokenizer) -> None:
 
 @pytest.mark.slow
 def test_eight_examples_are_learnt(tokenizer: Tokenizer) -> None:
-    config = pair.Config(max_length=32, overlap=4, label_smoothing=0.05, consistency=0.5)
-    task = pair.Task(made(8), LABELS, tokenizer, config)
+    config = pair_spec.Config(max_length=32, overlap=4, label_smoothing=0.05, consistency=0.5)
+    task = pair.Items(made(8), LABELS, tokenizer, config)
     model = model_for(task, tokenizer, dropout=0.1)
     one = machine.Config(threads=1)
     loop.fit(model, task, loop.Config(steps=120, learning_rate=3e-3, batch_tokens=4096), lambda line: None, machine=one)
@@ -104,7 +106,7 @@ def test_eight_examples_are_learnt(tokenizer: Tokenizer) -> None:
 
 def test_a_pair_is_read_as_transformers_reads_it(tokenizer: Tokenizer, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
-    task = pair.Task(made(6), LABELS, tokenizer, pair.Config(max_length=48, pool="cls"))
+    task = pair.Items(made(6), LABELS, tokenizer, pair_spec.Config(max_length=48, pool="cls"))
     model = model_for(task, tokenizer)
     folders.save(tmp_path / "m", model, tokenizer, labels=LABELS)
     theirs = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "m").eval()
@@ -179,10 +181,10 @@ def numbered(count: int = 12) -> list[Example]:
 
 @pytest.mark.slow
 def test_numbers_are_learnt_and_given_in_their_own_unit(tokenizer: Tokenizer) -> None:
-    config = pair.fitted(pair.Config(max_length=32, answer="number"), numbered())
+    config = pair_spec.fitted(pair_spec.Config(max_length=32, answer="number"), numbered())
     values = np.array([float(e.gold) for e in numbered()])
     assert (config.center, config.scale) == (pytest.approx(values.mean()), pytest.approx(values.std()))
-    task = pair.Task(numbered(), pair.VALUE, tokenizer, config)
+    task = pair.Items(numbered(), pair_spec.VALUE, tokenizer, config)
     model = model_for(task, tokenizer)
     seen: list[Any] = []
     steps = loop.Config(steps=150, learning_rate=3e-3, batch_tokens=4096)
@@ -199,8 +201,8 @@ def test_numbers_are_learnt_and_given_in_their_own_unit(tokenizer: Tokenizer) ->
 
 
 def test_a_perfect_answer_is_perfect(tokenizer: Tokenizer) -> None:
-    config = pair.fitted(pair.Config(answer="number"), numbered())
-    task = pair.Task(numbered(), pair.VALUE, tokenizer, config)
+    config = pair_spec.fitted(pair_spec.Config(answer="number"), numbered())
+    task = pair.Items(numbered(), pair_spec.VALUE, tokenizer, config)
     told = task.evaluated(((task.gold - config.center) / config.scale)[:, None])
     assert told["pearson"] == pytest.approx(1)
     assert told["spearman"] == pytest.approx(1)
@@ -217,11 +219,11 @@ def test_what_is_no_number_is_named(tokenizer: Tokenizer, tiny_folder: Path, tmp
         run.finetune("pair", same, tiny_folder, tmp_path / "x", settings=settings)
     for field in ("nan", "inf"):
         with pytest.raises(InputError, match="is no number"):
-            pair.number(Example(("a", "b"), field))
+            pair_spec.number(Example(("a", "b"), field))
     with pytest.raises(InputError, match="is for labels"):
-        pair.Config(answer="number", label_smoothing=0.1)
+        pair_spec.Config(answer="number", label_smoothing=0.1)
     with pytest.raises(InputError, match=r"task\.answer"):
-        pair.Config(answer="numbr")
+        pair_spec.Config(answer="numbr")
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction
 from filbert.engine import reader as predict
-from filbert.engine.reader import Asked, answered
+from filbert.engine.answers import Asked, answered
 from filbert.engine.results import Results
 
 ROWS = [("the train leaves the station", "rail"), ("a ship on the water", "sea"), ("clouds and the wind", "sky")]

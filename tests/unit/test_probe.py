@@ -87,10 +87,11 @@ def test_features_equal_a_plain_forward(model: Any) -> None:
 
 def test_windows_of_a_long_text_are_read_as_the_task_reads_them(model: Any) -> None:
     from filbert.tasks.classify import items as classify
+    from filbert.tasks.classify import spec as classify_spec
 
     examples = [replace(example, texts=(example.texts[0] * 30,)) for example in texts(model, 20)]
     _, layers = probe._read(model, examples, "classify")
-    task = classify.Task(examples, ("no", "yes"), model.tokenizer, classify.Config(max_length=64))
+    task = classify.Items(examples, ("no", "yes"), model.tokenizer, classify_spec.Config(max_length=64))
     assert len(task.cuts.first) > len(examples)
 
     class Plain(torch.nn.Module):

@@ -24,7 +24,9 @@ from filbert.metrics import labels as label_metrics
 from filbert.metrics import relations as metrics
 from filbert.metrics.intervals import wilson
 from filbert.models import bert
+from filbert.nn.torch_ops import TorchHost
 from filbert.tasks.relation import items as relation
+from filbert.tasks.relation import spec as relation_spec
 from filbert.text.streams import Reading
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop, machine
@@ -54,22 +56,22 @@ def made(count: int = 8, before: int = 0, between: int = 0) -> list[Example]:
     return found
 
 
-def task_of(tokenizer: Tokenizer, given: list[Example], **fields: Any) -> relation.Task:
-    return relation.Task(given, LABELS, tokenizer, relation.Config(**{"max_length": 64, **fields}))
+def task_of(tokenizer: Tokenizer, given: list[Example], **fields: Any) -> relation.Items:
+    return relation.Items(given, LABELS, tokenizer, relation_spec.Config(**{"max_length": 64, **fields}))
 
 
-def model_for(task: relation.Task, tokenizer: Tokenizer, noise: float = 0.1) -> bert.Bert:
+def model_for(task: relation.Items, tokenizer: Tokenizer, noise: float = 0.1) -> bert.Bert:
     return small_bert(tokenizer, task.parts, len(task.labels), noise=noise)
 
 
-def raw(task: relation.Task, model: bert.Bert, indices: list[int]) -> Any:
+def raw(task: relation.Items, model: bert.Bert, indices: list[int]) -> Any:
     with torch.inference_mode():
-        return task.raw(model, on_device(task.batch((0, np.array(indices))), "cpu"))
+        return task.raw(TorchHost(model), on_device(task.batch(np.array(indices)), "cpu"))
 
 
-def shown(task: relation.Task, index: int = 0) -> list[str]:
+def shown(task: relation.Items, index: int = 0) -> list[str]:
     """The windows of one text as strings of tokens, marks as brackets."""
-    packed = task.batch((0, np.array([index]))).packed
+    packed = task.batch(np.array([index])).packed
     names = dict(zip(task.config.marks.split(), "[]{}", strict=True))
     rows = np.split(packed.ids, packed.boundaries[1:-1])
     return ["".join(names.get(t := task.tokenizer.token_of(int(i)), t) for i in row[1:-1]) for row in rows]
@@ -99,7 +101,7 @@ def test_marks_stand_where_the_offsets_say_and_nest(
     gold = Relation(Span(*head), Span(*tail), "none")
     task = task_of(tokenizer, [Example(("我们坐火车去",), gold)])
     assert shown(task) == [wanted]
-    batch = task.batch((0, np.array([0])))
+    batch = task.batch(np.array([0]))
     assert batch.packed.ids[batch.targets["mark_rows"][0]].tolist() == task.mark_ids[::2].tolist()
     assert task.remarks() == []
 
@@ -120,7 +122,7 @@ def test_text_that_holds_a_mark_changes_nothing_about_the_places(tokenizer: Toke
     text = "，我们。坐今火车😀"
     gold = Relation(Span(1, 3), Span(6, 8), None)
     task = task_of(tokenizer, [Example((text,), gold)], marks="， 。 今 气")
-    batch = task.batch((0, np.array([0])))
+    batch = task.batch(np.array([0]))
     assert batch.targets["mark_rows"].tolist() == [[2, 9]]  # after [CLS] and the comma; behind both marks of the head
     assert batch.packed.ids[[1, 2]].tolist() == [task.mark_ids[0]] * 2
 
@@ -129,16 +131,16 @@ def test_marks_are_reserved_tokens_else_rare_signs_else_the_last(tokenizer: Toke
     for name, wanted in (("chinese", "[unused1] [unused2] [unused3] [unused4]"),
                          ("uncased", "[unused0] [unused1] [unused2] [unused3]")):  # fmt: skip
         words = (shared / f"data/vocab/bert-base-{name}-vocab.txt").read_text(encoding="utf-8").split("\n")[:-1]
-        assert relation.marks_of(Tokenizer(words)) == wanted
+        assert relation_spec.marks_of(Tokenizer(words)) == wanted
         assert not set(wanted.split()) & set(Tokenizer(words).encode(f"{wanted} 我").tokens)  # no text makes them
     bare = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "b", "c", "d", "e", "#"]
-    assert relation.marks_of(Tokenizer(bare)) == "# e d c"
-    assert len(set(relation.marks_of(tokenizer).split())) == 4
+    assert relation_spec.marks_of(Tokenizer(bare)) == "# e d c"
+    assert len(set(relation_spec.marks_of(tokenizer).split())) == 4
 
 
 def test_hidden_words_are_never_marks(tokenizer: Tokenizer) -> None:
     task = task_of(tokenizer, made(8), mask_prob=0.9)
-    packed = on_device(task.batch((0, np.arange(8))), "cpu").packed
+    packed = on_device(task.batch(np.arange(8)), "cpu").packed
     hidden = task._hidden(packed).ids
     marks = torch.isin(packed.ids, torch.from_numpy(task.mark_ids))
     assert torch.equal(hidden[marks], packed.ids[marks])
@@ -155,14 +157,14 @@ def test_packed_equals_one_by_one_and_the_definition(tokenizer: Tokenizer, befor
     assert len(task.cuts.first) == (18 if between else 9)
     model = model_for(task, tokenizer)
     together = np.array(raw(task, model, list(range(9))))
-    filled = on_device(task.batch((0, np.arange(9)), budget=2_048), "cpu")
+    filled = on_device(task.batch(np.arange(9), budget=2_048), "cpu")
     with torch.inference_mode():
-        np.testing.assert_allclose(task.raw(model, filled), together, atol=1e-5)
+        np.testing.assert_allclose(task.raw(TorchHost(model), filled), together, atol=1e-5)
     head = model.heads["relation"]
     for index, example in enumerate(given):
         alone = task_of(tokenizer, [example])
         np.testing.assert_allclose(raw(alone, model, [0])[0], together[index], atol=1e-5)
-        batch = on_device(alone.batch((0, np.array([0]))), "cpu")
+        batch = on_device(alone.batch(np.array([0])), "cpu")
         edges = batch.packed.boundaries.tolist()
         assert max(batch.packed.lengths) <= 64
         with torch.inference_mode():
@@ -226,7 +228,7 @@ def test_the_loss_is_the_cross_entropy_and_f1_leaves_none_out(tokenizer: Tokeniz
     assert task.has_unknown
     assert task.watched == "relation_f1"
     model = model_for(task, tokenizer)
-    batch = task.batch((0, np.arange(10)))
+    batch = task.batch(np.arange(10))
     assert task.counts(batch) == {"label_loss": 9}
     terms = task.loss(model, on_device(batch, "cpu"))
     scores = torch.from_numpy(np.array(raw(task, model, list(range(9))))).double()
@@ -235,7 +237,7 @@ def test_the_loss_is_the_cross_entropy_and_f1_leaves_none_out(tokenizer: Tokeniz
     table = label_metrics.confusion(task.gold[:9], scores.argmax(-1).numpy(), 3)
     f1 = terms["relation_f1"].total.item() / max(1, int(terms["relation_f1"].count))
     assert f1 == pytest.approx(metrics.summary(table, 2)["micro_f1"])
-    plain = relation.Task(made(2), ("after", "before"), tokenizer, relation.Config(max_length=64))
+    plain = relation.Items(made(2), ("after", "before"), tokenizer, relation_spec.Config(max_length=64))
     assert plain.watched == "accuracy"
 
 
@@ -260,7 +262,7 @@ def test_saved_and_loaded_it_says_the_same(tokenizer: Tokenizer, tiny_folder: Pa
     done = run.finetune("relation", made(12), tiny_folder, tmp_path / "r", dev=made(6), epochs=2, **more)
     kept = json.loads((tmp_path / "r" / "model" / "task.json").read_text(encoding="utf-8"))
     assert kept.pop("temperature") > 0  # fitted on the dev data
-    assert kept == {"task": "relation", "max_length": 48, "none": "none", "marks": relation.marks_of(tokenizer)}
+    assert kept == {"task": "relation", "max_length": 48, "none": "none", "marks": relation_spec.marks_of(tokenizer)}
     assert "relation_f1" in done.best
     model = fb.load(tmp_path / "r")
     for name, value in done.module.state_dict().items():
@@ -407,8 +409,8 @@ def test_real_files(shared: Path, tokenizer: Tokenizer, name: str, num_examples:
     given = list(examples(shared / "data" / name, "relation"))
     labels = label_table(given).check().labels
     assert (len(given), len(labels)) == (num_examples, num_labels)
-    task = relation.Task(given, labels, tokenizer, relation.Config(max_length=64))
-    batch = task.batch((0, np.arange(len(given))))
+    task = relation.Items(given, labels, tokenizer, relation_spec.Config(max_length=64))
+    batch = task.batch(np.arange(len(given)))
     assert (batch.packed.ids[batch.targets["mark_rows"]] == task.mark_ids[::2]).all()
     assert task.config.none == ("" if labels[0] == "0" else "Other" if "Other" in labels else "unknown")
 
@@ -487,7 +489,7 @@ def test_what_cannot_be_learnt_is_named(tiny_folder: Path, tmp_path: Path, filbe
         run.finetune("relation", [Example(("我们",), "none")] * 2, tiny_folder, tmp_path / "y")
     for fields in ({"max_length": 8}, {"mask_prob": 1.0}, {"label_smoothing": -1.0}, {"marks": "a b c"}):
         with pytest.raises(InputError, match=next(iter(fields))):
-            relation.Config(**fields)  # type: ignore[arg-type]
+            relation_spec.Config(**fields)  # type: ignore[arg-type]
 
 
 def test_a_folder_is_passed_over_by_transformers(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -20,8 +20,10 @@ from filbert.core.records import Example, Span
 from filbert.folder import folder as folders
 from filbert.models import bert
 from filbert.nn import crf_walk, pointer
+from filbert.nn.torch_ops import TorchHost
 from filbert.tasks.tag import decode as decoding
 from filbert.tasks.tag import items as tag
+from filbert.tasks.tag import spec as tag_spec
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop, machine
 from filbert.train.step import on_device
@@ -54,26 +56,26 @@ def place_of(span: Span) -> tuple[int, int, str]:
     return span.start, span.end, span.label
 
 
-def task_of(tokenizer: Tokenizer, examples: list[Example], **fields: Any) -> tag.Task:
-    config = tag.Config(**{"max_length": 32, "overlap": 16, "longest": 8, **fields})
-    config = tag.fitted(config, made(8))
-    return tag.Task(examples, tag.label_names(config, made(8)), tokenizer, config)
+def task_of(tokenizer: Tokenizer, examples: list[Example], **fields: Any) -> tag.Items:
+    config = tag_spec.Config(**{"max_length": 32, "overlap": 16, "longest": 8, **fields})
+    config = tag_spec.fitted(config, made(8))
+    return tag_spec.items(examples, tag_spec.label_names(config, made(8)), tokenizer, config)
 
 
-def model_for(task: tag.Task, tokenizer: Tokenizer, noise: float = 0.1) -> bert.Bert:
+def model_for(task: tag.Items, tokenizer: Tokenizer, noise: float = 0.1) -> bert.Bert:
     return small_bert(tokenizer, task.parts, len(task.labels), noise=noise)
 
 
-def raw(task: tag.Task, model: bert.Bert, indices: list[int]) -> list[Any]:
+def raw(task: tag.Items, model: bert.Bert, indices: list[int]) -> list[Any]:
     with torch.inference_mode():
-        return list(task.raw(model, on_device(task.batch((0, np.array(indices))), "cpu")))
+        return list(task.raw(TorchHost(model), on_device(task.batch(np.array(indices)), "cpu")))
 
 
 def arrays(found: Any) -> tuple[Any, ...]:
     return found if isinstance(found, tuple) else (found,)
 
 
-def told(task: tag.Task, found: list[Any]) -> list[set[tuple[int, int, str]]]:
+def told(task: tag.Items, found: list[Any]) -> list[set[tuple[int, int, str]]]:
     return [{place_of(span) for span in said.spans} for said in task.predictions(found)]
 
 
@@ -92,9 +94,9 @@ def test_packed_equals_one_by_one(tokenizer: Tokenizer, decoder: str, before: in
         for left, right in zip(arrays(together[index]), arrays(alone), strict=True):
             np.testing.assert_allclose(left, right, atol=1e-5)
         assert told(one, [alone]) == told(task, together)[index : index + 1]
-        terms = one.loss(model, on_device(one.batch((0, np.array([0]))), "cpu"))
+        terms = one.loss(model, on_device(one.batch(np.array([0])), "cpu"))
         losses = {name: value + terms[name].total.item() for name, value in losses.items()}
-    batch = task.batch((0, np.arange(9)), budget=2_048)  # filled up with what nobody reads
+    batch = task.batch(np.arange(9), budget=2_048)  # filled up with what nobody reads
     terms = task.loss(model, on_device(batch, "cpu"))
     assert terms["tag_loss"].total.item() == pytest.approx(losses["tag_loss"], rel=1e-5)
     assert terms["tag_f1"].total.item() == losses["tag_f1"]
@@ -104,7 +106,7 @@ def test_packed_equals_one_by_one(tokenizer: Tokenizer, decoder: str, before: in
 def test_an_empty_text_beside_one_of_two_tokens(tokenizer: Tokenizer) -> None:
     """As many tokens as windows, but not one in each."""
     task = task_of(tokenizer, [Example(("",), ()), Example(("天气",), (Span(0, 2, "LOC"),))])
-    batch = task.batch((0, np.array([0, 1])))
+    batch = task.batch(np.array([0, 1]))
     known = batch.targets["tags"] != tag.NOTHING
     assert batch.packed.ids[known].tolist() == task.ids.tolist()
     assert len(task.ids) == 2
@@ -144,7 +146,7 @@ def test_a_folder_comes_back_bit_for_bit(tokenizer: Tokenizer, tmp_path: Path, d
     folders.import_folder(tmp_path / "m", tmp_path / "n")
     first, second = (tmp_path / name / "model.safetensors" for name in "mn")
     assert first.read_bytes() == second.read_bytes()
-    assert tag.published(again.model, again.labels)["decoder"] == decoder
+    assert tag_spec.published(again.model, again.labels)["decoder"] == decoder
     modern = bert.Config(vocab_size=tokenizer.vocab_size, width=32, layers=1, heads=2, inner=64, max_length=64,
                          segments=0, positions="rotary-local", norm="pre", feedforward="geglu")  # fmt: skip
     other = bert.Bert(modern, task.parts, len(task.labels))
@@ -207,7 +209,7 @@ def test_the_chain_is_that_of_the_whole_text(tokenizer: Tokenizer) -> None:
         weights = [getattr(head, name).detach().numpy() for name in ("begin", "transitions", "end")]
         wanted = crf_walk.viterbi(scores, [0, len(scores)], tuple(weights), task.legal)
         assert np.array_equal(raw(task, model, [index])[0][0], wanted)  # decoded without torch, to the same tags
-    terms = task.loss(model, on_device(task.batch((0, np.array([3, 0, 4, 1, 2]))), "cpu"))
+    terms = task.loss(model, on_device(task.batch(np.array([3, 0, 4, 1, 2])), "cpu"))
     assert terms["tag_loss"].total.item() == pytest.approx(total, rel=1e-5)
     terms["tag_loss"].total.backward()
     assert all(weight.grad is not None and weight.grad.abs().sum() > 0 for weight in model.heads.parameters())
@@ -298,7 +300,7 @@ def test_what_a_pointer_cannot_learn_is_told(tokenizer: Tokenizer) -> None:
         ({"decoder": "crf", "label_smoothing": 0.1}, "label_smoothing is for task.decoder=softmax"),
     ):
         with pytest.raises(InputError, match=match):
-            tag.Config(**fields)
+            tag_spec.Config(**fields)
 
 
 def test_the_pointer_and_its_loss_by_hand() -> None:

@@ -184,18 +184,20 @@ SENTENCES = [
 
 
 def test_the_scheme_follows_from_the_data(tokenizer: Any) -> None:
-    from filbert.tasks.tag import items as tag
+    from filbert.tasks.tag import spec as tag_spec
 
-    config = tag.fitted(tag.Config(), SENTENCES)
+    config = tag_spec.fitted(tag_spec.Config(), SENTENCES)
     assert config.scheme == "plain"
-    labels = tag.label_names(config, SENTENCES)
+    labels = tag_spec.label_names(config, SENTENCES)
     assert "O" not in labels
     assert len(labels) == 4 * 7
     some = [*SENTENCES, Example(("今天好",), (Span(0, 2, "t"),))]
-    assert tag.fitted(tag.Config(), some).scheme == "bio"
-    assert tag.fitted(tag.Config(), [Example(("北京",), (Span(0, 2, "LOC"),))]).scheme == "bio"  # a list of names
-    assert tag.fitted(tag.Config(scheme="bioes"), SENTENCES).scheme == "bioes"
-    task = tag.Task(SENTENCES, labels, tokenizer, config)
+    assert tag_spec.fitted(tag_spec.Config(), some).scheme == "bio"
+    assert (
+        tag_spec.fitted(tag_spec.Config(), [Example(("北京",), (Span(0, 2, "LOC"),))]).scheme == "bio"
+    )  # a list of names
+    assert tag_spec.fitted(tag_spec.Config(scheme="bioes"), SENTENCES).scheme == "bioes"
+    task = tag_spec.items(SENTENCES, labels, tokenizer, config)
     perfect = [np.eye(len(labels))[task.gold[a:b]] * 20
                for a, b in zip(task.pieces.boundaries[:-1], task.pieces.boundaries[1:], strict=True)]  # fmt: skip
     measured = task.evaluated(perfect)
@@ -209,9 +211,9 @@ def test_the_scheme_follows_from_the_data(tokenizer: Any) -> None:
     assert measured["f1"] == pytest.approx(2 * 17 / (18 + 19))
     assert measured["accuracy"] == 1
     with pytest.raises(InputError, match=r"ner\.txt line 4: '好' has no label, but this tagger"):
-        tag.Task([Example(("今天好",), (Span(0, 2, "t"),), 0, "ner.txt", 4)], labels, tokenizer, config)
+        tag_spec.items([Example(("今天好",), (Span(0, 2, "t"),), 0, "ner.txt", 4)], labels, tokenizer, config)
     with pytest.raises(InputError, match="have O, which"):
-        tag.Task(SENTENCES, ("O", *labels), tokenizer, config)
+        tag_spec.items(SENTENCES, ("O", *labels), tokenizer, config)
 
 
 @pytest.mark.slow

@@ -18,7 +18,9 @@ from filbert.core.errors import InputError
 from filbert.core.records import Example, Span
 from filbert.folder import folder as folders
 from filbert.models import bert
+from filbert.nn.torch_ops import TorchHost
 from filbert.tasks.tag import items as tag
+from filbert.tasks.tag import spec as tag_spec
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import encode_windows, merge_tokens
 from filbert.train import loop, machine
@@ -45,18 +47,18 @@ def made(count: int = 8, before: int = 0) -> list[Example]:
     return found
 
 
-def task_of(tokenizer: Tokenizer, examples: list[Example], **fields: Any) -> tag.Task:
-    config = tag.Config(**{"max_length": 32, "overlap": 8, **fields})
-    return tag.Task(examples, tag.label_names(config, made(8)), tokenizer, config)
+def task_of(tokenizer: Tokenizer, examples: list[Example], **fields: Any) -> tag.Items:
+    config = tag_spec.Config(**{"max_length": 32, "overlap": 8, **fields})
+    return tag_spec.items(examples, tag_spec.label_names(config, made(8)), tokenizer, config)
 
 
-def model_for(task: tag.Task, tokenizer: Tokenizer, noise: float = 0.1) -> bert.Bert:
+def model_for(task: tag.Items, tokenizer: Tokenizer, noise: float = 0.1) -> bert.Bert:
     return small_bert(tokenizer, ("tokens",), len(task.labels), noise=noise)
 
 
-def raw(task: tag.Task, model: bert.Bert, indices: list[int]) -> Any:
+def raw(task: tag.Items, model: bert.Bert, indices: list[int]) -> Any:
     with torch.inference_mode():
-        return task.raw(model, on_device(task.batch((0, np.array(indices))), "cpu"))
+        return task.raw(TorchHost(model), on_device(task.batch(np.array(indices)), "cpu"))
 
 
 @pytest.mark.parametrize("before", [0, 6])
@@ -72,21 +74,21 @@ def test_packed_equals_one_by_one_and_the_one_rule(tokenizer: Tokenizer, before:
         np.testing.assert_allclose(together[index], alone[0], atol=1e-5)
         hidden = []
         for window in windows:
-            packed = task_of(tokenizer, [example]).batch((0, np.array([0]))).packed
+            packed = task_of(tokenizer, [example]).batch(np.array([0])).packed
             edges = packed.boundaries.tolist()
             rows = [packed.ids[begin:end].tolist() for begin, end in itertools.pairwise(edges)]
             at = [place for place, row in enumerate(rows) if row == window.ids.tolist()]
             assert at
-            batch = on_device(task_of(tokenizer, [example]).batch((0, np.array([0]))), "cpu")
+            batch = on_device(task_of(tokenizer, [example]).batch(np.array([0])), "cpu")
             with torch.inference_mode():
-                scores = task.scores(model, batch).numpy()
+                scores = task.scores(TorchHost(model), batch).numpy()
             hidden.append(scores[packed.boundaries[at[0]] : packed.boundaries[at[0] + 1]])
         np.testing.assert_allclose(together[index], merge_tokens(windows, hidden), atol=1e-5)
 
 
 def test_every_token_is_learnt_once_with_its_own_tag(tokenizer: Tokenizer) -> None:
     task = task_of(tokenizer, made(6, 5))
-    batch = task.batch((0, np.arange(6)), budget=2_048)
+    batch = task.batch(np.arange(6), budget=2_048)
     known = batch.targets["tags"] != tag.NOTHING
     assert known.sum() == len(task.ids) == task.counts(batch)["tag_loss"]
     assert sorted(batch.packed.ids[known].tolist()) == sorted(task.ids.tolist())
@@ -143,7 +145,7 @@ def test_what_is_not_learnt_as_it_stands_is_counted_and_unknown_kinds_are_named(
     with pytest.raises(InputError, match=r"x\.jsonl line 3: the kind of a span is 'PRE'.*Did you mean 'PER'"):
         task_of(tokenizer, [Example((text,), (Span(0, 2, "PRE"),), 0, "x.jsonl", 3)])
     with pytest.raises(InputError, match="holds no spans"):
-        tag.label_names(tag.Config(), [Example((text,), ())])
+        tag_spec.label_names(tag_spec.Config(), [Example((text,), ())])
     for fields in (
         {"max_length": 3},
         {"overlap": -1},
@@ -152,7 +154,7 @@ def test_what_is_not_learnt_as_it_stands_is_counted_and_unknown_kinds_are_named(
         {"label_smoothing": -1.0},
     ):
         with pytest.raises(InputError, match=next(iter(fields))):
-            tag.Config(**fields)
+            tag_spec.Config(**fields)
 
 
 def test_a_published_folder_is_read_as_transformers_reads_it(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -23,10 +23,13 @@ from filbert.core.registry import member
 from filbert.forms.datasets import examples
 from filbert.metrics.intervals import wilson
 from filbert.models import seq2seq, transformer
+from filbert.nn.torch_ops import TorchHost
 from filbert.pack.lay import bins
 from filbert.tasks.chat import items as chat
+from filbert.tasks.chat import spec as chat_spec
 from filbert.tasks.summarize import items as summarize
 from filbert.tasks.translate import items as translate
+from filbert.tasks.translate import spec as translate_spec
 from filbert.text.streams import Reading
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop, machine
@@ -77,16 +80,16 @@ def model_of(tokenizer: Tokenizer, kind: str = "transformer", noise: float = 0.1
 
 
 def batch_of(task: Any, items: Any, budget: int | None = None) -> Batch:
-    return on_device(task.batch((0, np.asarray(items)), budget), "cpu")
+    return on_device(task.batch(np.asarray(items), budget), "cpu")
 
 
 def raw(task: Any, model: Any, items: Any = None, budget: int = 10_000) -> list[Any]:
     items = list(range(len(task))) if items is None else items
     found: dict[int, Any] = {}
     with torch.inference_mode():
-        for group in bins([task.lengths(0)[item] for item in items], budget):
+        for group in bins([task.lengths[item] for item in items], budget):
             chosen = [items[place] for place in group]
-            found |= dict(zip(chosen, task.raw(model, batch_of(task, chosen)), strict=True))
+            found |= dict(zip(chosen, task.raw(TorchHost(model), batch_of(task, chosen)), strict=True))
     return [found[item] for item in items]
 
 
@@ -150,7 +153,7 @@ def test_the_loss_is_the_definition_and_packing_changes_nothing(tokenizer: Token
         ids = tokenizer.pieces([task.examples[item].gold]).ids.tolist()
         assert batch.targets["into_ids"].tolist() == [tokenizer.cls_id, *ids]
         total -= sum(float(logs[at, token]) for at, token in enumerate([*ids, tokenizer.sep_id]))
-    whole = task.batch((0, np.arange(9)))
+    whole = task.batch(np.arange(9))
     count = sum(len(tokenizer.pieces([task.examples[item].gold]).ids) + 1 for item in learnt)
     assert task.counts(whole) == {"written_loss": count}
     for budget in (None, 600):  # a pack that is filled up to one size says the same
@@ -333,8 +336,8 @@ def test_an_answer_never_loops(tokenizer: Tokenizer, beam: int) -> None:
         for ((ids, _, _),) in raw(task, model):
             runs = [tuple(ids[at : at + 3]) for at in range(len(ids) - 2)]
             assert (len(set(runs)) < len(runs)) is is_loop
-    assert chat.Config().no_repeat == 3
-    assert chat.Config().temperature == 0
+    assert chat_spec.Config().no_repeat == 3
+    assert chat_spec.Config().temperature == 0
     if beam == 1:  # it had to stop, and says so
         assert task.predictions(raw(task, model))[0].scores["cut"] == 1
 
@@ -394,7 +397,7 @@ def test_bad_input_is_one_sentence_each(tokenizer: Tokenizer) -> None:
         {"temperature": -1}, {"length_penalty": 11}, {"max_ratio": math.nan}, {"label_smoothing": 1.0}, {"seed": -1},
     ):  # fmt: skip
         with pytest.raises(InputError, match=f"task.{next(iter(fields))} is"):
-            translate.Config(**fields)
+            translate_spec.Config(**fields)
 
 
 def test_what_is_not_learnt_is_told(tokenizer: Tokenizer) -> None:
@@ -431,7 +434,7 @@ def test_no_text_is_longer_than_allowed(tokenizer: Tokenizer) -> None:
     for (ids, _, ended), size in zip([parts[0] for parts in raw(task, model)], sizes, strict=True):
         assert len(ids) + ended <= 3 + math.ceil(0.5 * size)
     most = task_of(tokenizer, max_new=1_000)
-    assert most.batch((0, np.arange(8))).targets["limits_host"].tolist() == [48] * 8
+    assert most.batch(np.arange(8)).targets["limits_host"].tolist() == [48] * 8
 
 
 def test_the_modules_have_what_a_folder_and_a_card_need(tokenizer: Tokenizer) -> None:

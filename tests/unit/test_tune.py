@@ -19,6 +19,7 @@ from filbert.core.records import Example
 from filbert.folder import folder as folders
 from filbert.models import bert
 from filbert.tasks.classify import items as classify
+from filbert.tasks.classify import spec as classify_spec
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop, machine, optim, tune
 from filbert.train.checkpoint import Store
@@ -41,12 +42,12 @@ def made(count: int = 8) -> list[Example]:
     return found
 
 
-def model_for(task: classify.Task, tokenizer: Tokenizer, layers: int = 2) -> bert.Bert:
+def model_for(task: classify.Items, tokenizer: Tokenizer, layers: int = 2) -> bert.Bert:
     return small_bert(tokenizer, task.parts, len(task.labels), noise=0, layers=layers, dropout=0.1).train()
 
 
-def task_of(tokenizer: Tokenizer, count: int = 8) -> classify.Task:
-    return classify.Task(made(count), ("坏", "好"), tokenizer, classify.Config(max_length=32))
+def task_of(tokenizer: Tokenizer, count: int = 8) -> classify.Items:
+    return classify.Items(made(count), ("坏", "好"), tokenizer, classify_spec.Config(max_length=32))
 
 
 def weights(module: torch.nn.Module) -> dict[str, torch.Tensor]:

@@ -25,14 +25,16 @@ from filbert.models import word2vec
 from filbert.nn.attention import tensors
 from filbert.pack.lay import collate, pack
 from filbert.tasks.classify import items as classify
+from filbert.tasks.classify import spec as classify_spec
 from filbert.tasks.word_vectors import items as word_vectors
+from filbert.tasks.word_vectors import spec as word_vectors_spec
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import train
 from filbert.train import loop, machine
 from filbert.train.step import on_device
 
 VOCAB = 30
-BOTH = list(itertools.product(word_vectors.OBJECTIVES, word_vectors.OUTPUTS))
+BOTH = list(itertools.product(word_vectors_spec.OBJECTIVES, word_vectors.OUTPUTS))
 
 
 @dataclass(frozen=True)
@@ -69,11 +71,11 @@ def text_of(*sizes: int, seed: int = 0) -> Row:
     return Row(ids, np.concatenate([[0], np.cumsum(sizes)]))
 
 
-def task_of(*sizes: int, **config: Any) -> word_vectors.Task:
-    return word_vectors.Task([text_of(*sizes)], Words(), word_vectors.Config(**config))
+def task_of(*sizes: int, **config: Any) -> word_vectors.Items:
+    return word_vectors.Items([text_of(*sizes)], Words(), word_vectors_spec.Config(**config))
 
 
-def model_of(task: word_vectors.Task, width: int = 6) -> word2vec.Word2vec:
+def model_of(task: word_vectors.Items, width: int = 6) -> word2vec.Word2vec:
     """All weights far from their start."""
     torch.manual_seed(0)
     model = word2vec.Word2vec(word2vec.Config(vocab_size=VOCAB, width=width), task.parts)
@@ -84,7 +86,7 @@ def model_of(task: word_vectors.Task, width: int = 6) -> word2vec.Word2vec:
     return model
 
 
-def batch_of(task: word_vectors.Task, indices: list[int], budget: int | None = None, epoch: int = 0) -> Batch:
+def batch_of(task: word_vectors.Items, indices: list[int], budget: int | None = None, epoch: int = 0) -> Batch:
     return on_device(task.batch(task.plan(epoch).orders(np.array(indices)), budget), "cpu")
 
 
@@ -182,7 +184,7 @@ def sigmoid(x: Any) -> Any:
     return 1 / (1 + np.exp(-np.asarray(x)))
 
 
-def predictions(task: word_vectors.Task, batch: Batch) -> list[tuple[list[int], int, npt.NDArray[np.int64]]]:
+def predictions(task: word_vectors.Items, batch: Batch) -> list[tuple[list[int], int, npt.NDArray[np.int64]]]:
     """(ids that predict, id predicted, noise ids) of every prediction, read off one by one."""
     known = {name: value.numpy() for name, value in batch.targets.items()}
     ids, edges = batch.packed.ids.tolist(), batch.packed.boundaries.tolist()
@@ -303,13 +305,13 @@ def test_draws_hang_on_seed_epoch_and_item_alone() -> None:
 
 def test_wrong_settings_and_texts_are_named() -> None:
     with pytest.raises(InputError, match=r"task.objective is 'skipgram'.*Did you mean 'skip-gram'"):
-        word_vectors.Config(objective="skipgram")
+        word_vectors_spec.Config(objective="skipgram")
     with pytest.raises(InputError, match=r"task.window is 0, but must be a whole number of 1 or more"):
-        word_vectors.Config(window=0)
+        word_vectors_spec.Config(window=0)
     with pytest.raises(InputError, match=r"task.noise_power is 2"):
-        word_vectors.Config(noise_power=2)
+        word_vectors_spec.Config(noise_power=2)
     with pytest.raises(InputError, match=r"need some text"):
-        word_vectors.Task([Row(np.zeros(3, np.int64), np.array([0, 3]))], Words(), word_vectors.Config())
+        word_vectors.Items([Row(np.zeros(3, np.int64), np.array([0, 3]))], Words(), word_vectors_spec.Config())
 
 
 # Whole words and learning ---------------------------------------------------------------------------------------------
@@ -383,8 +385,8 @@ def test_words_of_one_kind_end_near_each_other(
     """国王 and 王后 stand in the same places, 国王 and 西瓜 do not: cosines tell, by the one loop."""
     shards, tokenizer, _ = royal
     words: Lexicon = lexicon(shards, tokenizer, min_count=1)
-    config = word_vectors.Config(objective=objective, output=output, window=3, subsample=0.0)
-    task = word_vectors.Task(words.texts(shards), words, config)
+    config = word_vectors_spec.Config(objective=objective, output=output, window=3, subsample=0.0)
+    task = word_vectors.Items(words.texts(shards), words, config)
     torch.manual_seed(0)
     model = word2vec.Word2vec(word2vec.Config(vocab_size=words.vocab_size, width=16), task.parts)
     task.begin(model)
@@ -405,7 +407,7 @@ def test_it_serves_a_task_as_any_encoder_does(tokenizer: Tokenizer) -> None:
     """Eight headlines are told apart by the mean of their tokens' vectors."""
     texts = ("股市大涨", "球队夺冠", "银行加息", "比赛开始", "基金分红", "教练下课", "央行降准", "球员受伤")
     examples = [Example((text,), ("财经", "体育")[at % 2], id=at) for at, text in enumerate(texts)]
-    task = classify.Task(examples, ["财经", "体育"], tokenizer, classify.Config(max_length=16))
+    task = classify.Items(examples, ["财经", "体育"], tokenizer, classify_spec.Config(max_length=16))
     torch.manual_seed(0)
     model = word2vec.Word2vec(word2vec.preset("tiny", tokenizer.vocab_size), task.parts, labels=2)
     batch = on_device(collate([task.item(at, 0) for at in range(8)]), "cpu")

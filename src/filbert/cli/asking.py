@@ -154,7 +154,7 @@ class Asking:
 
     def all(self, examples: Iterator[Example], reading: Reading) -> int:
         """Asks all, and gives on what is said soon and then every few seconds; how many they were."""
-        from filbert.engine.reader import answered
+        from filbert.engine.answers import answered
 
         results, count = self.results, 0
         notes = Notes(self.loaded.tokenizer, writes=self.task in WRITERS)
@@ -177,9 +177,8 @@ class Asking:
         return count
 
     def _records(self, some: Sequence[tuple[Example, Prediction]]) -> list[Record]:
-        from filbert.engine.reader import record
-
-        return [{**self.texts.place(each), **record(self.task, each, said, self.top)} for each, said in some]
+        reader = self.loaded.reader(self.task)
+        return [{**self.texts.place(each), **reader.record(each, said, self.top)} for each, said in some]
 
     def _tell_kept(self, error: BaseException) -> None:
         """What is there of a run that was stopped."""
@@ -194,11 +193,11 @@ class Asking:
 
 def results_file(out: str, resume: bool, task: str, texts: Texts, otherwise: str = "") -> Results:
     """The file of results, with what an earlier run left in it."""
-    from filbert.core.registry import member
+    from filbert.core import registry
     from filbert.engine.results import Results
 
     more = ["gold"] if len(texts.files) > 1 else []
-    found = Results(out, resume, (*getattr(member("tasks", task), "LATER", ()), *more), otherwise)
+    found = Results(out, resume, (*registry.task(task).later, *more), otherwise)
     if found.torn:
         say(f"note: {out}: its last line was not finished and is written anew.")
     if found.count:

@@ -123,14 +123,14 @@ def _vocabulary(texts: Sequence[str], show: Callable[[str], None]) -> Any:
 def _recipe(vocab_size: int, steps: int, seed: int) -> Any:
     from filbert.models import bert
     from filbert.run import Recipe
-    from filbert.tasks.mlm_nsp import items as mlm_nsp
+    from filbert.tasks.mlm_nsp import spec as mlm_nsp_spec
     from filbert.train import loop, machine
 
     model = bert.Config(vocab_size=vocab_size, width=128, layers=2, heads=2, inner=512, max_length=128, dropout=0.0)
     return Recipe(
         model=model,
         # Twice BERT's 15 %: a run of one minute learns more from asking more.
-        task=mlm_nsp.Config(max_length=64, mask_prob=0.3, seed=seed),
+        task=mlm_nsp_spec.Config(max_length=64, mask_prob=0.3, seed=seed),
         train=loop.Config(
             steps=steps, batch_tokens=512, learning_rate=1e-3, seed=seed, checkpoint_every=max(1, steps // 2)
         ),

@@ -198,7 +198,7 @@ def _rows(loaded: Any, data: tuple[str, ...], out: str | None, options: dict[str
 def _told(loaded: Any, example: Example, how: dict[str, Any]) -> dict[str, Any]:
     """One row as it is written: where it stood, its texts, and the explanation or why there is none."""
     from filbert.core.errors import InputError
-    from filbert.engine.reader import asked
+    from filbert.engine.answers import asked
 
     place = {"line": example.line} if example.line else {}
     texts = dict(zip(("text", "second"), example.texts, strict=False))
@@ -212,7 +212,7 @@ def _told(loaded: Any, example: Example, how: dict[str, Any]) -> dict[str, Any]:
 def _kind(loaded: Any, task: str | None) -> str:
     """What its files are read as."""
     from filbert.core.errors import InputError
-    from filbert.explain.questions import FILL
+    from filbert.explain.filling import FILL
 
     if task != FILL:
         try:

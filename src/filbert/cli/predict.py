@@ -49,7 +49,8 @@ def command(model: str, data: tuple[str, ...], out: str | None, **options: Any) 
     from filbert import load
     from filbert.cli.asking import Asking, Texts, results_file
     from filbert.core.errors import InputError
-    from filbert.engine.reader import CHUNK, has_top, peeked, usual_top
+    from filbert.engine.answers import CHUNK, peeked
+    from filbert.engine.reader import usual_top
     from filbert.engine.results import check_place, form_of
     from filbert.text.streams import Reading
 
@@ -74,7 +75,7 @@ def command(model: str, data: tuple[str, ...], out: str | None, **options: Any) 
     for note in loaded.notes:
         say(f"note: {note}")
     top = options["top"]
-    if top is not None and not has_top(task, loaded.labels):
+    if top is not None and not loaded.reader(task).spec.ranks(loaded.labels):
         raise click.UsageError(f"--top is of what gives several labels or answers their shares; {task} has one answer.")
     if top is None and (top := usual_top(len(loaded.labels))) is not None:
         say(f"note: of {len(loaded.labels):,} labels the {top} likeliest are given; --top {len(loaded.labels)}: all.")

@@ -146,7 +146,7 @@ def _inputs(sources: tuple[str, ...], out: Path, options: dict[str, Any], most_b
     from filbert import run
     from filbert.corpus.shards import Options
     from filbert.folder.folder import load
-    from filbert.tasks.mlm_nsp import items as mlm_nsp
+    from filbert.tasks.mlm_nsp import spec as mlm_nsp_spec
     from filbert.text.tokenizer import Tokenizer
 
     words = (options["masking"] or "whole-word") != "token"
@@ -160,7 +160,7 @@ def _inputs(sources: tuple[str, ...], out: Path, options: dict[str, Any], most_b
         if start.family != options["arch"]:
             raise click.UsageError(f"--model {options['start']} is of {start.family}: give --arch {start.family}.")
         if options["arch"] == "bert":
-            run.check_length(mlm_nsp.Config(**options["given"].get("task", {})), start.config)
+            run.check_length(mlm_nsp_spec.Config(**options["given"].get("task", {})), start.config)
         return corpus, Tokenizer.load(start.folder), start.model
     if options["vocab"]:
         return corpus, Tokenizer.load(options["vocab"]), None

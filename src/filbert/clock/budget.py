@@ -28,6 +28,7 @@ from filbert.core.files import json_object, json_text, write_text
 from filbert.models import bert
 from filbert.pack.stretches import Text
 from filbert.tasks.mlm_nsp import items as mlm_nsp
+from filbert.tasks.mlm_nsp import spec as mlm_nsp_spec
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop, machine
 from filbert.train.checkpoint import Store
@@ -243,8 +244,8 @@ def choose(seconds: float, shards: Any, tokenizer: Tokenizer, limits: Mapping[st
     world, local, local_world = (int(os.environ.get(name, default)) for name, default in
                                  (("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")))  # fmt: skip
     here = machine.found(machine.Config(**given.get("machine", {})), local, local_world)
-    task = mlm_nsp.Config(**given.get("task", {}))
-    texts, fixed = mlm_nsp.Task(shards.train.shards, tokenizer, task), "threads" in given.get("machine", {})
+    task = mlm_nsp_spec.Config(**given.get("task", {}))
+    texts, fixed = mlm_nsp.Items(shards.train.shards, tokenizer, task), "threads" in given.get("machine", {})
     found = measured(texts, tokenizer, here, max(3.0, 0.02 * seconds), fixed)
     left = seconds - (time.monotonic() - before) - (COMPILE_S if here.compiled else 0.0)
     if left < max(2.0, 0.05 * seconds):
@@ -369,7 +370,7 @@ class Speed:
         return float(fast * min(MOST_LARGER, (per_token / large) ** LARGER))
 
 
-def measured(task: mlm_nsp.Task, tokenizer: Tokenizer, here: Machine, limit_s: float, fixed: bool) -> Speed:
+def measured(task: mlm_nsp.Items, tokenizer: Tokenizer, here: Machine, limit_s: float, fixed: bool) -> Speed:
     """Takes real steps of two small models for a moment, and forgets them.
 
     On a CPU that others use too, threads wait for each other: with half of them the same step may take a tenth of the
@@ -392,7 +393,7 @@ def measured(task: mlm_nsp.Task, tokenizer: Tokenizer, here: Machine, limit_s: f
 
 
 def _probed(
-    probe: tuple[str, int], task: mlm_nsp.Task, tokenizer: Tokenizer, here: Machine, limit_s: float
+    probe: tuple[str, int], task: mlm_nsp.Items, tokenizer: Tokenizer, here: Machine, limit_s: float
 ) -> tuple[float, float]:
     """(FLOPs of a token, FLOP/s)."""
     name, tokens = probe

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Protocol, runtime_checkable
 
 from filbert.core.records import Array, Encoding, Packed
@@ -64,6 +65,15 @@ class Decisions:
     chain: Any = None  # the CRF
 
 
+class Objective(Enum):
+    """What a model learns from plain text: its file and the task that teaches it name the same one."""
+
+    MASKED_WORDS = "masked words"
+    NEXT_WORDS = "the next word"
+    NEAR_WORDS = "words by those around them"
+    WORD_COUNTS = "how often words stand near each other"
+
+
 class Backbone(Protocol):
     """A model: tokens in, one vector per token out. `rows` asks for some tokens only, so the last layer can skip."""
 
@@ -88,18 +98,26 @@ class Plan(Protocol):
 
 
 class Task(Protocol):
-    """An objective over data it holds: MLM+NSP, skip-grams, classification, answers.
+    """An objective over data it holds: MLM+NSP, skip-grams, classification, answers (tasks.task.Items).
 
-    Either `__len__` and `item` are there and the loop does the rest (pack.batches), or, where speed matters, `plan`
-    and `batch` build whole batches at once.
+    `pack.batches.OneByOne` makes `plan` and `batch` of a task that builds its items one by one.
     """
+
+    @property
+    def one_graph(self) -> bool:
+        """Whether all of the loss may stand in one compiled graph."""
+        ...
 
     def __len__(self) -> int:
         """How many items an epoch has."""
         ...
 
-    def item(self, index: int, epoch: int) -> Item:
-        """The item of that index; every random choice in it is a function of (seed, epoch, index)."""
+    def plan(self, epoch: int) -> Plan:
+        """Lengths of all items of an epoch, and orders to build any of them from, in whatever process."""
+        ...
+
+    def batch(self, orders: Any, budget: int | None = None) -> Batch:
+        """These items packed, with their targets; with `budget` every array but the boundaries is of one size."""
         ...
 
     def counts(self, batch: Batch) -> Mapping[str, float]:

@@ -6,8 +6,8 @@ Arrays are NumPy here; `Packed` may hold torch tensors under the same names (see
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,10 @@ class Example:
     id: int = 0  # its place in the data: randomness is keyed by it
     source: str = ""
     line: int = 0
+
+    def where(self, index: int) -> str:
+        """Where an error says that it stands: in its file or, where it came from none, among the examples."""
+        return f"{self.source} line {self.line}" if self.source else f"example {index}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +76,15 @@ class Packed:
     def num_tokens(self) -> int:
         """T, the tokens in the row."""
         return int(self.ids.shape[0])
+
+    def with_ids(self, ids: Array) -> Packed:
+        """The same sequences with other tokens in them."""
+        return replace(self, ids=ids)
+
+    def mapped(self, change: Callable[[str, Array], Array]) -> Packed:
+        """The same sequences, each array of them as `change(name, array)` gives it: on another device, say."""
+        arrays = {name: change(name, getattr(self, name)) for name in ("ids", "positions", "segments", "boundaries")}
+        return replace(self, **arrays)
 
 
 def runs(lengths: tuple[int, ...]) -> Iterator[tuple[int, int, int]]:

@@ -1,58 +1,153 @@
-"""The folder is the registry: a room's files in, its members' names, docs and modules out.
+"""Members by name: models and tasks, ours and those that other packages bring, by their names in, records out.
 
-Dropping `models/deberta.py` in makes `deberta` a model; nothing else is edited. Names and first sentences are
-read without importing the member, so that `--help` never imports torch.
+A member of ours stands in its place and is found: `tasks/NAME/spec.py` holds SPEC, `tasks/NAME/files.py` FILES,
+`models/NAME.py` SPEC. A member from outside is named by its package under the entry points `filbert.tasks` and
+`filbert.models`, each of which is such a record. Names and first sentences are read without importing a member, so
+that `--help` never imports torch.
 """
 
 from __future__ import annotations
 
 import ast
 import importlib
+import importlib.metadata
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING, Any, Literal
 
-from filbert.core.errors import one_of
+from filbert.core.errors import InputError, one_of
 
-ROOMS = ("models", "tasks")
+if TYPE_CHECKING:
+    from filbert.forms.spec import FileSpec
+    from filbert.tasks.task import CorpusSpec, TaskSpec
+
+Room = Literal["models", "tasks"]
+ROOMS: tuple[Room, ...] = ("models", "tasks")
 HOUSE = Path(__file__).resolve().parent.parent
 
 
-@cache  # asked for with every answer; files do not come and go while it runs
-def members(room: str) -> tuple[str, ...]:
-    """The names in a room, sorted: every file that is not private."""
-    files = (path.stem for path in (HOUSE / room).glob("*.py") if not path.stem.startswith("_"))
-    return tuple(sorted([*files, *(path.parent.name for path in (HOUSE / room).glob("*/items.py"))]))
+@cache  # asked for with every answer; files and packages do not come and go while it runs
+def members(room: Room) -> tuple[str, ...]:
+    """The names in a room, sorted."""
+    return tuple(sorted({*_ours(room), *_outside(room)}))
 
 
-def _file(room: str, name: str) -> Path:
-    """Where a member's code begins: its file, or the `items` of its folder."""
-    single = HOUSE / room / f"{name}.py"
-    return single if single.exists() else HOUSE / room / name / "items.py"
+@cache
+def _ours(room: Room) -> Mapping[str, Path]:
+    """The files that members of ours begin with."""
+    files = {path.stem: path for path in (HOUSE / room).glob("*.py")} if room == "models" else {}
+    return {name: path for name, path in files.items() if name != "__init__"} | {
+        path.parent.name: path for path in (HOUSE / room).glob("*/spec.py")
+    }
 
 
-def naming(room: str, name: str) -> tuple[str, ...]:
-    """The members that give this name a value, read without importing them: HEAD, say, makes a task fine-tunable."""
-    return tuple(each for each in members(room) if name in _given(room, each))
+@cache
+def _outside(room: Room) -> Mapping[str, importlib.metadata.EntryPoint]:
+    """What other packages bring; a name of ours, or one that two packages bring, is refused."""
+    points: dict[str, importlib.metadata.EntryPoint] = {}
+    for point in importlib.metadata.entry_points(group=f"filbert.{room}"):
+        if point.name in _ours(room) or (point.name in points and points[point.name].value != point.value):
+            raise InputError(
+                f"the package {point.dist.name if point.dist else point.value} brings the {room.removesuffix('s')} "
+                f"{point.name!r}, but there is one of that name already; rename it or uninstall the package."
+            )
+        points[point.name] = point
+    return points
 
 
-@cache  # a model asks for it whenever it is asked, and a file does not change while it runs
-def _given(room: str, member: str) -> set[str]:
-    tree = ast.parse(_file(room, member).read_text(encoding="utf-8"))
-    targets = [target for node in tree.body if isinstance(node, ast.Assign) for target in node.targets]
-    taken = [name for node in tree.body if isinstance(node, ast.ImportFrom) for name in node.names]  # from another
-    return {target.id for target in targets if isinstance(target, ast.Name)} | {name.name for name in taken}
+def _checked(room: Room, name: str) -> None:
+    if name not in members(room):
+        raise one_of(f"the {room.removesuffix('s')} name", name, members(room))
 
 
-def member(room: str, name: str) -> ModuleType:
-    """The module of that name, imported now."""
-    names = members(room)
-    if name not in names:
-        raise one_of(f"the {room.removesuffix('s')} name", name, names)
-    return importlib.import_module(".".join(("filbert", *_file(room, name).relative_to(HOUSE).with_suffix("").parts)))
+@cache
+def _spec(room: Room, name: str) -> Any:
+    """The record of a member, imported now."""
+    _checked(room, name)
+    if name in _outside(room):
+        spec = _outside(room)[name].load()
+        if spec.name != name:
+            raise InputError(f"the entry point {name!r} of filbert.{room} holds a record that is called {spec.name!r}.")
+        return spec
+    parts = _ours(room)[name].relative_to(HOUSE).with_suffix("").parts
+    return importlib.import_module(".".join(("filbert", *parts))).SPEC
 
 
-def sentence(room: str, name: str) -> str:
-    """The first line of a member's docstring, read without importing it."""
-    tree = ast.parse(_file(room, name).read_text(encoding="utf-8"))
-    return (ast.get_docstring(tree) or "").partition("\n")[0]
+def task(name: str) -> TaskSpec[Any]:
+    """The record of a task that learns from examples, or is asked about them."""
+    spec = _spec("tasks", name)
+    if not spec.reads_examples:
+        raise one_of("the task", name, tasks())
+    return spec  # type: ignore[no-any-return]
+
+
+def corpus_task(name: str) -> CorpusSpec[Any]:
+    """The record of a task that learns from plain text."""
+    spec = _spec("tasks", name)
+    if spec.reads_examples:
+        raise one_of("the task", name, [each for each in members("tasks") if each not in tasks()])
+    return spec  # type: ignore[no-any-return]
+
+
+@cache
+def tasks(*, only_learnt: bool = False) -> tuple[str, ...]:
+    """The tasks that are asked about examples, sorted; or only those that can be fine-tuned."""
+    specs = {name: _spec("tasks", name) for name in members("tasks")}
+    return tuple(n for n, s in specs.items() if s.reads_examples and (s.can_learn or not only_learnt))
+
+
+def outside_tasks() -> tuple[str, ...]:
+    """The tasks that other packages bring."""
+    return tuple(_outside("tasks"))
+
+
+def files(task_name: str) -> FileSpec:
+    """What labelled files of a task look like."""
+    return task(task_name).files()
+
+
+def model(name: str) -> ModuleType:
+    """The module of a model, imported now."""
+    _checked("models", name)
+    return importlib.import_module(f"filbert.models.{name}")
+
+
+@cache
+def sentence(room: Room, name: str) -> str:
+    """The first line of a member's docstring, read without importing it; of one from outside its record's."""
+    _checked(room, name)
+    if name in _outside(room):
+        return str(_spec(room, name).__doc__ or "").partition("\n")[0]
+    path = _ours(room)[name]
+    source = path.with_name("items.py") if path.name == "spec.py" else path
+    return (ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or "").partition("\n")[0]
+
+
+def member(room: Room, name: str) -> Any:
+    """TEMPORARY: a task under the names that `run` still uses."""
+    if room == "models":
+        return model(name)
+    from types import SimpleNamespace
+
+    spec = _spec("tasks", name)
+    if not spec.reads_examples:
+        return SimpleNamespace(Config=spec.config, Task=spec.items, idle=spec.idle)
+    names: dict[str, Any] = {
+        "Config": spec.config, "Task": spec.items, "HEAD": spec.part, "HEADS": spec.heads_of, "KEPT": spec.kept,
+        "NEEDS_GOLD": not any(trait.name == "NEEDS_NO_GOLD" for trait in spec.traits),
+        "problem": spec.problem, "fitted": spec.fit,
+        "label_names": spec.labels, "idle": spec.idle, "POOL": spec.pool or None, "called": spec.card,
+        "record": spec.record, "LATER": spec.later,
+    }  # fmt: skip
+    return SimpleNamespace(**names)
+
+
+def naming(room: Room, name: str) -> tuple[str, ...]:
+    """TEMPORARY: the members that give this name a value."""
+    if room == "tasks":
+        if name == "AUGMENTS":
+            return tuple(each for each in tasks() if any(trait.name == name for trait in task(each).traits))
+        return tasks(only_learnt=name == "KEPT")
+    return tuple(each for each in members(room) if name in _ours(room)[each].read_text(encoding="utf-8"))

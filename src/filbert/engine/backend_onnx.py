@@ -1,8 +1,8 @@
 """An exported model folder in; vectors and what heads say of texts out, by onnxruntime and NumPy, without torch.
 
 Legend: T tokens in the pack, B sequences, D width.
-It offers what `engine.backend_torch.Engine` offers, and packs as it does; `heads` and `__call__` are what tasks ask of
-a model that answers with arrays (nn.numpy_heads.Host).
+It offers what `engine.backend_torch.Engine` offers, and packs as it does; it is the host of arrays that tasks ask
+(nn.ops.Host).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,10 +22,13 @@ from filbert.engine.threads import Done, Told, checked, each, finite
 from filbert.folder import graphs
 from filbert.folder.runtime import ENCODER, FORMER_ENCODER, SMALL_ENCODER, Portable
 from filbert.folder.weights import File
-from filbert.nn.numpy_heads import Heads, Rows, means, sums
+from filbert.nn import heads
+from filbert.nn.ops import NUMPY, Numbers
 from filbert.pack.lay import bins, pack
 
 EXTRA = "runtime"
+ACTIVATIONS = {"gelu": "gelu", "gelu-tanh": "gelu-tanh", "relu": "relu", "geglu": "gelu"}  # of a head, by the layers'
+Kept = Sequence[npt.NDArray[np.bool_]]
 BUDGET = 1_024  # tokens in one pack: what they become lies in the caches (experiments/2026-11-17-eight-bits.md)
 PRECISIONS = ("float32", "int8")
 COPIES = "add_external_initializers_from_files_in_memory"  # of SessionOptions; older ones have none
@@ -36,7 +39,7 @@ SEGMENTS = "token_type_embeddings.weight"
 class Runtime:
     """The encoder of an exported folder in onnxruntime, and its heads in NumPy."""
 
-    device = "cpu"
+    device, xp, is_training = "cpu", NUMPY, False
 
     def __init__(self, found: Portable, precision: str = "float32", threads: int | None = None) -> None:
         if precision not in PRECISIONS:
@@ -51,7 +54,11 @@ class Runtime:
         self.width, self.budget, self.precision = found.config.width, BUDGET, precision
         tables = (own for name, own in found.stored.items() if name.endswith(SEGMENTS))
         self.segments = next((own.shape[0] for own in tables), 0)  # kinds that it tells apart
-        self.heads = Heads(found.heads, found.eps, found.activation)
+        self.weights: dict[str, dict[str, Floats]] = {}  # of each head, under their names in it
+        for named, array in found.heads.items():
+            part, _, rest = named.removeprefix("heads.").partition(".")
+            self.weights.setdefault(part, {})[rest] = np.asarray(array, dtype=np.float32)
+        self.eps, self.activation = found.eps, ACTIVATIONS[found.activation]
         self.threads = threads or _cores()
         self.told: Told | None = None  # hears while `answers` works how far that is
         self.graph = found.folder / name
@@ -63,7 +70,9 @@ class Runtime:
         that is written over would change what it says, and one that is cut short would end the process."""
         self.session = _session(self.graph, is_kept=True)
 
-    def __call__(self, packed: Packed, rows: Rows = None) -> Floats:
+    # As tasks ask it (nn.ops.Host) ------------------------------------------------------------------------------------
+
+    def vectors(self, packed: Packed, rows: Numbers | Literal["first"] | None = None) -> Floats:
         """[T, D] the last layer's vectors, or those of some rows; "first": of each sequence's first token."""
         first = isinstance(rows, str)
         if rows is None:
@@ -87,11 +96,50 @@ class Runtime:
             raise InputError(f"{self.graph}: gives {found.shape} where {(len(rows), self.width)} is meant; {AGAIN}.")
         return finite(found)
 
+    def summary(self, packed: Packed) -> Floats:
+        """What a model that sums texts up in its own way makes of each: not without torch."""
+        raise InputError("this model sums texts up in its own way, which needs torch: pip install filbert[train].")
+
+    def head(self, part: str, x: Numbers) -> Floats:
+        """What a head makes of vectors, in float32."""
+        if part == "pooler":
+            if part not in self.weights:
+                raise InputError(heads.NO_POOLER)
+            return NUMPY.tanh(heads.linear(NUMPY, self.weights[part], x))
+        if part == "mlm":
+            if part not in self.weights:
+                raise InputError(heads.NO_MASKED_HEAD)
+            weights = {**self.weights[part], "words": self.weights["words"][""]}
+            return heads.masked_words(NUMPY, weights, x, self.activation, self.eps)
+        if part == "nsp" and part not in self.weights:
+            raise InputError(heads.NO_PAIR_HEAD)
+        spec = heads.every().get(part)
+        return (spec.apply if spec is not None else heads.linear)(NUMPY, self.weights[part], x)
+
+    def stretches(self, part: str, x_TD: Numbers, positions: Numbers, reach: int) -> Floats:
+        """[T, J, C] what a head makes of every stretch of up to `reach` tokens."""
+        return heads.pointer(NUMPY, self.weights[part], x_TD, positions, reach)
+
+    def transitions(self, part: str) -> tuple[Floats, Floats, Floats]:
+        """A CRF's scores of the first tag, of each pair of neighbours and of the last one."""
+        weights = self.weights[part]
+        return weights["begin"], weights["transitions"], weights["end"]
+
+    def dropout(self, x: Numbers) -> Numbers:
+        """The same: nothing is learnt here."""
+        return x
+
+    def masked(self, packed: Packed, share: float, mask_id: int, kept: Numbers) -> Packed:
+        """The same: nothing is learnt here."""
+        return packed
+
+    # As `embed` and `fill` ask it -------------------------------------------------------------------------------------
+
     def first(self, sequences: Sequence[Encoding]) -> Floats:
         """The last layer's vector of each sequence's first token ([CLS]), [B, D]."""
         return self._run(sequences, None, "first")
 
-    def mean(self, sequences: Sequence[Encoding], kept: Sequence[npt.NDArray[np.bool_]] | None = None) -> Floats:
+    def mean(self, sequences: Sequence[Encoding], kept: Kept | None = None) -> Floats:
         """The mean of each sequence's token vectors, [B, D]; with `kept`, of those tokens only."""
         return self._run(sequences, kept, None)
 
@@ -101,48 +149,48 @@ class Runtime:
 
     def pooled(self, first_BD: Floats) -> Floats:
         """BERT's tanh layer on first vectors, [B, D]."""
-        return self.heads.pooled(first_BD)
+        return self.head("pooler", first_BD)
 
     @property
     def fills(self) -> bool:
         """Whether it can say what a blank should hold."""
-        return self.heads.fills
+        return "mlm" in self.weights
 
     def word_scores(self, sequence: Encoding, places: npt.NDArray[np.intp]) -> Floats:
         """Scores over the vocabulary for some tokens of one sequence, [R, V]."""
         stopping.current().check()
         packed, _ = pack([sequence])
-        return self.heads.word_scores(self(packed, places))
+        return self.head("mlm", self.vectors(packed, places))
 
     def answers(self, task: Any) -> list[Any]:
         """What a task's head says of each of its items, in order."""
         out: list[Any] = [None] * len(task)
 
         def work(group: list[int]) -> None:
-            for index, found in zip(group, task.heard(self, task.batch((0, np.asarray(group)))), strict=True):
+            for index, found in zip(group, task.raw(self, task.batch(np.asarray(group))), strict=True):
                 out[index] = checked(found)
             if done is not None:
                 done.add(sum(lengths[index] for index in group))
 
-        lengths = task.lengths(0).tolist()
+        lengths = task.lengths.tolist()
         done = None if self.told is None else Done(sum(lengths), self.told)
         each(work, list(bins(lengths, self.budget))[::-1], self.threads)
         return out
 
-    def _run(self, sequences: Sequence[Encoding], kept: Any, rows: Rows) -> Floats:
+    def _run(self, sequences: Sequence[Encoding], kept: Kept | None, rows: Literal["first"] | None) -> Floats:
         out = np.empty((len(sequences), self.width), dtype=np.float32)
 
         def work(group: list[int]) -> None:
             packed, starts = pack([sequences[index] for index in group])
             order = np.argsort(starts, kind="stable")
             own = np.asarray(group)[order]
-            found = self(packed, rows)
+            found: Numbers = self.vectors(packed, rows)
+            lengths = np.diff(packed.boundaries)
             if rows is None and kept is None:
-                found = means(found, packed, np.asarray(starts)[order], None)
-            elif rows is None:
+                found = NUMPY.float32(NUMPY.segment_sum(found, lengths) / lengths[:, None])
+            elif rows is None and kept is not None:
                 counted = np.concatenate([kept[index] for index in own]).astype(np.float32)[:, None]
-                edges = np.asarray(packed.boundaries)
-                found = sums(found * counted, edges) / sums(counted, edges)
+                found = NUMPY.segment_sum(found * counted, lengths) / NUMPY.segment_sum(counted, lengths)
             out[own] = found
 
         each(work, list(bins([len(sequence) for sequence in sequences], self.budget))[::-1], self.threads)

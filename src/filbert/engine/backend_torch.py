@@ -21,6 +21,7 @@ from filbert.core.errors import InputError
 from filbert.core.records import Encoding, Floats, Packed
 from filbert.engine.threads import Done, Told, checked, each, not_finite
 from filbert.nn.attention import batch_tensors, tensors
+from filbert.nn.torch_ops import TorchHost
 from filbert.pack.lay import bins, pack
 
 # Tokens in one pack. Measured (experiments/2026-11-16-cpu-encoding.md): below 1,000 the matrix products lose speed,
@@ -67,7 +68,7 @@ class Engine:
 
     def own(self, sequences: Sequence[Encoding]) -> Floats:
         """The vector that the model itself makes of each sequence, [B, D] (models.han)."""
-        if not hasattr(self.backbone, "summary"):
+        if not self.backbone.sums_up:
             raise InputError("pool is own, but this model has no such way to sum a text up; take mean or cls.")
 
         def take(packed: Packed, _: Tensor | None) -> Tensor:
@@ -104,12 +105,12 @@ class Engine:
         out: list[Any] = [None] * len(task)
 
         def work(group: list[int]) -> None:
-            batch = batch_tensors(task.batch((0, np.asarray(group))), self.device)
+            batch = batch_tensors(task.batch(np.asarray(group)), self.device)
             with torch.inference_mode():
-                for index, found in zip(group, task.raw(self.backbone, batch), strict=True):
+                for index, found in zip(group, task.raw(host, batch), strict=True):
                     out[index] = checked(found)
 
-        lengths = task.lengths(0).tolist()
+        lengths, host = task.lengths.tolist(), TorchHost(self.backbone)
         with _followed(self.backbone, sum(lengths), self.told):
             _each(work, list(bins(lengths, self.budget))[::-1], self.device)
         return out

@@ -15,13 +15,15 @@ import numpy as np
 from filbert.core.errors import InputError, one_of
 from filbert.core.pause import collector_paused
 from filbert.core.records import Example, Floats, Prediction
-from filbert.core.registry import member
+from filbert.core.registry import task, tasks
+from filbert.engine.answers import Asked
 from filbert.engine.blanks import Blank, ranked
 from filbert.engine.neighbours import Hit, search
-from filbert.engine.reader import Asked, begun, described, read_as, trained_on
+from filbert.engine.reader import Reader, bound, described, trained_on
 from filbert.engine.threads import finite
 from filbert.folder import sentence_transformers
 from filbert.pack.pooling import POOLS, text_vectors, unit_length
+from filbert.tasks.task import AnyItems
 from filbert.text import arguments, vocab
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import WindowEncoding, windowed
@@ -29,10 +31,10 @@ from filbert.text.windows import WindowEncoding, windowed
 if TYPE_CHECKING:
     from filbert.explain import attention_maps
     from filbert.explain.explanation import Explanation
-    from filbert.explain.questions import Target
     from filbert.folder.folder import Loaded
     from filbert.folder.runtime import Portable
     from filbert.forms.sources import ReadOptions
+    from filbert.tasks.question import Target
 
 OVERLAP = 128
 RUNTIMES = ("torch", "onnx")
@@ -90,9 +92,9 @@ class Model:
         self.folder, self.notes, self._labels = found.folder, found.notes, tuple(found.labels)
         self.config: Any = found.config
         self.tokenizer, self.engine, self._found = tokenizer, engine, found
-        self._reading: tuple[str, Any] | None = None  # its task and config, where they are not the folder's own
+        self._reader: Reader[Any] | None = None  # where it is not the folder's own
         self._about = described(found)  # read once: a folder that changes on disk keeps answering as it was loaded
-        self._bound: dict[str | None, tuple[str, Any]] = {}  # its task and config, by the task that was asked for
+        self._readers: dict[str | None, Reader[Any]] = {}  # by the task that was asked for
 
     @property
     def labels(self) -> list[str]:
@@ -206,23 +208,28 @@ class Model:
     @cached_property
     def _learnt_vectors(self) -> Any:
         """How a folder that was fine-tuned for vectors makes them; None where it was not."""
-        said = self._about.task
-        if said is None or said.get("task") != "embed":
+        if self._about.task is None:
             return None
-        name, config = self._read_as()
-        return config if name == "embed" else None
+        reader = self.reader() if not self._is_headed else None
+        return reader.config if reader is not None and not reader.spec.part else None
 
-    def _read_as(self, task: str | None = None) -> tuple[str, Any]:
-        """Its task and how that reads texts, checked when they are first asked for."""
+    @property
+    def _is_headed(self) -> bool:
+        """Whether the folder says that it was fine-tuned for a task with a head."""
+        name = str((self._about.task or {}).get("task"))
+        return name not in tasks() or bool(task(name).part)
+
+    def reader(self, task: str | None = None) -> Reader[Any]:
+        """How it reads texts for its task, or for that one; bound when it is first asked for."""
         if not isinstance(task, str | None):
             raise InputError(f"task is {arguments.called(task)}, but must be the name of one, such as 'classify'.")
-        if self._reading:
-            if task not in (None, self._reading[0]):
-                raise InputError(f"this model reads its texts for {self._reading[0]}, not for {task}.")
-            return self._reading
-        if task not in self._bound:
-            self._bound[task] = read_as(self._found, task, about=self._about)
-        return self._bound[task]
+        if self._reader is not None:
+            if task not in (None, self._reader.spec.name):
+                raise InputError(f"this model reads its texts for {self._reader.spec.name}, not for {task}.")
+            return self._reader
+        if task not in self._readers:
+            self._readers[task] = bound(self._found, self.tokenizer, task, about=self._about)
+        return self._readers[task]
 
     @property
     def trained_on(self) -> ReadOptions:
@@ -233,7 +240,7 @@ class Model:
     def widths(self) -> tuple[int, ...]:
         """How many numbers of a vector can be kept: those that the folder was fine-tuned for, at least all."""
         learnt = self._learnt_vectors
-        fewer = member("tasks", "embed").widths(learnt) if learnt else ()
+        fewer = self.reader().spec.widths(learnt) if learnt else ()
         full = self.config.width if learnt else self.vectors_as.width or self.config.width
         return tuple(sorted({full, *fewer}, reverse=True))
 
@@ -268,13 +275,9 @@ class Model:
         for next-sentence prediction takes (first, second) and says how likely the second follows.
         """
         are_pairs = isinstance(texts, list | tuple) and len(texts) > 0 and not isinstance(texts[0], str)
-        _, found = self.reads(texts, task or (self.untuned if are_pairs else None))
-        return found.predictions(self.engine.answers(found)) if len(found) else []
-
-    def reads(self, texts: Iterable[Asked], task: str | None = None) -> tuple[str, Any]:
-        """The name of its task, and the texts as that reads them."""
-        name, config = self._read_as(task)
-        return name, member("tasks", name).Task(self.examples(texts, name), self.labels, self.tokenizer, config)
+        reader = self.reader(task or (self.untuned if are_pairs else None))
+        items = reader.items(reader.examples(texts))
+        return items.predictions(self.engine.answers(items)) if len(items) else []
 
     def explain(self, text: Asked, *, target: Target = None, task: str | None = None, **how: Any) -> Explanation:
         """How much each word of a text moved what the model says of it, and how far that can be believed.
@@ -288,28 +291,31 @@ class Model:
 
         return explained(self, text, target, wanted(how), task)
 
-    @staticmethod
-    def examples(texts: Iterable[Asked], task: str) -> list[Example]:
-        """What `predict` is given, as the task reads it; anything else is refused."""
-        module = member("tasks", task)
-        if hasattr(module, "examples"):
-            return module.examples(arguments.listed(texts, each="pair" if module.Task.num_texts == 2 else "text"))  # type: ignore[no-any-return]
-        read = arguments.pairs(texts) if module.Task.num_texts == 2 else [(text,) for text in arguments.texts(texts)]
-        return [Example(each) for each in read]
+    def examples(self, texts: Iterable[Asked], task: str | None = None) -> list[Example]:
+        """What `predict` is given, as its task reads it; anything else is refused."""
+        return self.reader(task).examples(texts)
+
+    def reads(self, texts: Iterable[Asked], task: str | None = None) -> AnyItems:
+        """The texts as its task reads them, in batches."""
+        reader = self.reader(task)
+        return reader.items(reader.examples(texts))
 
     @property
     def untuned(self) -> str | None:
         """What a model that was fine-tuned for nothing can say of pairs: nsp, where pretraining left that head."""
-        parts, is_tuned = set(self._found.model.parts), self._reading or self._about.task is not None
-        return "nsp" if "nsp" in parts and parts <= {"pooler", "mlm", "nsp"} and not is_tuned else None
+        parts, is_tuned = set(self._found.model.parts), self._reader or self._about.task is not None
+        if is_tuned:
+            return None
+        left = parts - {"pooler", "mlm"}
+        return next((name for name in tasks() if not task(name).can_learn and left == {task(name).part}), None)
 
     def task(self, task: str | None = None) -> str:
         """What it was fine-tuned for; a folder without a task's head is refused."""
-        return self._read_as(task)[0]
+        return self.reader(task).spec.name
 
     def window(self, task: str | None = None) -> tuple[int, int]:
         """How many tokens of a text its task reads at once at most, and how many two neighbouring windows share."""
-        config, most = self._read_as(task)[1], int(self.config.max_length)
+        config, most = self.reader(task).config, int(self.config.max_length)
         return min(int(getattr(config, "max_length", most)), most), int(getattr(config, "overlap", 0))
 
     def reading(self, task: str | None = None, settings: Sequence[str] = (), texts: Sequence[str] = ()) -> Model:
@@ -319,12 +325,12 @@ class Model:
         """
         if not isinstance(task, str | None):
             raise InputError(f"task is {arguments.called(task)}, but must be the name of one, such as 'classify'.")
-        name, config = read_as(self._found, task, settings, self._about)
-        labels, config = begun(self.labels, (name, config), texts, (self.tokenizer, self.engine.answers))
-        found = copy.copy(self)
-        vars(found).pop("_learnt_vectors", None)  # told anew, with these fields
-        found._labels, found._reading = tuple(labels), (name, config)
-        return found
+        reader = bound(self._found, self.tokenizer, task, settings, self._about)
+        other = copy.copy(self)
+        vars(other).pop("_learnt_vectors", None)  # made anew, with these fields
+        other._reader = reader.primed(texts, self.engine.answers)
+        other._labels = other._reader.labels
+        return other
 
     def classify(
         self, texts: Iterable[str], words: Mapping[str, str | Iterable[str]], *, template: str, prior: str = "data"
@@ -365,10 +371,10 @@ class Model:
         return attention_maps.attention(self, text, pair, layers, heads, segments)
 
     @property
-    def as_read(self) -> tuple[str, Any] | None:
-        """Its task and how that reads texts; None where it was fine-tuned for nothing."""
+    def as_read(self) -> Reader[Any] | None:
+        """How it reads texts for its task; None where it was fine-tuned for nothing."""
         has_head = len(self.backbone.heads) or getattr(self.backbone, "writer", None) is not None
-        return self._read_as() if self._reading or has_head or self._about.task is not None else None
+        return self.reader() if self._reader or has_head or self._about.task is not None else None
 
     def _windows(self, texts: list[str], max_length: int, overlap: int) -> tuple[list[WindowEncoding], list[int]]:
         """All windows of all texts in order, and the text that each is of."""

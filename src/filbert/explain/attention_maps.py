@@ -19,11 +19,12 @@ import torch
 from filbert.core import stopping
 from filbert.core.errors import InputError, MissingExtra
 from filbert.core.records import Encoding, Example, Floats, Ints, Packed
-from filbert.core.registry import member
 from filbert.forms.sources import ReadOptions
 from filbert.nn import maps
 from filbert.nn.attention import tensors
 from filbert.pack.lay import pack
+from filbert.tasks.task import AnyItems, TaskSpec
+from filbert.tasks.written import Written
 from filbert.text.characters import is_cjk
 from filbert.text.joining import joined
 from filbert.text.tokenizer import Tokenizer, Tokens
@@ -134,6 +135,24 @@ class Seen:
         return np.asarray(self.values, dtype=dtype)
 
 
+class Reads(Protocol):
+    """How a model reads texts for its task (engine.reader.Reader)."""
+
+    @property
+    def spec(self) -> TaskSpec[Any]:
+        """The task's record."""
+        ...
+
+    @property
+    def config(self) -> Any:
+        """The task's config."""
+        ...
+
+    def items(self, examples: Sequence[Example]) -> AnyItems:
+        """The examples in batches."""
+        ...
+
+
 class Looks(Protocol):
     """What can be looked into: `engine.model.Model`."""
 
@@ -156,7 +175,7 @@ class Looks(Protocol):
         ...
 
     @property
-    def as_read(self) -> tuple[str, Any] | None:
+    def as_read(self) -> Reads | None:
         """Its task and how that reads texts; None where it was fine-tuned for nothing."""
         ...
 
@@ -257,13 +276,13 @@ def _most_heads(found: Sequence[maps.Site]) -> int:
 def _windows(model: Looks, texts: tuple[str, ...]) -> list[Any]:
     """The windows as the model's task reads them; where it has none, as long as the model allows."""
     backbone, tokenizer = model.backbone, model.tokenizer
-    how = (model.as_read or ("", None))[1]
-    length = min(getattr(how, "max_length", backbone.config.max_length), backbone.config.max_length)
+    config = model.as_read.config if model.as_read is not None else None
+    length = min(getattr(config, "max_length", backbone.config.max_length), backbone.config.max_length)
     # A model that fills blanks reads [MASK] as one.
     pieces = list(tokenizer.pieces(texts, specials=getattr(backbone, "mlm", None) is not None))
     _check_some(pieces)
     second = pieces[1] if len(pieces) > 1 else None
-    return windowed(tokenizer, pieces[0], second, length, getattr(how, "overlap", OVERLAP))
+    return windowed(tokenizer, pieces[0], second, length, getattr(config, "overlap", OVERLAP))
 
 
 def _check_some(pieces: Sequence[Tokens]) -> None:
@@ -387,9 +406,10 @@ class _Written:
         self.model, self.segments = model, segments
         if model.as_read is None:
             raise InputError("this model folder does not say what it was trained to write, so it cannot be asked.")
-        name, config = model.as_read
         _check_some(list(model.tokenizer.pieces(texts[:1])))
-        self.task = member("tasks", name).Task([Example((texts[0],))], (), model.tokenizer, config)
+        items = model.as_read.items([Example((texts[0],))])
+        assert isinstance(items, Written), "a model that writes was trained for a task that does"
+        self.task = items
         self.sources = [self._stretch(start, end) for start, end in self.task.cuts.first[:, :2].tolist()]
         written, tokens = self._told(texts[1]) if len(texts) > 1 else self._wrote()
         self.texts, self.targets = (texts[0], written), [self._target(own) for own in tokens]
@@ -458,7 +478,7 @@ class _Written:
 
     def _stretch(self, start: int, end: int) -> Encoding:
         """[CLS] … [SEP] of a stretch of the source."""
-        encoding = self.model.tokenizer.assembled(self.task.sources[0].cut(start, end))
+        encoding = self.model.tokenizer.assembled(self.task.source_pieces[0].cut(start, end))
         special = np.isin(encoding.ids, (self.model.tokenizer.cls_id, self.model.tokenizer.sep_id))
         encoding.parts[special] = SPECIAL  # between the turns of a dialogue stands one too
         return encoding

@@ -4,7 +4,7 @@
     model.explain(text, target="体育", method="occlusion")
     model.explain("今天[MASK]气很好", target="天")        # of a pretrained model: a word at a [MASK]
 
-What is explained is a number on the scale of log-odds (explain.questions): of a label, an entity, a relation, an
+What is explained is a number on the scale of log-odds (tasks.question): of a label, an entity, a relation, an
 answer, an option or a word. Long texts are read whole.
 """
 
@@ -20,11 +20,12 @@ import numpy as np
 from filbert.core import settings
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Example, Floats, Prediction
-from filbert.core.registry import member
 from filbert.explain.attribution import GRADIENTS, METHODS
 from filbert.explain.certificate import Certificate, certified
+from filbert.explain.filling import FILL, Filling
 from filbert.explain.perturbation import BASELINES, Place, Subject
-from filbert.explain.questions import FILL, Filling, Reading, Target, layout
+from filbert.tasks.question import Reading, Target, layout
+from filbert.tasks.task import Trait
 from filbert.text.arguments import called
 
 
@@ -138,15 +139,16 @@ def read(model: Any, asked: Any, task: str | None = None) -> Reading:
         filling = Filling(asked, model.tokenizer, model.config.max_length)
         example = Example((asked,))
         return Reading(FILL, filling, example, Prediction(), layout(filling), filling.origins(example))
-    name, found = model.reads([asked], task)
-    if member("tasks", name).HEAD == "writer":
+    reader = model.reader(task)
+    spec, found = reader.spec, reader.items(reader.examples([asked]))
+    if Trait.WRITES in spec.traits:
         raise InputError(
-            f"{model.folder}: writes texts ({name}), and explain asks for a label, a place or a word; `filbert attend` "
-            "shows where a writer looked before each word."
+            f"{model.folder}: writes texts ({spec.name}), and explain asks for a label, a place or a word; "
+            "`filbert attend` shows where a writer looked before each word."
         )
-    said = Prediction() if name == "embed" else found.predictions(model.engine.answers(found))[0]
-    example = model.examples([asked], name)[0]
-    return Reading(name, found, example, said, layout(found), found.origins(example))
+    said = found.predictions(model.engine.answers(found))[0] if spec.part else Prediction()
+    example = found.examples[0]
+    return Reading(spec.name, found, example, said, layout(found), found.origins(example))
 
 
 def _is_blank(model: Any, asked: Any) -> bool:

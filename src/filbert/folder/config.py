@@ -21,7 +21,7 @@ from filbert.folder import sentence_transformers
 from filbert.folder.meta import family
 from filbert.folder.weights import inside, small_json
 from filbert.models import bert
-from filbert.nn.heads import HEADS
+from filbert.nn.heads import every
 
 NAME = "config.json"
 OWN = {f"filbert-{name}": name for name in members("models")}  # kinds that only we write, and their files
@@ -227,7 +227,7 @@ def _architecture(path: Path, fields: Mapping[str, Any], kind: str) -> tuple[str
 
 def _parts_of(name: str) -> tuple[str, ...]:
     """The heads that a model of that file may have."""
-    return bert.PARTS if name == "bert" else ("pooler", *member("models", name).Model.own, *HEADS)
+    return ("pooler", *member("models", name).Model.own, *every())
 
 
 # Writing --------------------------------------------------------------------------------------------------------------

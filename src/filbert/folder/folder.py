@@ -101,7 +101,7 @@ def load(path: Path | str, *, dtype: str = "float32", verify: bool = False) -> L
     model: Any = meta.made(about.config, source.parts, source.num_labels)
     state = {name: _joined(pieces, DTYPES.get(dtype)) for name, pieces in source.tensors.items()}
     model.load_state_dict(state, strict=True, assign=True)
-    if hasattr(model, "spell"):  # how tokens are spelled follows from the vocabulary beside the weights
+    if model.spells:  # how tokens are spelled follows from the vocabulary beside the weights
         from filbert.text.tokenizer import Tokenizer
 
         model.spell(Tokenizer.load(source.folder).vocabulary)

@@ -20,6 +20,7 @@ from filbert.folder import config as configs
 from filbert.folder import meta, weights
 from filbert.folder.weights import Stored, Tensors, named
 from filbert.models import bert
+from filbert.nn.heads import every
 
 TIED = {  # copies that some folders carry along, and what they must be equal to
     "bert": {
@@ -33,13 +34,13 @@ EVIDENCE: dict[str, dict[str, str | tuple[str, ...]]] = {  # a tensor whose name
     "bert": {
         "pooler": "pooler.", "mlm": "cls.predictions.", "nsp": "cls.seq_relationship.", "span": "qa_outputs.",
         "labels": "filbert.heads.labels.", "choice": "filbert.heads.choice.",
-        **{part: f"filbert.heads.{part}." for part in bert.OWN_PARTS},
+        **{part: f"filbert.heads.{part}." for part, head in every().items() if not head.theirs},
     },
     "modernbert": {
         "mlm": ("head.", "decoder."), "pooler": "filbert.pooler.", "nsp": "filbert.nsp.",
         "labels": "filbert.heads.labels.", "tokens": "filbert.heads.tokens.", "span": "filbert.heads.span.",
         "choice": "filbert.heads.choice.",
-        **{part: f"filbert.heads.{part}." for part in bert.OWN_PARTS},
+        **{part: f"filbert.heads.{part}." for part, head in every().items() if not head.theirs},
     },
 }  # fmt: skip
 NAMED = ("labels", "tokens", "pointer", "relation")  # heads with an output for each label
@@ -138,7 +139,7 @@ def _parts(about: configs.Described, found: Tensors, is_copied: bool) -> tuple[s
             f"{about.path}: tie_word_embeddings is False, but the weights hold no output weights; filbert's "
             "are the word table: correct the field, or fetch the folder again."
         )
-    return tuple(part for part in bert.PARTS if part in have)
+    return tuple(part for part in ("pooler", *bert.Bert.own, *every()) if part in have)
 
 
 def _num_labels(about: configs.Described, parts: tuple[str, ...], found: Tensors) -> int:

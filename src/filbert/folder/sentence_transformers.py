@@ -21,7 +21,7 @@ from filbert.core.files import json_array, json_text
 from filbert.core.records import Floats
 from filbert.folder import weights
 from filbert.folder.fields import squeezed
-from filbert.nn import numpy_heads
+from filbert.nn.ops import NUMPY
 from filbert.pack.pooling import unit_length
 from filbert.text.tokenizer_files import CONFIG as TOKENIZER
 
@@ -30,7 +30,8 @@ POOLING, POOL_CONFIG = "pooling.json", "1_Pooling/config.json"  # of earlier fil
 MAKER = "sentence_transformers."
 POOLS = {"cls": "cls", "mean": "mean", "cls_token": "cls", "mean_tokens": "mean"}
 ACTIVATIONS: Mapping[str, Callable[[Floats], Any]] = {
-    "Identity": lambda x: x, "Tanh": np.tanh, "ReLU": numpy_heads.relu, "GELU": numpy_heads.gelu,
+    "Identity": lambda x: x, "Tanh": np.tanh, "ReLU": lambda x: NUMPY.activation("relu", x),
+    "GELU": lambda x: NUMPY.activation("gelu", x),
     "Sigmoid": lambda x: 1 / (1 + np.exp(-x)),
 }  # fmt: skip
 LEAST_WINDOW = 8

@@ -16,7 +16,6 @@ from typing import Any
 from filbert.core.errors import InputError, MissingExtra
 from filbert.core.files import json_object, json_text, sha256, write_text
 from filbert.core.records import Example
-from filbert.core.registry import member
 from filbert.forms import splits
 from filbert.forms.markup import Relation
 from filbert.forms.near import Match, Neighbours
@@ -130,7 +129,7 @@ class _Evaluation:
 
     def _scores(self, chosen: Sequence[int]) -> dict[str, Any]:
         """The task's metrics of some of the rows."""
-        task = member("tasks", self.name).Task(
+        task = type(self.task)(
             [self.examples[place] for place in chosen], self.task.labels, self.task.tokenizer, self.task.config
         )
         told = task.evaluated([self.measured.raw[place] for place in chosen])

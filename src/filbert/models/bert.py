@@ -11,23 +11,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Packed
-from filbert.nn import heads as task_heads
 from filbert.nn.dropout import Dropout
-from filbert.nn.layers import BLOCKS, FEED_FORWARDS, Angles, Muted, Rows, SelfAttention, initialise, tied_logits
+from filbert.nn.encoder import Encoder, made
+from filbert.nn.heads import NO_MASKED_HEAD, every, masked_words
+from filbert.nn.layers import BLOCKS, FEED_FORWARDS, Angles, Muted, Rows, SelfAttention, initialise
 from filbert.nn.positions import Learned, Rotary, Sinusoidal, Table
+from filbert.nn.torch_ops import ACTIVATIONS, TORCH
 
 PRETRAINS = "mlm_nsp"  # the file of tasks that does
 FIRST_READS_ALL = True  # [CLS] stands first and has read the whole text: it can be asked for all of it
 POSITIONS = ("learned", "sinusoidal", "rotary", "rotary-local")
 # rotary-local is ModernBERT's scheme: every third layer sees everything, the others 64 tokens to each side.
 GLOBAL_EVERY, REACH, GLOBAL_THETA, LOCAL_THETA = 3, 64, 160_000.0, 10_000.0
-PARTS = ("pooler", "mlm", "nsp", "labels", "tokens", "crf", "pointer", "span", "choice", "relation")
-OWN_PARTS = ("crf", "pointer", "relation")  # heads that transformers has no class for: it passes over them
 LIMITS = {  # generous bounds: a config outside them is a mistake or an attack, and is refused before it allocates
     "vocab_size": (1, 4_000_000),
     "width": (1, 65_536),
@@ -151,17 +150,16 @@ class MaskedHead(nn.Module):
         self.dense = nn.Linear(config.width, config.width, bias=bias)
         self.norm = nn.LayerNorm(config.width, eps=config.eps, bias=bias)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
-        self.tanh = config.feedforward == "gelu-tanh"
-        self.relu = config.feedforward == "relu"
+        self.activation = config.feedforward if config.feedforward in ACTIVATIONS else "gelu"
 
     def forward(self, x_RD: Tensor, table_VD: Tensor) -> Tensor:
         """[R, V]."""
-        x_RD = self.dense(x_RD)
-        x_RD = F.relu(x_RD) if self.relu else F.gelu(x_RD, approximate="tanh" if self.tanh else "none")
-        return tied_logits(self.norm(x_RD), table_VD, self.bias)
+        return masked_words(
+            TORCH, {**dict(self.named_parameters()), "words": table_VD}, x_RD, self.activation, self.norm.eps
+        )
 
 
-class Bert(nn.Module):
+class Bert(Encoder):
     """The encoder and whichever heads were asked for; `parts` names them, `labels` sizes a task head.
 
     Parts: pooler, mlm, nsp (pretraining), and one task head of published folders: labels (of the pooled text),
@@ -170,14 +168,12 @@ class Bert(nn.Module):
     vectors of two marks side by side).
     """
 
-    steady = True  # what a GPU does hangs on a pack's size and boundaries alone: it can be compiled or recorded
+    own = ("mlm", "nsp")
+    steady = True
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
-        super().__init__()
-        for part in parts:
-            if part not in PARTS:
-                raise one_of("a part of bert", part, PARTS)
-        self.config, self.parts, self.width = config, tuple(p for p in PARTS if p in parts), config.width
+        super().__init__(config, parts)
+        self.config: Config = config
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(_layer(config, index) for index in range(config.layers))
         pre = config.norm == "pre"
@@ -190,8 +186,8 @@ class Bert(nn.Module):
         self.pooler = nn.Linear(config.width, config.width) if "pooler" in parts else None
         self.mlm = MaskedHead(config) if "mlm" in parts else None
         self.nsp = nn.Linear(config.width, 2) if "nsp" in parts else None
-        self.heads = task_heads.made(config.width, self.parts, labels)
-        initialise(self)
+        self.heads = made(config.width, self.parts, labels)
+        initialise(self)  # in the order in which they were built
 
     def forward(self, packed: Packed, rows: Rows = None) -> Tensor:
         """[T, D]; for `rows` alone ([R, D], or "first" for [B, D]) the last layer does only their work."""
@@ -203,16 +199,10 @@ class Bert(nn.Module):
             x_TD = layer(x_TD, packed, angles[local], rows if index == last else None)
         return self.final_norm(x_TD)  # type: ignore[no-any-return]
 
-    def pooled(self, first_BD: Tensor) -> Tensor:
-        """tanh of a learned map of each sequence's first vector, [B, D]."""
-        if self.pooler is None:
-            raise InputError("this model folder has no pooler; use pool='cls' or 'mean', or fine-tune one.")
-        return torch.tanh(self.pooler(first_BD))
-
     def word_scores(self, x_RD: Tensor) -> Tensor:
         """Scores over the vocabulary for the given vectors, [R, V]."""
         if self.mlm is None:
-            raise InputError("this model folder has no masked-language-model head, so it cannot fill in blanks.")
+            raise InputError(NO_MASKED_HEAD)
         return self.mlm(x_RD, self.embeddings.words.weight)  # type: ignore[no-any-return]
 
 
@@ -259,21 +249,24 @@ def classic_names(config: Config, parts: tuple[str, ...]) -> Iterator[tuple[str,
             (ours + "feed.down", (theirs + "output.dense",)),
             (ours + "feed_norm", (theirs + "output.LayerNorm",)),
         ]
-    heads = {
+    named = {
         "pooler": [("pooler", "pooler.dense")],
         "mlm": [("mlm.dense", "cls.predictions.transform.dense"), ("mlm.norm", "cls.predictions.transform.LayerNorm")],
         "nsp": [("nsp", "cls.seq_relationship")],
     }
     # transformers' classifiers read the pooler; a head that does not must not be taken for one (it passes over it).
-    own = {*OWN_PARTS} | ({"labels", "choice"} if "pooler" not in parts else set())
-    pairs += [(ours, (name,)) for part in parts for ours, name in heads.get(part, [])]
+    pairs += [(ours, (name,)) for part in parts for ours, name in named.get(part, [])]
     for ours, several in pairs:
         for kind in ("weight", "bias"):
             yield f"{ours}.{kind}", tuple(f"{name}.{kind}" for name in several)
+    known = every()
     for part in parts:
-        theirs = f"filbert.heads.{part}" if part in own else "qa_outputs" if part == "span" else "classifier"
-        for name in task_heads.shapes(config.width).get(part, ()):
-            yield f"heads.{part}.{name}", (f"{theirs}.{name}",)
+        if part in known:
+            head = known[part]
+            is_theirs = head.theirs and ("pooler" in parts or not head.needs_pooler)
+            theirs = head.theirs if is_theirs else f"filbert.heads.{part}"
+            for name in head.shapes(config.width, 2):
+                yield f"heads.{part}.{name}", (f"{theirs}.{name}",)
     if "mlm" in parts:
         yield "mlm.bias", ("cls.predictions.bias",)
 
@@ -297,7 +290,8 @@ def modern_names(config: Config, parts: tuple[str, ...]) -> Iterator[tuple[str, 
     for part in parts:  # transformers has no such heads on ModernBERT: it passes over them and loads the rest
         if part != "mlm":
             ours = part if part in ("pooler", "nsp") else f"heads.{part}"
-            for kind in task_heads.shapes(config.width).get(part, ("weight", "bias")):
+            names = every()[part].shapes(config.width, 2) if part in every() else ("weight", "bias")
+            for kind in names:
                 yield f"{ours}.{kind}", (f"filbert.{ours}.{kind}",)
 
 
@@ -338,10 +332,11 @@ def shapes(config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> dict
         add("mlm.dense", width, width)
         add("mlm.norm", width)
         found["mlm.bias"] = (config.vocab_size,)
-    known = task_heads.shapes(config.width, labels)
+    known = every()
     for part in parts:
         if part in known:
-            found |= {f"heads.{part}.{name}": size for name, size in known[part].items()}
+            shapes_of = known[part].shapes(config.width, labels)
+            found |= {f"heads.{part}.{name}": size for name, size in shapes_of.items()}
         elif part != "mlm":
             add(part, width if part == "pooler" else 2, width, bias=True)
     return found

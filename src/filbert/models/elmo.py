@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Packed
 from filbert.nn.dropout import Dropout
-from filbert.nn.heads import Encoder
+from filbert.nn.encoder import Encoder
 from filbert.nn.layers import Rows, initialise, rows_of
 from filbert.nn.recurrent import Recurrent
 
@@ -178,10 +178,13 @@ class Elmo(Encoder):
     """The encoder, the mix of its layers, and whichever heads were asked for; lm scores the neighbouring words."""
 
     own = ("lm",)
+    spells = True
     directions = ("forward", "backward")
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
-        super().__init__(config, parts, labels)
+        super().__init__(config, parts)
+        self.config: Config = config
+        self.add_heads(labels)
         self.embeddings = Words(config) if config.input == "tokens" else Spellings(config)
         self.layers = nn.ModuleList(Layer(config.direction_width, config.dropout) for _ in range(config.layers))
         self.mix = Mix(config.layers + 1)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Packed
 from filbert.nn.dropout import Dropout
-from filbert.nn.heads import Encoder
+from filbert.nn.encoder import Encoder
 from filbert.nn.layers import Rows, initialise, rows_of
 
 PRETRAINS = "cooccurrence"
@@ -82,7 +82,9 @@ class GloVe(Encoder):
     own = ("biases",)
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
-        super().__init__(config, parts, labels)
+        super().__init__(config, parts)
+        self.config: Config = config
+        self.add_heads(labels)
         self.embeddings = Embeddings(config)
         self.biases = Biases(config.vocab_size) if "biases" in parts else None
         initialise(self)

@@ -20,7 +20,7 @@ from filbert.core.errors import InputError, one_of
 from filbert.core.records import Packed
 from filbert.nn.decoder_attention import CausalAttention, attend_causal
 from filbert.nn.dropout import Dropout
-from filbert.nn.heads import Encoder
+from filbert.nn.encoder import Encoder
 from filbert.nn.layers import PreNorm, Rows, TanhFeedForward, initialise
 from filbert.nn.positions import Learned
 
@@ -157,7 +157,9 @@ class Gpt(Encoder):
     directions = ("forward",)
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
-        super().__init__(config, parts, labels)
+        super().__init__(config, parts)
+        self.config: Config = config
+        self.add_heads(labels)
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(_layer(config) for _ in range(config.layers))
         self.final_norm = nn.LayerNorm(config.width, eps=config.eps)

@@ -19,12 +19,13 @@ from torch import Tensor, nn
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Packed
 from filbert.core.settings import check_one_of
-from filbert.nn.attention import placed
+from filbert.nn.attention import tensors
 from filbert.nn.attention_scores import mix_within
 from filbert.nn.dropout import Dropout
-from filbert.nn.heads import Encoder
+from filbert.nn.encoder import Encoder
 from filbert.nn.layers import Rows, rows_of
 from filbert.nn.recurrent import CELLS, Recurrent
+from filbert.pack.lay import row
 
 PRETRAINS = None  # it is trained on labels alone
 RATE = 5e-3  # of fine-tuning
@@ -112,6 +113,8 @@ class Reading:
 class Embeddings(nn.Module):
     """A vector for each word, dropped."""
 
+    sums_up = True
+
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.words = nn.Embedding(config.vocab_size, config.embedding)
@@ -145,7 +148,9 @@ class Han(Encoder):
     """The two levels, `layers.0` of words and `layers.1` of sentences, and whichever heads were asked for."""
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
-        super().__init__(config, parts, labels)
+        super().__init__(config, parts)
+        self.config: Config = config
+        self.add_heads(labels)
         half = config.width // 2
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList([Level(config.cell, config.embedding, half), Level(config.cell, half, half)])
@@ -204,17 +209,7 @@ def grouped(packed: Packed, ends: Sequence[int]) -> tuple[Packed, Packed]:
 
 def _pack(lengths: np.ndarray, device: torch.device) -> Packed:
     """A pack of sequences of these lengths, whose things are numbered in their order."""
-    edges = np.concatenate(([0], np.cumsum(lengths)))
-    count = int(edges[-1])
-    places = np.arange(count)
-    return Packed(
-        ids=placed(places, device),
-        positions=placed(places - np.repeat(edges[:-1], lengths), device),
-        segments=placed(np.zeros_like(places), device),
-        boundaries=placed(edges.astype(np.int32), device),
-        lengths=tuple(lengths.tolist()),
-        max_len=int(lengths.max(initial=0)),
-    )
+    return tensors(row(np.arange(int(lengths.sum())), None, lengths), device)
 
 
 def _lengths(packed: Packed) -> Tensor:

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Packed
 from filbert.nn.dropout import Dropout
-from filbert.nn.heads import Encoder
+from filbert.nn.encoder import Encoder
 from filbert.nn.layers import Rows, initialise, rows_of
 
 PRETRAINS = "causal_lm"
@@ -129,7 +129,9 @@ class Nnlm(Encoder):
     directions = ("forward",)
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
-        super().__init__(config, parts, labels)
+        super().__init__(config, parts)
+        self.config: Config = config
+        self.add_heads(labels)
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList([Hidden(config)])
         self.lm = nn.Linear(self.width, config.vocab_size) if "lm" in parts else None

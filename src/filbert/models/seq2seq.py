@@ -25,8 +25,8 @@ from filbert.nn.attention_scores import SCORES, mix, score
 from filbert.nn.copying import Copier, Copies, Readable, log_chances
 from filbert.nn.decoder_attention import Owners
 from filbert.nn.dropout import Dropout
+from filbert.nn.encoder import Encoder
 from filbert.nn.grid import Grid
-from filbert.nn.heads import Encoder
 from filbert.nn.layers import Rows, rows_of
 from filbert.nn.recurrent import CELLS, Recurrent
 
@@ -167,7 +167,9 @@ class Seq2seq(Encoder):
     own = ("writer", "copier")
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
-        super().__init__(config, parts, labels)
+        super().__init__(config, parts)
+        self.config: Config = config
+        self.add_heads(labels)
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(
             Recurrent(config.cell, config.width if index else config.embedding, config.width // 2, both=True)

@@ -26,7 +26,7 @@ from filbert.nn.copying import Copier, Copies, Readable, log_chances
 from filbert.nn.cuda_graph import Strip
 from filbert.nn.decoder_attention import CausalAttention, CrossAttention, Owners, arranged
 from filbert.nn.dropout import Dropout
-from filbert.nn.heads import Encoder
+from filbert.nn.encoder import Encoder
 from filbert.nn.layers import BLOCKS, FEED_FORWARDS, Rows, SelfAttention, initialise
 from filbert.nn.positions import Learned, Sinusoidal, Table
 
@@ -358,7 +358,9 @@ class Transformer(Encoder):
     own = ("writer", "copier")
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
-        super().__init__(config, parts, labels)
+        super().__init__(config, parts)
+        self.config: Config = config
+        self.add_heads(labels)
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(_layer(config) for _ in range(config.layers))
         self.final_norm = _final_norm(config)

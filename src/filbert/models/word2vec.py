@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Packed
 from filbert.nn.dropout import Dropout
-from filbert.nn.heads import Encoder
+from filbert.nn.encoder import Encoder
 from filbert.nn.layers import Rows, initialise, rows_of
 
 PRETRAINS = "word_vectors"
@@ -140,7 +140,9 @@ class Word2vec(Encoder):
     own = ("contexts", "nodes")
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
-        super().__init__(config, parts, labels)
+        super().__init__(config, parts)
+        self.config: Config = config
+        self.add_heads(labels)
         self.embeddings = Embeddings(config)
         self.contexts = nn.Embedding(config.vocab_size, config.width) if "contexts" in parts else None
         self.nodes = Nodes(config.vocab_size, config.width) if "nodes" in parts else None

@@ -37,13 +37,8 @@ def placed(array: object, device: torch.device | str, kind: torch.dtype | None =
 
 def tensors(packed: Packed, device: torch.device | str = "cpu") -> Packed:
     """The same pack as torch tensors on `device`."""
-    return Packed(
-        ids=placed(packed.ids, device, torch.int64),
-        positions=placed(packed.positions, device, torch.int64),
-        segments=placed(packed.segments, device, torch.int64),
-        boundaries=placed(packed.boundaries, device, torch.int32),
-        lengths=packed.lengths,
-        max_len=packed.max_len,
+    return packed.mapped(
+        lambda name, array: placed(array, device, torch.int32 if name == "boundaries" else torch.int64)
     )
 
 

@@ -11,9 +11,9 @@ on a GPU the host looks only now and then at what has ended, and what has ended 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 import numpy as np
 import torch
@@ -22,7 +22,13 @@ from torch import Tensor
 from filbert.core import settings, stopping
 from filbert.core.errors import InputError
 from filbert.core.random import keys, uniforms
+from filbert.core.records import Packed
 from filbert.nn.attention import placed
+
+if TYPE_CHECKING:
+    from filbert.nn.copying import Copies
+    from filbert.nn.decoder_attention import Owners
+    from filbert.nn.encoder import Shape
 
 EVERY = 8  # steps between two looks at a GPU for what has ended
 FEW = 0.75  # rows are dropped from the batch once at most this share of them is still being written
@@ -49,6 +55,34 @@ class Writer(Protocol):
 
     def step(self, ids_N: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Scores of each row's next token, [N, V] float32, and the state with ids_N read. Spends the old state."""
+        ...
+
+
+class EncoderDecoder(Writer, Protocol):
+    """A model that writes texts from the vectors of others."""
+
+    config: Shape
+
+    def decoded(self, target: Packed, memory_TD: Tensor, source: Packed, owners_B: Owners = None) -> Tensor:
+        """[U, D] a vector for each token of the targets, for what comes next; owners: the source of each."""
+        ...
+
+    def word_scores(self, x_UD: Tensor) -> Tensor:
+        """[U, V]."""
+        ...
+
+    def copies(
+        self, x_UD: Tensor, target: Packed, memory_TD: Tensor, source: Packed, owners_B: Owners = None
+    ) -> Copies | None:
+        """What each token of the targets may copy of its source next; None of a model that cannot copy."""
+        ...
+
+    def started(self, memory_TD: Tensor, source: Packed) -> State:
+        """Before the first word of a text for each source sequence, in the pack's order."""
+        ...
+
+    def parameters(self) -> Iterator[Tensor]:
+        """The weights."""
         ...
 
 

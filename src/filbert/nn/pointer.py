@@ -11,12 +11,11 @@ are a band, not a square.
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from filbert.nn.positions import Rotary, turned
+from filbert.nn.heads import INNER, pointer
+from filbert.nn.torch_ops import TORCH
 
-INNER, THETA = 64, 10_000.0
 NEVER = -1e30  # the score of what is no stretch: finite, so that no sum over it alone has NaN for a gradient
 
 
@@ -28,23 +27,10 @@ class Pointer(nn.Module):
         self.out_features = num_kinds
         self.edges = nn.Linear(width, 2 * INNER)
         self.kinds = nn.Linear(2 * INNER, 2 * num_kinds)
-        self.rotary = Rotary(INNER, THETA)
 
     def forward(self, x_TD: Tensor, positions_T: Tensor, longest: int) -> Tensor:
         """[T, J, C] in float32: cell (i, d, c) is of the stretch from token i to token i + d, both counted."""
-        edges_TX = self.edges(x_TD.to(self.edges.weight.dtype))
-        own_TX = self.kinds(edges_TX).float()
-        both_T2K = turned(edges_TX.float().view(len(x_TD), 2, INNER), self.rotary.angles(positions_T))
-        q_TK, k_TK = both_T2K.unbind(1)
-        pair_TJ = torch.bmm(q_TK[:, None], _ahead(k_TK, longest)).squeeze(1) * INNER**-0.5
-        begins_TC, ends_TC = own_TX.chunk(2, dim=-1)
-        scores_TJC: Tensor = pair_TJ[:, :, None] + begins_TC[:, None] + _ahead(ends_TC, longest).transpose(1, 2)
-        return scores_TJC
-
-
-def _ahead(x_TK: Tensor, longest: int) -> Tensor:
-    """[T, K, J] each token's row and those of the next, a view; past the end there are zeros."""
-    return F.pad(x_TK, (0, 0, 0, longest - 1)).unfold(0, longest, 1)
+        return pointer(TORCH, dict(self.named_parameters()), x_TD, positions_T, longest)
 
 
 def apart_loss(scores_TJC: Tensor, gold_TJC: Tensor, open_TJ: Tensor, boundaries: Tensor) -> Tensor:

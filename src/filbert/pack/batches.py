@@ -6,14 +6,15 @@ builds it; a batch is dealt into parts (ranks, micro-batches) only afterwards.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from filbert.core.protocols import Batch, Plan, Task
+from filbert.core.protocols import Batch, Item, Plan, Task
 from filbert.core.random import permutation
 from filbert.pack.lay import collate
 
@@ -22,34 +23,56 @@ Places = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class ItemPlan:
-    """The plan of a task that builds item by item."""
+    """The plan of a task of which every epoch has the same items: an item's order is its number."""
+
+    lengths: Places
+
+    def orders(self, indices: Places) -> Places:
+        """The numbers themselves."""
+        return indices
+
+
+class EpochItems(NamedTuple):
+    """Items of an epoch, by their numbers."""
+
+    epoch: int
+    which: Places
+
+
+@dataclass(frozen=True, slots=True)
+class EpochPlan:
+    """The plan of a task whose items are others in every epoch."""
 
     epoch: int
     lengths: Places
 
-    def orders(self, indices: Places) -> tuple[int, Places]:
-        """(epoch, indices)."""
-        return self.epoch, indices
+    def orders(self, indices: Places) -> EpochItems:
+        """The numbers, and the epoch that they are of."""
+        return EpochItems(self.epoch, indices)
 
 
-def plan(task: Task, epoch: int) -> Plan:
-    """The task's own plan, or one made from its items' lengths (told by the task, or counted item by item)."""
-    if hasattr(task, "plan"):
-        made: Plan = task.plan(epoch)
-        return made
-    if hasattr(task, "lengths"):
-        return ItemPlan(epoch, np.asarray(task.lengths(epoch), dtype=np.int64))
-    items = (task.item(index, epoch) for index in range(len(task)))
-    return ItemPlan(epoch, np.array([sum(len(s) for s in item.sequences) for item in items], dtype=np.int64))
+class OneByOne(ABC):
+    """A task that builds its items one by one: `__len__`, `item`, `counts` and `loss` are enough for one of it."""
 
+    one_graph = True
 
-def built(task: Task, orders: Any, budget: int | None = None) -> Batch:
-    """The batch that these orders of a plan describe."""
-    if hasattr(task, "batch"):
-        batch: Batch = task.batch(orders, budget)
-        return batch
-    epoch, indices = orders
-    return collate([task.item(int(index), epoch) for index in indices], budget)
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many items an epoch has."""
+
+    @abstractmethod
+    def item(self, index: int, epoch: int) -> Item:
+        """The item of that number; every random choice in it is a function of (seed, epoch, index)."""
+
+    def plan(self, epoch: int) -> EpochPlan:
+        """Lengths, counted item by item."""
+        items = (self.item(index, epoch) for index in range(len(self)))
+        lengths = [sum(len(sequence) for sequence in item.sequences) for item in items]
+        return EpochPlan(epoch, np.array(lengths, dtype=np.int64))
+
+    def batch(self, orders: EpochItems, budget: int | None = None) -> Batch:
+        """These items, packed."""
+        return collate([self.item(int(index), orders.epoch) for index in orders.which], budget)
 
 
 def batches(lengths: Places, seed: int, epoch: int, budget: int) -> list[Places]:
@@ -101,6 +124,6 @@ def part_budget(batch_tokens: int, longest: int, num_parts: int) -> int:
 def epochs(task: Task, seed: int, budget: int, epoch: int = 0) -> Iterator[tuple[int, Plan, list[Places]]]:
     """(epoch, plan, batches) without end, from `epoch` on."""
     while True:
-        made = plan(task, epoch)
+        made = task.plan(epoch)
         yield epoch, made, batches(np.asarray(made.lengths), seed, epoch, budget)
         epoch += 1

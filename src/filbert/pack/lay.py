@@ -1,64 +1,144 @@
-"""Encodings laid side by side in one row without padding, and results cut apart again.
+"""Sequences of tokens in, one row without padding out, with the place that each token came from; and rows cut apart.
 
 Legend: T tokens in the pack, B sequences.
-Within a pack, sequences stand in order of length: equal lengths become neighbours, and the CPU kernel sees each run of
-them as one block without a copy. `starts` says where each sequence landed, so the order never leaves this file.
+Every `Packed` is made here. Within one, sequences stand in order of length: equal lengths become neighbours, and the
+CPU kernel sees each run of them as one block without a copy. `Laid.starts` says where each sequence landed, so the
+order never leaves this file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from filbert.core.protocols import Batch, Item
-from filbert.core.records import Encoding, Ints, Packed
+from filbert.core.records import Array, Encoding, Ints, Packed
+
+Places = npt.NDArray[np.int64]
+
+
+class Laid(NamedTuple):
+    """A pack, where each sequence begins in it and whose it is, and which token stands in each row."""
+
+    packed: Packed
+    starts: Places  # [B] first row of each sequence, in the order they were given
+    owners: Places  # [B] the item that each sequence belongs to
+    source: Places  # [T] place among the maker's own tokens; -1: [CLS], [SEP] and the like; without filler
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """Sequences in order of length, and for each row of tokens which of them it is in and where."""
+
+    which: Places  # [B] the sequences by length, as places in the order given
+    lengths: Places  # [B] theirs
+    owner: Places  # [T] place in `which`
+    place: Places  # [T] place within its sequence
+
+    @property
+    def edges(self) -> Places:
+        """[B+1] rows at which sequences begin and end."""
+        return np.concatenate(([0], np.cumsum(self.lengths)))
+
+    @property
+    def starts(self) -> Places:
+        """[B] first row of each sequence, in the order given."""
+        starts = np.empty(len(self.which), dtype=np.int64)
+        starts[self.which] = self.edges[:-1]
+        return starts
+
+
+def by_length(lengths: npt.ArrayLike) -> Order:
+    """How sequences of these lengths stand in a row."""
+    sizes = np.asarray(lengths, dtype=np.int64)
+    which = np.argsort(sizes, kind="stable")
+    sizes = sizes[which]
+    ends = np.cumsum(sizes)
+    owner = np.repeat(np.arange(len(sizes)), sizes)
+    return Order(which, sizes, owner, np.arange(len(owner)) - np.repeat(ends - sizes, sizes))
+
+
+def row(
+    ids: npt.NDArray[Any],
+    segments: npt.NDArray[Any] | None,
+    lengths: Sequence[int] | Places,
+    budget: int | None = None,
+    bound: int = 0,
+    pad: int = 0,
+) -> Packed:
+    """Tokens that lie as their sequences do, as a pack; `segments` None: all 0.
+
+    With `budget` the row has exactly that many tokens and, with `bound`, that constant bound of lengths, so that one
+    compiled graph serves every pack: what is left over is filled with sequences of `pad` that nobody reads.
+    """
+    sizes = [int(length) for length in lengths]
+    if budget is not None and len(ids) > budget:
+        raise ValueError(f"{len(ids)} tokens do not fit a budget of {budget}")
+    segments = np.zeros(len(ids), dtype=np.int32) if segments is None else segments
+    if budget is not None:
+        rest, longest = budget - len(ids), bound or max(sizes, default=1)
+        # The filler is cut so that no position leaves the table; its pieces are sequences like any other.
+        sizes += [longest] * (rest // longest) + ([rest % longest] if rest % longest else [])
+        ids, segments = np.pad(ids, (0, rest), constant_values=pad), np.pad(segments, (0, rest))
+    edges = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
+    return Packed(
+        ids=ids.astype(np.int32, copy=False),
+        positions=(np.arange(len(ids)) - np.repeat(edges[:-1], sizes)).astype(np.int32),
+        segments=segments.astype(np.int32, copy=False),
+        boundaries=edges.astype(np.int32),
+        lengths=tuple(sizes),
+        max_len=bound or max(sizes, default=0),
+    )
 
 
 def pack(sequences: Sequence[Encoding], budget: int | None = None, max_len: int | None = None) -> tuple[Packed, Ints]:
-    """The pack, and the first row of each sequence in the order given.
+    """The pack of encodings, and the first row of each in the order given; `budget` and `max_len` as `row` has them."""
+    laid = lay(sequences, budget, max_len)
+    return laid.packed, laid.starts.astype(np.int32)
 
-    With `budget` the row has exactly that many tokens and, with `max_len`, that constant bound of lengths, so that one
-    compiled graph serves every pack: what is left over is filled with sequences of [PAD] that nobody reads.
-    """
-    lengths = np.fromiter((len(s) for s in sequences), dtype=np.int64, count=len(sequences))
-    total = int(lengths.sum())
-    if budget is not None and total > budget:
-        raise ValueError(f"{total} tokens do not fit a budget of {budget}")
-    order = np.argsort(lengths, kind="stable")
-    edges = np.concatenate(([0], np.cumsum(lengths[order])))
-    starts = np.empty(len(sequences), dtype=np.int32)
-    starts[order] = edges[:-1]
-    row = [sequences[i] for i in order]
-    ids = _joined([s.ids for s in row])
-    segments = _joined([s.segments for s in row])
-    positions = np.arange(total, dtype=np.int32) - np.repeat(edges[:-1], lengths[order]).astype(np.int32)
-    sizes = [int(n) for n in lengths[order]]
-    if budget is not None:
-        rest = budget - total
-        ids, segments = (np.pad(x, (0, rest)) for x in (ids, segments))
-        # The filler is cut so that no position leaves the table; its pieces are sequences like any other.
-        longest = max_len or max(sizes, default=1)
-        fill = [longest] * (rest // longest) + ([rest % longest] if rest % longest else [])
-        positions = np.concatenate([positions, *(np.arange(n, dtype=np.int32) for n in fill)])
-        sizes += fill
-        edges = np.concatenate(([0], np.cumsum(sizes)))
-    packed = Packed(
-        ids=ids.astype(np.int32),
-        positions=positions.astype(np.int32),
-        segments=segments.astype(np.int32),
-        boundaries=edges.astype(np.int32),
-        lengths=tuple(sizes),
-        max_len=max_len or max(sizes, default=0),
+
+def lay(sequences: Sequence[Encoding], budget: int | None = None, max_len: int | None = None) -> Laid:
+    """The same with the place of each token among those of all encodings end to end."""
+    lengths = np.fromiter((len(each) for each in sequences), dtype=np.int64, count=len(sequences))
+    order = by_length(lengths)
+    source = (np.cumsum(lengths) - lengths)[order.which][order.owner] + order.place
+    ids, segments = (
+        np.concatenate([np.zeros(0, dtype=np.int32), *columns])[source]
+        for columns in ([each.ids for each in sequences], [each.segments for each in sequences])
     )
-    return packed, starts
+    packed = row(ids, segments, order.lengths, budget, max_len or 0)
+    return Laid(packed, order.starts, np.arange(len(sequences)), source)
+
+
+def gathered(packed: Packed, rows: Array, positions: Array, boundaries: Array, lengths: Sequence[int]) -> Packed:
+    """Some rows of a pack, of arrays or of tensors, as other sequences than they were in."""
+    sizes = tuple(lengths)
+    return Packed(
+        ids=packed.ids[rows], positions=positions, segments=packed.segments[rows], boundaries=boundaries,
+        lengths=sizes, max_len=max(sizes, default=0),
+    )  # fmt: skip
+
+
+def restored(ids: Array, positions: Array, boundaries: Array, lengths: Array) -> Packed:
+    """A pack that travelled as the arrays, or tensors, that it is made of; all its segments are 0."""
+    sizes = tuple(lengths.tolist())
+    return Packed(ids, positions, ids * 0, boundaries, sizes, max(sizes, default=0))
+
+
+def stretch(packed: Packed, begin: int, end: int) -> tuple[slice, Packed]:
+    """Which rows the sequences begin:end of a pack have, and these sequences as a pack of their own."""
+    first, lengths = sum(packed.lengths[:begin]), packed.lengths[begin:end]
+    rows = slice(first, first + sum(lengths))
+    return rows, gathered(packed, rows, packed.positions[rows], packed.boundaries[begin : end + 1] - first, lengths)
 
 
 def unpack(rows: npt.NDArray[Any], sequences: Sequence[Encoding], starts: Ints) -> list[npt.NDArray[Any]]:
     """Each sequence's own rows of a per-token result [T, …], in the order the sequences were given."""
-    return [rows[start : start + len(s)] for s, start in zip(sequences, starts, strict=True)]
+    return [rows[start : start + len(each)] for each, start in zip(sequences, starts, strict=True)]
 
 
 def bins(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
@@ -81,20 +161,15 @@ def bins(lengths: Sequence[int], budget: int) -> Iterator[list[int]]:
 
 def collate(items: Sequence[Item], budget: int | None = None) -> Batch:
     """Items packed together, with every target whose name ends in `_rows` moved to where its tokens landed."""
-    sequences = [s for item in items for s in item.sequences]
-    packed, starts = pack(sequences, budget)
+    packed, starts = pack([each for item in items for each in item.sequences], budget)
     owners = np.repeat(np.arange(len(items), dtype=np.int32), [len(item.sequences) for item in items])
     targets: dict[str, list[npt.NDArray[Any]]] = {}
     first = 0
     for item in items:
-        own_starts = starts[first : first + len(item.sequences)]
-        places = np.concatenate([np.arange(len(s)) + a for s, a in zip(item.sequences, own_starts, strict=True)])
+        item_starts = starts[first : first + len(item.sequences)]
+        places = np.concatenate([np.arange(len(s)) + a for s, a in zip(item.sequences, item_starts, strict=True)])
         for name, value in item.targets.items():
             targets.setdefault(name, []).append(places[value] if name.endswith("_rows") else np.asarray(value))
         first += len(item.sequences)
     joined = {name: np.concatenate([np.atleast_1d(v) for v in values]) for name, values in targets.items()}
     return Batch(packed=packed, starts=starts, owners=owners, targets=joined)
-
-
-def _joined(arrays: list[Ints]) -> Ints:
-    return np.concatenate(arrays) if arrays else np.zeros(0, dtype=np.int32)

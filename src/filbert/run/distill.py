@@ -32,7 +32,7 @@ from filbert.run.finetune import MORE, Finetuned, checked, tuned
 from filbert.run.folders import Finished, check_home, folder_of, is_first
 from filbert.run.pretrain import Corpus, Recipe, measure, prepared, pretrain
 from filbert.ship.shrink import slimmed
-from filbert.tasks.mlm_nsp import items as mlm_nsp
+from filbert.tasks.mlm_nsp import spec as mlm_nsp_spec
 from filbert.teach import teacher as distil
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop, machine
@@ -321,8 +321,8 @@ def distill_general(
 
 
 def _general_recipe(teacher: Loaded, student: Loaded, is_new: bool, settings: Sequence[str], seed: int) -> Recipe:
-    sections = {"model": type(student.config), "task": mlm_nsp.Config, "train": loop.Config, "machine": machine.Config,
-                "distil": distil.Config}  # fmt: skip
+    sections = {"model": type(student.config), "task": mlm_nsp_spec.Config, "train": loop.Config,
+                "machine": machine.Config, "distil": distil.Config}  # fmt: skip
     given: dict[str, dict[str, Any]] = {name: {} for name in sections} | parsed(settings, sections)
     fills = getattr(teacher.model, "mlm", None) is not None
     usual = {"relations": 1.0, "gold": 0.0, **({"soft": 1.0} if fills else {"soft": 0.0, "hidden": 1.0})}
@@ -336,12 +336,17 @@ def _general_recipe(teacher: Loaded, student: Loaded, is_new: bool, settings: Se
         raise InputError(f"model.{min(fixed)} is fixed by what the student begins with; only dropout can be set.")
     shape = dataclasses.replace(student.config, **given["model"])
     most = min(shape.max_length, teacher.config.max_length)
-    task = {"objective": "mlm", "max_length": min(mlm_nsp.Config().max_length, most), "seed": seed, **given["task"]}
+    task = {
+        "objective": "mlm",
+        "max_length": min(mlm_nsp_spec.Config().max_length, most),
+        "seed": seed,
+        **given["task"],
+    }
     if task["max_length"] > most:
         raise InputError(f"task.max_length is {task['max_length']}, but one of the models reads at most {most} tokens.")
     train = {"seed": seed, **({} if is_new else {"learning_rate": CONTINUED_RATE}), **given["train"]}
     return Recipe(
-        model=shape, task=mlm_nsp.Config(**task), train=loop.Config(**train),
+        model=shape, task=mlm_nsp_spec.Config(**task), train=loop.Config(**train),
         machine=machine.Config(**{"compiled": "off" if config.looks_inside else "recorded", **given["machine"]}),
         model_name=student.family, teacher=str(teacher.folder), distil=config,
     )  # fmt: skip

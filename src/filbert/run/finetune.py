@@ -31,7 +31,7 @@ from filbert.forms.sources import ReadOptions
 from filbert.judge import page
 from filbert.judge import report as honest
 from filbert.nn import lora
-from filbert.pack.batches import batches, plan
+from filbert.pack.batches import batches
 from filbert.run import cards, new_models
 from filbert.run.folders import (
     CHECKPOINTS,
@@ -493,14 +493,14 @@ def _fine_recipe(
     rate = getattr(member("models", started.family), "RATE", rate)
     rate = min(rate, WRITES_ON) if module.HEAD == "writer" and not more.get("scratch") else rate
     least, most = FINE_TOKENS
-    size = int(np.clip(items.lengths(0).sum() // PER_EPOCH, least, most))
+    size = int(np.clip(items.lengths.sum() // PER_EPOCH, least, most))
     size = given["train"].get("batch_tokens", size)
     pace = _bare_pace(rate, size, given["train"], tuning) if bare else tune.paced(tuning.method, rate, 1.0, bare)
     if bare and lesson and tuning.method == "full" and given["train"].get("optimiser", "adamw") == "adamw":
         pace = {"learning_rate": STUDENT_TIMES * min(rate, BARE_RATE), "head_rate": STUDENT_HEAD}
     train = {**pace, "batch_tokens": size, **given["train"], "seed": seed}
     first = loop.Config(**train)
-    per_epoch = len(batches(np.asarray(plan(items, 0).lengths), first.seed, 0, first.batch_tokens))
+    per_epoch = len(batches(np.asarray(items.plan(0).lengths), first.seed, 0, first.batch_tokens))
     is_new = module.HEAD == "writer" and "writer" not in getattr(started.model, "parts", ())
     wished = more.get("epochs")
     epochs = float(_passes(len(items), per_epoch, is_new) if wished is None else wished)
@@ -534,7 +534,7 @@ def _pool(module: Any, started: Loaded, learns: bool) -> dict[str, Any]:
 
     learns: whether the encoder does; a new pooler over vectors that cannot change is no help.
     """
-    if hasattr(started.model, "summary") and hasattr(module.Config(), "pool"):
+    if started.model.sums_up and hasattr(module.Config(), "pool"):
         return {"pool": "own"}
     if not module.HEAD and hasattr(module.Config(), "pool"):  # vectors are learnt on from what the folder's maker chose
         told = sentence_transformers.read(started.folder, started.config.width).pool

@@ -32,7 +32,7 @@ def config_of(name: str, preset: str | None, tokenizer: Tokenizer) -> Any:
 def model_of(name: str, config: Any, parts: tuple[str, ...], tokenizer: Tokenizer, labels: int = 2) -> Any:
     """A new model; one that spells its tokens is told how."""
     model = member("models", name).Model(config, parts, labels)
-    if hasattr(model, "spell"):
+    if model.spells:
         model.spell(tokenizer.vocabulary)
     return model
 

@@ -43,6 +43,7 @@ from filbert.run.folders import (
 )
 from filbert.ship import verify
 from filbert.tasks.mlm_nsp import items as mlm_nsp
+from filbert.tasks.mlm_nsp import spec as mlm_nsp_spec
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import train as train_vocabulary
 from filbert.train import idle, journal, listeners, loop, machine, report
@@ -58,7 +59,7 @@ class Recipe:
     """Everything that fixes a pretraining run but its texts; members are named through the registry."""
 
     model: Any
-    task: Any = field(default_factory=mlm_nsp.Config)
+    task: Any = field(default_factory=mlm_nsp_spec.Config)
     train: loop.Config = field(default_factory=loop.Config)
     machine: machine.Config = field(default_factory=machine.Config)
     model_name: str = "bert"
@@ -355,7 +356,7 @@ def _grown(model: Any, recipe: Recipe, task: Any) -> Any:
     grown = type(model)(recipe.model, tuple(kept | set(task.parts)))
     weights = {name: value for name, value in model.state_dict().items() if not name.startswith("heads.")}
     grown.load_state_dict(weights, strict=False)
-    if hasattr(grown, "spell"):
+    if grown.spells:
         grown.spell(task.tokenizer.vocabulary)
     return grown
 
@@ -402,9 +403,9 @@ def _card(recipe: Recipe, shards: sharding.Shards, outcome: loop.Outcome) -> str
 
 
 def measure(
-    model: Any, shards: Sequence[Any], tokenizer: Tokenizer, config: mlm_nsp.Config, **wishes: Any
+    model: Any, shards: Sequence[Any], tokenizer: Tokenizer, config: mlm_nsp_spec.Config, **wishes: Any
 ) -> dict[str, float]:
     """One pass over the texts with fixed masks: the same question every time it is asked."""
     here = machine.found(machine.Config(**wishes))
-    task = mlm_nsp.Task(shards, tokenizer, config)
+    task = mlm_nsp.Items(shards, tokenizer, config)
     return loop.evaluate(model.to(here.device), task, loop.Config(), here, Ranks())

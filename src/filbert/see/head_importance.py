@@ -16,12 +16,10 @@ import torch
 
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Floats
-from filbert.core.registry import member
 from filbert.explain.attention_maps import Looks
 from filbert.forms import sources
 from filbert.nn import maps
 from filbert.nn.attention import batch_tensors
-from filbert.pack.batches import built, plan
 from filbert.pack.lay import bins
 from filbert.text.streams import Reading
 
@@ -65,11 +63,11 @@ def labelled(model: Looks, data: sources.Source, **reading: Any) -> Any:
         raise InputError(
             "this model was fine-tuned for nothing, so no loss can tell what its heads are worth; fine-tune it first."
         )
-    name, config = model.as_read
+    reader = model.as_read
     met = Reading()
-    examples = sources.read(name, data, {**reading, "trained_on": model.trained_on}, met)
+    examples = sources.read(reader.spec.name, data, {**reading, "trained_on": model.trained_on}, met)
     sources.tell(data, met)
-    task = member("tasks", name).Task(examples, model.labels, model.tokenizer, config)
+    task = reader.items(examples)
     if not len(task) or task.has_unknown:
         raise InputError(f"{sources.called(data, 'the data')}: has no labels, so there is no loss to measure.")
     return task
@@ -93,12 +91,12 @@ def task_importance(
 
 def loss(model: Looks, task: Any, most: int | None = None) -> float:
     """The mean loss of a task's items, or of so many of them, spread evenly."""
-    made = plan(task, 0)
+    made = task.plan(0)
     lengths, total, count = np.asarray(made.lengths), dict[str, float](), dict[str, float]()
     chosen = _spread(len(lengths), most)
     with torch.inference_mode():
         for group in bins(lengths[chosen].tolist(), model.engine.budget):
-            batch = batch_tensors(built(task, made.orders(chosen[group])), model.engine.device)
+            batch = batch_tensors(task.batch(made.orders(chosen[group])), model.engine.device)
             for name, term in task.loss(model.backbone, batch).items():
                 if name.endswith("_loss"):
                     total[name] = total.get(name, 0.0) + float(term.total)
@@ -108,7 +106,7 @@ def loss(model: Looks, task: Any, most: int | None = None) -> float:
 
 def _by_gradient(model: Looks, task: Any, sites: Sequence[maps.Site], most: int, shown: Shown) -> list[Doubles]:
     """One example at a time, since absolute values of single gradients are averaged."""
-    made, sums = plan(task, 0), [np.zeros(site.attention.heads) for site in sites]
+    made, sums = task.plan(0), [np.zeros(site.attention.heads) for site in sites]
     chosen = _spread(len(np.asarray(made.lengths)), most)
     masks = {
         site: torch.ones(site.attention.heads, device=model.engine.device, requires_grad=True)
@@ -116,7 +114,7 @@ def _by_gradient(model: Looks, task: Any, sites: Sequence[maps.Site], most: int,
         if site.attention.heads
     }
     for index in shown(chosen.tolist()):
-        batch = batch_tensors(built(task, made.orders(np.array([index]))), model.engine.device)
+        batch = batch_tensors(task.batch(made.orders(np.array([index]))), model.engine.device)
         with torch.enable_grad(), maps.masked(masks):
             terms = {name: term for name, term in task.loss(model.backbone, batch).items() if name.endswith("_loss")}
             total = sum(term.total / max(float(term.count), 1e-30) for term in terms.values())

@@ -25,11 +25,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from filbert.core import registry
 from filbert.core.errors import InputError, one_of
 from filbert.core.files import write_text
 from filbert.core.random import generator
 from filbert.core.records import Example, Floats
-from filbert.core.registry import member
 from filbert.draw import charts, html, pictures
 from filbert.draw.svg import MARGIN, Sheet
 from filbert.engine.backend_torch import Engine
@@ -169,7 +169,7 @@ def untrained(model: Any, seed: int = 0) -> Any:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         fresh = type(old)(old.config, ())
-    if hasattr(fresh, "spell"):
+    if fresh.spells:
         fresh.spell(model.tokenizer.vocabulary)
     engine = Engine(fresh, model.engine.device, model.engine.budget)
     return type(model)(replace(model._found, model=fresh), model.tokenizer, engine)
@@ -209,8 +209,7 @@ def _names(task: str, config: Any, examples: Sequence[Example]) -> tuple[str, ..
     """The labels, or the tags, that a task's head would have."""
     called = examples[0].source or "the data"
     if task == "tag":
-        tags_: tuple[str, ...] = member("tasks", task).label_names(config, examples)
-        return tags_
+        return tuple(registry.task(task).labels(config, examples) or ())
     if any(not isinstance(label_sets.only(example.gold), str) for example in examples):
         raise InputError(
             f"{called}: has texts with several labels, but a probe reads one; keep one label for each text."
@@ -223,15 +222,15 @@ def _names(task: str, config: Any, examples: Sequence[Example]) -> tuple[str, ..
 
 def _read(model: Any, examples: list[Example], task: str) -> tuple[Units, list[Floats]]:
     """The units of the examples, and of every layer their vectors [N, D]."""
-    module = member("tasks", task)
-    config = module.Config(max_length=min(module.Config().max_length, model.config.max_length))
+    spec = registry.task(task)
+    config = spec.config(max_length=min(spec.config().max_length, model.config.max_length))
     names = _names(task, config, examples)
-    config = module.fitted(config, examples)
+    config = spec.fit(config, examples)
     columns: list[list[Any]] = [[], [], [], []]  # text, gold, type, vector
     with every_layer(model.backbone) as hidden:
         engine = Engine(hidden, model.engine.device, model.engine.budget)
         for first, chunk in _chunks(examples):
-            own = module.Task(chunk, names, model.tokenizer, config)
+            own = spec.items(chunk, names, model.tokenizer, config)
             raw = engine.answers(own)
             parts = _tagged(own, chunk, raw) if task == "tag" else _whole(own, chunk, raw)
             columns[0].append(parts[0] + first)

@@ -12,7 +12,7 @@ from typing import Any
 
 from filbert.core.errors import InputError
 from filbert.draw import book
-from filbert.engine.reader import Asked, record
+from filbert.engine.answers import Asked
 from filbert.explain import explanation, map_sums
 from filbert.explain.attention_maps import AUTO, Maps, Segments
 from filbert.explain.attention_maps import Asked as Some
@@ -50,7 +50,7 @@ def view(
     texts = _texts(asked)
     name = _task(model, task)
     windows, coverage, texts = _windows(model, texts, (layers, heads), segments)
-    said = None if name in (None, "embed") else _said(model, asked, str(name), task)
+    said = None if name is None or not model.reader(task).spec.part else _said(model, asked, task)
     found = [model.explain(asked, target=target, task=task, **asdict(how)) for target, how in reasons]
     return {
         "model": called(model), "architecture": type(model.backbone).__name__.lower(), "task": name,
@@ -148,10 +148,11 @@ def _table(values: Any) -> list[list[float]]:
     return [[round(float(value), 4) for value in row] for row in values]
 
 
-def _said(model: Any, asked: Asked, name: str, task: str | None) -> dict[str, Any]:
+def _said(model: Any, asked: Asked, task: str | None) -> dict[str, Any]:
     """What `filbert predict` writes of it, without the texts."""
-    example, said = model.examples([asked], name)[0], model.predict([asked], task=task)[0]
-    told = record(name, example, said)
+    reader = model.reader(task)
+    said = model.predict([asked], task=task)[0]
+    told = reader.record(reader.examples([asked])[0], said)
     return {key: value for key, value in told.items() if key not in ("line", "second", "coverage")} | (
         {} if said.text is not None else {"text": None}
     )

@@ -13,9 +13,10 @@ import numpy as np
 
 from filbert.core.errors import InputError, did_you_mean
 from filbert.core.records import Example, Floats, Prediction
+from filbert.engine.answers import Asked
 from filbert.engine.blanks import Blank
 from filbert.engine.model import Model
-from filbert.engine.reader import TASK, Asked, record
+from filbert.engine.reader import TASK
 from filbert.pack.pooling import unit_length
 from filbert.serve import limits
 from filbert.serve.by_task import Beside, wire
@@ -175,7 +176,8 @@ class Served:
 
     def records(self, answered: Sequence[Answered]) -> list[Record]:
         """Each as `filbert predict` writes it."""
-        return [record(str(self.task), example, prediction) for example, prediction in answered]
+        reader = self.model.reader(self.task_option)
+        return [reader.record(example, prediction) for example, prediction in answered]
 
     def about(self) -> About:
         """What a client may want to know before it asks."""

@@ -19,7 +19,6 @@ import numpy as np
 from filbert.core.errors import InputError
 from filbert.core.files import sha256
 from filbert.core.records import Floats, Prediction
-from filbert.core.registry import member
 from filbert.engine.model import Model, load
 from filbert.folder import card
 from filbert.forms import sources
@@ -28,7 +27,7 @@ from filbert.ship import verify
 from filbert.text.corpus import documents
 from filbert.text.streams import Reading
 
-INT8, VECTORS = "int8", "embed"  # the name of the promise, and the task whose answers are vectors
+INT8 = "int8"  # the name of the promise
 MOST_TEXTS = 5_000  # whose nearest neighbours are looked for
 THREE = 3  # what never happened among n happens with 95 % certainty less often than 3/n (Hanley 1983)
 
@@ -71,8 +70,8 @@ def _on(exact: Model, small: Model, dev: sources.Source, how: Mapping[str, Any])
     reading = Reading()
     examples = sources.read(task, dev, {**how, "trained_on": exact.trained_on}, reading)
     sources.tell(dev, reading)
-    config = exact.reads([])[1].config
-    items = member("tasks", task).Task(examples, exact.labels, exact.tokenizer, config)
+    reader = exact.reader()
+    items = reader.items(examples)
     if not len(items) or items.has_unknown:
         raise InputError(f"{sources.called(dev, 'the dev data')}: has no labels, so it cannot say what int8 costs.")
     raws = [model.engine.answers(items) for model in (exact, small)]
@@ -85,7 +84,7 @@ def _on(exact: Model, small: Model, dev: sources.Source, how: Mapping[str, Any])
     most = max(drop, apart.high if apart is not None else 0.0, THREE / len(examples))
     found: Cost = {"rows": len(examples), "measure": measure, "float32": scores[0], INT8: scores[1], "drop": drop,
                    "most": most}  # fmt: skip
-    if task == VECTORS:
+    if not reader.spec.part:
         return found | _vectors(exact, small, list(dict.fromkeys(text for one in examples for text in one.texts)))
     said = [items.predictions(raw) for raw in raws]
     changed = sum(decision(a) != decision(b) for a, b in zip(*said, strict=True))

@@ -11,7 +11,7 @@ what its texts give one by one. The last layer maps the asked rows alone; where 
 
 Weights are external data that point into model.safetensors: the .onnx file is some kilobytes, and a folder holds every
 number once. Of bert's layouts all are known; heads are not in the graph, since they are small and NumPy does them
-(nn.numpy_heads).
+(nn.heads).
 """
 
 from __future__ import annotations

@@ -11,10 +11,9 @@ from filbert.folder.folder import import_folder, whole_folder
 from filbert.folder.manifest import model_folder
 from filbert.folder.read_transformers import Source
 from filbert.forms import sources
+from filbert.nn.heads import every
 from filbert.ship import cost, onnx, verify
 from filbert.text.streams import Reading
-
-TASK_HEADS = ("labels", "tokens", "pointer", "span", "choice", "relation")  # parts by which a model is asked
 
 
 def export(
@@ -48,6 +47,6 @@ def imported(source: Path | str, out: Path | str) -> Source:
     with whole_folder(out, model_folder(source)) as part:
         found = import_folder(source, part)
         model = load(part, device="cpu")
-        if set(TASK_HEADS) & set(found.parts):
+        if every().keys() & set(found.parts):
             model.reads([])
     return found

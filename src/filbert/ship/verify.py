@@ -18,18 +18,17 @@ from typing import Any
 from filbert.core.errors import FilbertError, InputError
 from filbert.core.files import write_text
 from filbert.core.records import Example
-from filbert.core.registry import member
+from filbert.engine.answers import asked as as_asked
 from filbert.engine.model import Model, load
-from filbert.engine.reader import asked as as_asked
-from filbert.engine.reader import record
 from filbert.folder.manifest import MANIFEST, check_manifest, fingerprint, model_folder, seal, stated, was_sealed
 from filbert.folder.runtime import ENCODER, SMALL_ENCODER
 from filbert.folder.weights import inside
+from filbert.tasks.task import Trait
 
 GOLDEN = "golden.jsonl"
 MOST, MOST_CHARS = 32, 4_000  # cases of a folder that are written, and characters of one
 MOST_LINES, MOST_BYTES = 1_000, 16 * 2**20  # that are read
-FEW, WRITES = 4, "writer"  # cases of a model that writes, which takes longer, and how such a one is known
+FEW = 4  # cases of a model that writes, which takes longer
 SHOWN = 16  # numbers of a vector that a case keeps
 CLOSE = 1e-4  # how far the same arithmetic may differ between runtimes and machines
 INT8 = "int8"
@@ -86,13 +85,14 @@ def _line(case: Mapping[str, Any]) -> str:
 def cases(model: Model, examples: Sequence[Example]) -> list[dict[str, Any]]:
     """What the model says of the chosen texts."""
     task = task_of(model)
-    if task is None or task == "embed":
+    spec = model.reader().spec if task is not None else None
+    if spec is None or not spec.part:
         made: list[dict[str, Any]] = [{"text": text} for text in (*PLAIN, *ODD)]
         made += [{"fill": text} for text in BLANKS] if model.engine.fills else []
     else:
-        most = FEW if member("tasks", task).HEAD == WRITES else MOST
+        most = FEW if Trait.WRITES in spec.traits else MOST
         made = [{"asked": _plain(as_asked(example))} for example in chosen(examples)[:most]]
-        made += [{"asked": text} for text in ODD] if task in ("classify", "tag") else []
+        made += [{"asked": text} for text in ODD] if Trait.ANY_TEXT in spec.traits else []
     return [{**case, "said": own} for case, own in zip(made, said(model, made), strict=True)]
 
 
@@ -154,8 +154,9 @@ def said(model: Model, made: Sequence[Mapping[str, Any]]) -> list[Any]:
         if task is None:
             raise InputError(f"{model.folder}: its golden cases ask what it was not fine-tuned for; fetch it again.")
         asked = [_tupled(made[place]["asked"]) for place in kinds["asked"]]
-        told = zip(model.examples(asked, task), model.predict(asked), strict=True)
-        answers = [record(task, example, own) for example, own in told]
+        reader = model.reader()
+        told = zip(reader.examples(asked), model.predict(asked), strict=True)
+        answers = [reader.record(example, own) for example, own in told]
         for place, own in zip(kinds["asked"], answers, strict=True):
             found[place] = own
     for place, vector in zip(kinds["text"], model.embed([made[at]["text"] for at in kinds["text"]]), strict=True):

@@ -213,9 +213,7 @@ class Distilled:
         known = targets["mask_ids"] >= 0
         ids = batch.packed.ids.clone()
         ids[targets["mask_rows"][known]] = targets["mask_ids"][known].to(ids.dtype)
-        packed = batch.packed
-        whole = type(packed)(ids, packed.positions, packed.segments, packed.boundaries, packed.lengths, packed.max_len)
-        return Batch(whole, batch.starts, batch.owners, targets)
+        return Batch(batch.packed.with_ids(ids), batch.starts, batch.owners, targets)
 
     def _settle(self, student: Any) -> None:
         """The teacher where the student computes, and as precisely."""

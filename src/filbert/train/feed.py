@@ -20,7 +20,7 @@ from torch import Tensor
 
 from filbert.core.errors import FilbertError
 from filbert.core.protocols import Batch, Task
-from filbert.pack.batches import Places, built, epochs, part, part_budget
+from filbert.pack.batches import Places, epochs, part, part_budget
 from filbert.train.distributed import Ranks, told_of_parents_end
 from filbert.train.machine import Machine
 
@@ -56,7 +56,7 @@ class _Builder(torch.utils.data.Dataset[Any]):
         self.task, self.budget, self.is_sent = task, budget, is_sent
 
     def __getitem__(self, order: _Order) -> Fed | _Sent:
-        parts = [built(self.task, orders, self.budget) for orders in order.parts]
+        parts = [self.task.batch(orders, self.budget) for orders in order.parts]
         fed = Fed(order.epoch, order.batch, order.last, order.examples, parts, order.weight)
         return _sent(fed) if self.is_sent else fed
 

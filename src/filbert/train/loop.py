@@ -21,7 +21,6 @@ from torch import nn
 
 from filbert.core.errors import FilbertError, InputError, one_of
 from filbert.core.protocols import Task
-from filbert.pack.batches import plan
 from filbert.train import machine as machines
 from filbert.train import optim, tune
 from filbert.train.checkpoint import Checkpoint, Store
@@ -365,7 +364,7 @@ class Training:
         model = self.stepper.work if self.stepper.sharded else self.stepper.twin
         config, spread = self.config, self.spread if self.course.clock is not None else None
         if spread is not None:  # in so many batches that it shows how far their mean can be believed
-            share = int(np.sum(plan(self.course.held, 0).lengths)) // SPREAD_BATCHES
+            share = int(np.sum(self.course.held.plan(0).lengths)) // SPREAD_BATCHES
             least = _longest(self.course.held) * self.ranks.world * self.state.parts
             config = replace(config, batch_tokens=min(config.batch_tokens, max(least, share)))
         held = evaluate(model, self.course.held, config, *here, self.state.parts, spread)

@@ -8,6 +8,7 @@ in is copied there.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -27,8 +28,8 @@ class Tape:
         self.model, self.tokens, self.num_seqs, self.max_len = model, len(packed.ids), num_seqs, packed.max_len
         self.device = packed.ids.device
         edges = packed.boundaries.new_full((num_seqs + 1,), self.tokens)
-        self.given = [packed.ids.clone(), packed.positions.clone(), packed.segments.clone(), edges]
-        self.lengths: tuple[int, ...] = ()
+        # The pack that the recording reads; what comes is copied into its arrays.
+        self.read = packed.mapped(lambda name, array: edges if name == "boundaries" else array.clone())
         self._put(packed)
         self.weights = self._leaves()
         self.learning = self._rehearsed()  # places among the weights that learn
@@ -65,9 +66,7 @@ class Tape:
         return [place for place, grad in enumerate(found) if grad is not None]
 
     def _forward(self) -> Tensor:
-        ids, positions, segments, edges = self.given
-        packed = Packed(ids, positions, segments, edges, self.lengths, self.max_len)
-        out: Tensor = torch.func.functional_call(self.model, self.weights, (packed,))
+        out: Tensor = torch.func.functional_call(self.model, self.weights, (self.read,))
         return out
 
     def _backward(self) -> None:
@@ -78,11 +77,12 @@ class Tape:
     def _put(self, packed: Packed) -> None:
         """The pack where the recording reads it; places without a sequence are empty ones at the end."""
         num_edges = len(packed.boundaries)
-        for into, come in zip(self.given, (packed.ids, packed.positions, packed.segments), strict=False):
+        for into, come in ((self.read.ids, packed.ids), (self.read.positions, packed.positions),
+                           (self.read.segments, packed.segments)):  # fmt: skip
             into.copy_(come)
-        self.given[3][:num_edges].copy_(packed.boundaries)
-        self.given[3][num_edges:].fill_(self.tokens)
-        self.lengths = packed.lengths
+        self.read.boundaries[:num_edges].copy_(packed.boundaries)
+        self.read.boundaries[num_edges:].fill_(self.tokens)
+        self.read = replace(self.read, lengths=packed.lengths)
 
     def takes(self, packed: Packed) -> bool:
         """Whether the recording has room for it."""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from filbert.nn.torch_ops import TorchHost
 from filbert.pack.lay import bins
 from filbert.train import machine
 from filbert.train.step import on_device
@@ -22,9 +23,10 @@ def scored(model: Any, task: Any, batch_tokens: int, **wishes: Any) -> list[Any]
     model = model.to(here.device, torch.bfloat16 if here.half else torch.float32).eval()
     result: list[Any] = [None] * len(task)
     with torch.inference_mode():
-        for texts in bins(task.lengths(0).tolist(), batch_tokens):
-            batch = on_device(task.batch((0, np.asarray(texts))), here.device)
-            for index, found in zip(texts, task.raw(model, batch), strict=True):
+        host = TorchHost(model)
+        for texts in bins(task.lengths.tolist(), batch_tokens):
+            batch = on_device(task.batch(np.asarray(texts)), here.device)
+            for index, found in zip(texts, task.raw(host, batch), strict=True):
                 result[index] = found
     return result
 

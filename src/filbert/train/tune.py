@@ -146,7 +146,7 @@ def watched(config: Config, task: Any, held: Any, model: nn.Module) -> str:
     if held is None:
         raise InputError(f"tune.watched is {config.watched!r}, but without dev data nothing is measured; give some.")
     with torch.inference_mode():
-        terms = held.loss(model.eval(), batch_tensors(held.batch((0, np.arange(1))), "cpu"))
+        terms = held.loss(model.eval(), batch_tensors(held.batch(np.arange(1)), "cpu"))
     if config.watched not in (*terms, "loss"):
         raise one_of("tune.watched", config.watched, (*terms, "loss"))
     return config.watched

@@ -23,9 +23,11 @@ from filbert.core import settings
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Item, Term
 from filbert.core.records import Encoding, Packed
-from filbert.pack.lay import pack
+from filbert.pack.lay import pack, row
 from filbert.pack.stretches import NOTHING, Places, Round, Stretches, Text, stretches
-from filbert.tasks.mlm_nsp.items import COUNTED, EpochPlan, Orders, dealt, padded
+from filbert.tasks import task
+from filbert.tasks.causal_lm.spec import Config
+from filbert.tasks.mlm_nsp.items import COUNTED, EpochPlan, Orders, dealt
 from filbert.text.joining import joined
 from filbert.text.tokenizer import Tokenizer
 
@@ -36,20 +38,7 @@ SCORES = 2**27  # numbers scored at once, half a gigabyte: a row of tokens times
 WAYS = ("sample", "greedy", "beam")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Config:
-    """How the text is cut."""
-
-    max_length: int = 128
-    short_prob: float = 0.0  # share of stretches that are cut shorter; short contexts are learnt anyway, at each start
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        settings.check_whole("task", self, max_length=8, seed=0)
-        settings.check_shares("task", self, "short_prob")
-
-
-class Task:
+class Items(task.Items[Config]):
     """Next words, and those before where the model reads both ways, over the shards of a corpus; see mlm_nsp.Task."""
 
     parts: tuple[str, ...] = ("lm",)  # of a model that can be trained by it
@@ -66,7 +55,7 @@ class Task:
         """Tells a fresh model how its tokens are spelled, and how frequent each is, where it asks for either."""
         import torch
 
-        if hasattr(model, "spell"):
+        if model.spells:
             model.spell(self.tokenizer.vocabulary)
         bias = getattr(getattr(model, "lm", None), "bias", None)
         if bias is None:
@@ -115,8 +104,7 @@ class Task:
     def _laid_out(self, items: Stretches, epoch: int, budget: int | None) -> tuple[Packed, dict[str, Any]]:
         """[CLS] text [SEP] of every item in one row, by length, and what is asked of each pair of neighbours."""
         text, lengths = self._text(epoch), items.lengths
-        sizes = [int(n) for n in lengths]
-        owners = np.repeat(np.arange(len(sizes)), lengths)
+        owners = np.repeat(np.arange(len(lengths)), lengths)
         places = np.arange(len(owners)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         is_last = places == lengths[owners] - 1
         ids = np.full(len(owners), self.tokenizer.sep_id, dtype=np.int32)
@@ -128,20 +116,11 @@ class Task:
         unasked_previous = (places[left] == 0) & ~_is_edge(text, items.first)[owners[left]]
         next_ids = np.where(unasked_next, NOTHING, ids[left + 1])
         previous_ids = np.where(unasked_previous, NOTHING, ids[left])
-        segments = np.zeros_like(ids)
         if budget is not None:
-            ids, places, segments = padded(ids, places, segments, sizes, budget, self.config.max_length)
             fill = (0, budget - len(left))
             left = np.pad(left, fill)
             next_ids, previous_ids = (np.pad(x, fill, constant_values=NOTHING) for x in (next_ids, previous_ids))
-        packed = Packed(
-            ids=ids,
-            positions=places.astype(np.int32),
-            segments=segments,
-            boundaries=np.cumsum([0, *sizes]).astype(np.int32),
-            lengths=tuple(sizes),
-            max_len=self.config.max_length if budget is not None else max(sizes, default=0),
-        )
+        packed = row(ids, None, lengths, budget, self.config.max_length if budget is not None else 0)
         # The right one of a pair is the row after the left one; in a row that only fills up nothing is asked.
         targets = {"left_rows": left, "next_ids": next_ids, "previous_ids": previous_ids}
         return packed, {name: value.astype(np.int64) for name, value in targets.items()}

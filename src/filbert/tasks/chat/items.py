@@ -8,36 +8,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from filbert.metrics import generation as metrics
+from filbert.tasks.task import Report
 from filbert.tasks.translate import items as translate
-from filbert.tasks.translate.items import HEAD, KEPT, LATER, ONE_ANSWER, idle, label_names, record
+from filbert.tasks.written import Text
 from filbert.text.tokenizer import Pieces
 
-__all__ = ["DATA", "HEAD", "KEPT", "LATER", "ONE_ANSWER", "Config", "Task", "called", "idle", "label_names", "record"]
-DATA = "translate"  # what its files are read as
 _TURN = re.compile(r"[^\n]*\S[^\n]*")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Config(translate.Config):
-    """How dialogues are read, and how answers are written."""
-
-    no_repeat: int = 3
-    max_new: int = 64
-    max_ratio: float = 0.0
-
-
-def called(labels: Sequence[str]) -> str:
-    """What a card calls such a model."""
-    return "A model that chats"
-
-
-class Task(translate.Task):
+class Items(translate.Items):
     """Answers; what has no known answer can be answered, not learnt from."""
 
     joins: ClassVar[bool] = True
@@ -61,7 +45,7 @@ class Task(translate.Task):
         edges = np.concatenate((firsts, [len(turns)]))
         return Pieces(ids, starts, ends, pieces.boundaries[edges] + np.searchsorted(later, edges))
 
-    def evaluated(self, raw: Sequence[Any]) -> dict[str, Any]:
+    def evaluated(self, raw: Sequence[list[Text]]) -> Report:
         """ROUGE with intervals, the shares of different words and pairs of words, and that of answers that loop."""
         said, right = self._pairs(raw)
         more = {f"distinct_{size}": metrics.distinct(said, size) for size in (1, 2)} | {"loops": metrics.loops(said)}

@@ -10,104 +10,47 @@ Legend: B sequences (windows), O options of all questions, N questions, D width.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
-from filbert.core import settings
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Decisions, Term
-from filbert.core.records import Example, Prediction
+from filbert.core.records import Example, Floats, Prediction
+from filbert.metrics import calibration
 from filbert.metrics import choices as metrics
-from filbert.nn import numpy_heads
+from filbert.nn.ops import A, Host, Numbers
 from filbert.pack import cuts
-from filbert.tasks.classify import items as classify
+from filbert.pack.lay import Places
+from filbert.tasks.choose.spec import BEFORE, Config
 from filbert.tasks.classify.decode import predictions, probabilities
+from filbert.tasks.classify.items import NOTHING, fitted_temperature
+from filbert.tasks.task import Report
+from filbert.tasks.windowed import Windowed, pooled, ranges
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-HEAD = "choice"
-KEPT = ("max_length", "overlap", "pool", "temperature")
-NOTHING = classify.NOTHING
-POOL = "cls"  # of a model whose first token reads all (experiments/2026-11-18-choices.md); else the mean
-BEFORE = 2  # texts of an example that are not options: passage and question
+    from filbert.nn.encoder import Encoder
+
+PART = "choice"
 
 
-@dataclass(frozen=True, kw_only=True)
-class Config:
-    """How passages and options are read."""
-
-    max_length: int = 512
-    overlap: int = 128  # tokens that two windows share; at most half of one
-    pool: str = "mean"  # of all vectors, or "cls": the pooler's, as published, which a BERT is fine-tuned with
-    label_smoothing: float = 0.0
-    mask_prob: float = 0.0  # share of tokens hidden behind [MASK], other ones each time a question is learnt from
-    temperature: float = 1.0  # divides the scores before they are probabilities; dev data fit it
-
-    def __post_init__(self) -> None:
-        settings.check_whole("task", self, max_length=8, overlap=0)
-        settings.check_one_of("task", self, pool=classify.POOLS)
-        settings.check_shares("task", self, "label_smoothing", "mask_prob")
-        settings.check_positive("task", self, temperature=1_000)
-
-
-def label_names(config: Config, examples: Sequence[Example]) -> tuple[str, ...]:
-    """None: the head's output is a score."""
-    return ()
-
-
-def published(model: Any, labels: Sequence[str]) -> dict[str, Any]:
-    """The fields of the config for a published folder, which has none of its own."""
-    return {"max_length": model.config.max_length, "pool": "cls" if "pooler" in model.parts else "mean"}
-
-
-def called(labels: Sequence[str]) -> str:
-    """What a card calls such a model."""
-    return "A model that chooses among options"
-
-
-def examples(asked: Sequence[Any]) -> list[Example]:
-    """What `predict` is given, each (passage, question, [option, option, …]), as examples."""
-    found = []
-    for index, each in enumerate(asked):
-        good = isinstance(each, tuple | list) and len(each) == 3 and isinstance(each[2], list | tuple)
-        texts = (each[0], each[1], *each[2]) if good else (None,)
-        if not all(isinstance(text, str) for text in texts):
-            raise InputError(
-                f"question {index} is {str(each)[:40]!r}, but must be (passage, question, [option, option, …]): this "
-                "model chooses among options; on the command line, give them as --data."
-            )
-        found.append(Example(texts, id=index))
-    return found
-
-
-def record(example: Example, said: Prediction, top: int | None) -> dict[str, Any]:
-    """A prediction as it is written: the options, the chosen one's number from 0 and text, and all their shares."""
-    options = list(example.texts[BEFORE:])
-    scores = {option: round(share, 6) for option, share in list(said.scores.items())[:top]}
-    gold = {} if example.gold is None else {"gold": example.gold}
-    answer = str(said.label)
-    chosen = {"choice": options.index(answer), "answer": answer, "score": round(said.scores[answer], 6)}
-    return {"options": options, **chosen, **gold, "scores": scores}
-
-
-class Task(classify.Task):
+class Items(Windowed[Config, Floats]):
     """Choices among options; a question whose answer is unknown can be answered, not learnt from."""
 
     num_texts = BEFORE + 1  # and more: every option is one
-    config: Any
+    watched = "accuracy"
 
     def __init__(
         self, examples: Sequence[Example], labels: Sequence[str], tokenizer: Tokenizer, config: Config
     ) -> None:
-        self.labels, self.tokenizer, self.config = tuple(labels), tokenizer, config
-        self.parts = ("pooler", HEAD) if config.pool == "cls" else (HEAD,)
-        self.examples = list(examples)
+        super().__init__(examples, labels, tokenizer, config)
+        self.parts = ("pooler", PART) if config.pool == "cls" else (PART,)
+        self.mask_prob = config.mask_prob
         self.gold = np.array([_gold(example, index) for index, example in enumerate(examples)], dtype=np.int64)
         counts = [len(example.texts) - BEFORE for example in examples]
         self.options = np.concatenate(([0], np.cumsum(counts))).astype(np.int64)  # [N+1] edges of each question's
@@ -127,11 +70,11 @@ class Task(classify.Task):
         laid = np.concatenate(([0], np.cumsum(bounds[passages + 1] - bounds[passages])))
         found = cuts.cuts(bounds[len(places) :], laid, self.config.max_length, self.config.overlap)
         moved = np.repeat(bounds[passages] - laid[:-1], np.diff(found.edges))
-        self._take(cuts.Cuts(found.edges, found.second + moved[:, None], found.first, found.specials))
+        self.take(cuts.Cuts(found.edges, found.second + moved[:, None], found.first, found.specials))
         totals = np.concatenate(([0], np.cumsum(self.num_tokens)))
         self.num_tokens = np.diff(totals[self.options])  # [N] of each question, all its options together
 
-    def origins(self, example: Example) -> npt.NDArray[np.int64]:
+    def origins(self, example: Example) -> Places:
         """As classify has it; an option is read behind its question, whose words stand once in the example."""
         passage, question, *options = example.texts
         asked = [f"{question} {option}" for option in options]
@@ -145,37 +88,49 @@ class Task(classify.Task):
             found[own] = np.concatenate((parts, span - behind * (len(question) + 1)), axis=1)
         return found
 
-    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """All that is learnt from."""
-        return (*super().arrays(), self.options)
+    @property
+    def has_unknown(self) -> bool:
+        """Whether some question's right option is not known."""
+        return bool((self.gold == NOTHING).any())
 
-    def batch(self, orders: tuple[int, Any], budget: int | None = None) -> Batch:
-        """The windows of all options packed by length, and which option is right."""
-        _, questions = orders
+    @property
+    def teaches(self) -> bool:
+        """Whether there is anything to learn from."""
+        return bool((self.gold != NOTHING).any())
+
+    def arrays(self) -> tuple[Numbers, ...]:
+        """All that is learnt from."""
+        return self.ids, self.gold, self.cuts.first, self.cuts.second, self.options
+
+    def _options_of(self, questions: Places) -> tuple[Places, Places]:
+        """The options of these questions, and how many each has."""
         counts = self.options[questions + 1] - self.options[questions]
-        options = classify.ranges(self.options[questions], counts)
-        made, chosen = self._packed(options, budget), self._windows_of(options)
-        targets = {
-            "label": self.gold[questions],
-            "num_options": counts,
-            "num_windows": self.cuts.edges[options + 1] - self.cuts.edges[options],
-            "shares": self.shares[chosen].astype(np.float32),
-            "owned": self._owned(chosen),
-        }
-        owners = np.repeat(np.arange(len(questions)), counts)[made.owners]
-        return Batch(made.packed, made.starts, owners, targets)
+        return ranges(self.options[questions], counts), counts
+
+    def sources(self, which: Places) -> Places:
+        """[rows] the place among `tokens` of each row of these questions' windows."""
+        return super().sources(self._options_of(which)[0])
+
+    def batch(self, orders: Places, budget: int | None = None) -> Batch:
+        """The windows of all options packed by length, and which option is right."""
+        options, counts = self._options_of(orders)
+        laid = self.laid(options, budget)
+        targets = {"label": self.gold[orders], "num_options": counts, **self.pooling(options)}
+        return Batch(laid.packed, laid.starts, np.repeat(np.arange(len(orders)), counts)[laid.owners], targets)
 
     def counts(self, batch: Batch) -> Mapping[str, int]:
         """How many questions the loss sums over."""
         return {"label_loss": int((batch.targets["label"] != NOTHING).sum())}
 
-    def loss(self, model: Any, batch: Batch) -> Mapping[str, Term]:
+    def loss(self, model: Encoder, batch: Batch) -> Mapping[str, Term]:
         """The cross-entropy of the right option among those of its question."""
         import torch
 
+        from filbert.nn.torch_ops import TorchHost
+
         gold, counts = batch.targets["label"], batch.targets["num_options"]
         known = gold != NOTHING
-        scores_O = self.scores(model, batch)
+        scores_O = self.scores(TorchHost(model), batch)
 
         def spread(values_N: Tensor) -> Tensor:
             return values_N.repeat_interleave(counts, output_size=len(scores_O))
@@ -192,53 +147,51 @@ class Task(classify.Task):
         rivals_N = reduced((scores_O.detach() >= spread(own_N.detach())).float(), "sum")  # itself among them
         return {"label_loss": Term(off, known.sum()), "accuracy": Term(((rivals_N == 1) & known).sum(), known.sum())}
 
-    def scores(self, model: Any, batch: Batch) -> Tensor:
+    def scores(self, host: Host[A], batch: Batch) -> A:
         """[O] in float32, the options of one question after another."""
-        import torch.nn.functional as F
-
-        head = model.heads[HEAD]
-        option_OD = F.dropout(self.vectors(model, batch), model.config.dropout, model.training)
-        return head(option_OD.to(head.weight.dtype)).float()[:, 0]  # type: ignore[no-any-return]
+        option_OD = pooled(host, self.read(host, batch.packed), batch, self.config.pool, "pooler" in self.parts)
+        return host.head(PART, host.dropout(option_OD))[:, 0]
 
     def num_decisions(self, batch: Batch) -> int:
         """How many questions."""
         return len(batch.targets["label"])
 
-    def decisions(self, model: Any, batch: Batch) -> Decisions:
+    def decisions(self, model: Encoder, batch: Batch) -> Decisions:
         """The scores of all options; those of a question are neighbours."""
-        return Decisions("among", self.scores(model, batch), sizes=batch.targets["num_options"])
+        from filbert.nn.torch_ops import TorchHost
 
-    def raw(self, model: Any, batch: Batch) -> Sequence[Any]:
+        return Decisions("among", self.scores(TorchHost(model), batch), sizes=batch.targets["num_options"])
+
+    def raw(self, host: Host[A], batch: Batch) -> Sequence[Floats]:
         """Of each question, the scores of its options."""
         ends = batch.targets["num_options"].cumsum(0).tolist()
-        return np.split(self.scores(model, batch).cpu().numpy(), ends[:-1])
+        return np.split(host.xp.host(self.scores(host, batch)), ends[:-1])
 
-    def heard(self, host: numpy_heads.Host, batch: Batch) -> Sequence[Any]:
-        """What `raw` gives, without torch."""
-        scores_O = host.heads.head(HEAD, self.host_vectors(host, batch))[:, 0]
-        return np.split(scores_O, np.cumsum(batch.targets["num_options"])[:-1])
-
-    def predictions(self, raw: Sequence[Any]) -> list[Prediction]:
+    def predictions(self, raw: Sequence[Floats]) -> list[Prediction]:
         """The likeliest option's text as `label`, with the share of every option, the likeliest first."""
         given = zip(raw, self.examples, strict=True)
         heat = self.config.temperature
         return [predictions(scores[None] / heat, example.texts[BEFORE:])[0] for scores, example in given]
 
-    def evaluated(self, raw: Sequence[Any]) -> dict[str, Any]:
+    def evaluated(self, raw: Sequence[Floats]) -> Report:
         """How often the right option was chosen, with an interval, beside what needs no reading."""
         texts = [example.texts[BEFORE:] for example in self.examples]
         said = [int(np.argmax(scores)) for scores in raw]
         # Two options may be alike; then either is right.
         right = [own[place] == own[gold] for own, place, gold in zip(texts, said, self.gold.tolist(), strict=True)]
         shares = [probabilities(scores)[gold] for scores, gold in zip(raw, self.gold.tolist(), strict=True)]
-        told = metrics.summary(right, self.gold, np.diff(self.options))
-        return {"accuracy": told.pop("accuracy"), "loss": float(-np.log(np.maximum(shares, 1e-300)).mean()), **told}
+        report = metrics.summary(right, self.gold, np.diff(self.options))
+        return {"accuracy": report.pop("accuracy"), "loss": float(-np.log(np.maximum(shares, 1e-300)).mean()), **report}
+
+    def calibrated(self, raw: Sequence[Floats], fixed: Collection[str] = ()) -> calibration.Fit:
+        """The config with the temperature that suits these questions."""
+        return fitted_temperature(self.config, raw, self.gold, fixed)
 
 
 def _gold(example: Example, index: int) -> int:
     """The number of the right option, checked."""
     count, gold = len(example.texts) - BEFORE, example.gold
-    where = classify.place_of(example, index)
+    where = example.where(index)
     if count < 2:
         raise InputError(f"{where}: has {max(0, count)} options, but needs a passage, a question and two or more.")
     if gold is None:

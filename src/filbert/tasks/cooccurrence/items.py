@@ -20,27 +20,15 @@ import numpy.typing as npt
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Item, Term
 from filbert.core.random import generator
-from filbert.core.records import Encoding, Packed
-from filbert.core.settings import check_positive, check_whole
-from filbert.corpus.cooccurrence import FARTHEST, entries
+from filbert.core.records import Encoding
+from filbert.corpus.cooccurrence import entries
 from filbert.corpus.word_vocab import Vocabulary
+from filbert.pack.lay import row
 from filbert.pack.stretches import Places, Text
+from filbert.tasks import task
+from filbert.tasks.cooccurrence.spec import Config
 
 ITEM = 32  # entries of an item, from all over the table: plans stay small however large it is
-
-
-@dataclass(frozen=True, kw_only=True)
-class Config:
-    """What is counted, and how much a count weighs."""
-
-    window: int = 10  # words to each side
-    x_max: float = 100.0  # the count from which on all weigh the same
-    alpha: float = 0.75
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_whole("task", self, window=1)
-        check_positive("task", self, x_max=10**12, alpha=10, window=FARTHEST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +49,7 @@ class Plan:
         return Plan(self.epoch, self.items[indices], self.num_entries)
 
 
-class Task:
+class Items(task.Items[Config]):
     """Weighted least squares on the logarithms of counts; an item is some entries of the table."""
 
     parts = ("biases",)  # of a model that can be trained by it
@@ -120,17 +108,11 @@ class Task:
         }
         ids = np.empty(2 * len(first), dtype=np.int32)
         ids[targets["word_rows"]], ids[targets["context_rows"]] = first, second
-        lengths = [int(n) for n in orders.lengths]
         if budget is not None:  # filled with entries that weigh nothing
-            rest = budget - len(ids)
-            lengths += [self.longest] * (rest // self.longest) + ([rest % self.longest] if rest % self.longest else [])
-            ids = np.pad(ids, (0, rest))
             targets = {name: np.pad(values, (0, budget // 2 - len(first))) for name, values in targets.items()}
-        edges = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
-        places = (np.arange(len(ids)) - np.repeat(edges[:-1], lengths)).astype(np.int32)
-        packed = Packed(ids, places, np.zeros_like(ids), edges.astype(np.int32), tuple(lengths), self.longest)
+        packed = row(ids, None, orders.lengths, budget, self.longest)
         starts = np.empty(len(order), dtype=np.int64)
-        starts[order] = edges[: len(order)]
+        starts[order] = packed.boundaries[: len(order)]
         return Batch(packed, starts, np.arange(len(order)), targets)
 
     def counts(self, batch: Batch) -> Mapping[str, float]:

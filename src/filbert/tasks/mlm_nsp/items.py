@@ -15,12 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from filbert.core.errors import InputError, one_of
+from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Decisions, Item, Term
 from filbert.core.random import keys
 from filbert.core.records import Encoding, Packed
-from filbert.pack.masking import KINDS, Row, chosen, hidden
-from filbert.pack.stretches import NOTHING, OBJECTIVES, Places, Round, Stretches, Text, stretches
+from filbert.pack import lay
+from filbert.pack.masking import Row, chosen, hidden
+from filbert.pack.stretches import NOTHING, Places, Round, Stretches, Text, stretches
+from filbert.tasks import task
+from filbert.tasks.mlm_nsp.spec import Config
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -28,29 +31,6 @@ if TYPE_CHECKING:
 
 COUNTED = 2**22  # tokens looked at together when they are counted
 ROUND_TOKENS = 2**28  # planned at once: some 100 MB of plan, however large the corpus
-
-
-@dataclass(frozen=True, kw_only=True)
-class Config:
-    """How the questions are asked."""
-
-    objective: str = "mlm+nsp"
-    masking: str = "whole-word"
-    mask_prob: float = 0.15
-    max_length: int = 128
-    short_prob: float = 0.1  # share of stretches that are cut shorter, so that short inputs are learnt too
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.objective not in OBJECTIVES:
-            raise one_of("task.objective", self.objective, OBJECTIVES)
-        if self.masking not in KINDS:
-            raise one_of("task.masking", self.masking, KINDS)
-        if type(self.max_length) is not int or not self.max_length >= 8:
-            raise InputError(f"task.max_length is {self.max_length!r}, but must be a whole number of 8 or more.")
-        for name in ("mask_prob", "short_prob"):
-            if not 0 <= getattr(self, name) < 1:
-                raise InputError(f"task.{name} is {getattr(self, name)!r}, but must be from 0 up to 1.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +58,7 @@ class EpochPlan:
         return Orders(self.epoch, self.items.orders(indices))
 
 
-class Task:
+class Items(task.Items[Config]):
     """MLM, with NSP or sentence order, over the shards of a corpus; an epoch is one round of shards."""
 
     parts: tuple[str, ...]  # of a model that can be trained by it
@@ -162,8 +142,7 @@ class Task:
     def _laid_out(self, items: Stretches, epoch: int, budget: int | None) -> tuple[Packed, Row]:
         """[CLS] first [SEP] second [SEP] of every item in one row, by length, not yet masked."""
         text, lengths = self._text(epoch), items.lengths
-        sizes = [int(n) for n in lengths]
-        total, num_items = int(lengths.sum()), len(sizes)
+        total, num_items = int(lengths.sum()), len(lengths)
         owners = np.repeat(np.arange(num_items), lengths)
         places = np.arange(total) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         middle = (items.first_end - items.first + 1)[owners]  # the place of the first [SEP]
@@ -179,17 +158,8 @@ class Task:
         words[ordinary] = text.gathered("words", sources[ordinary])
         row = Row(owners, places, ordinary, words, keys(self.config.seed, "mask", epoch, items.examples))
         segments = second.astype(np.int32)
-        if budget is not None:
-            ids, places, segments = padded(ids, places, segments, sizes, budget, self.config.max_length)
-        packed = Packed(
-            ids=ids,
-            positions=places.astype(np.int32),
-            segments=segments,
-            boundaries=np.cumsum([0, *sizes]).astype(np.int32),
-            lengths=tuple(sizes),
-            max_len=self.config.max_length if budget is not None else max(sizes, default=0),
-        )
-        return packed, row
+        longest = self.config.max_length if budget is not None else 0
+        return lay.row(ids, segments, lengths, budget, longest), row
 
     def _filled(self, rows: Places, gold: Any, budget: int) -> tuple[Places, Any]:
         """A constant number of rows to ask for; those that only fill up have no gold."""
@@ -251,14 +221,3 @@ def dealt(shards: list[Text]) -> list[list[Text]]:
         if num_rounds == 1 or all(sum(len(shard.documents) - 1 for shard in one) > 1 for one in rounds):
             return rounds
         num_rounds -= 1
-
-
-def padded(ids: Any, places: Any, segments: Any, sizes: list[int], budget: int, longest: int) -> tuple[Any, Any, Any]:
-    """The row filled up to the budget with sequences of [PAD] that nobody reads."""
-    rest = budget - len(ids)
-    if rest < 0:
-        raise ValueError(f"{len(ids)} tokens do not fit a budget of {budget}")
-    fill = [longest] * (rest // longest) + ([rest % longest] if rest % longest else [])
-    sizes += fill
-    more = [np.arange(n) for n in fill]
-    return np.pad(ids, (0, rest)), np.concatenate([places, *more]), np.pad(segments, (0, rest))

@@ -17,40 +17,38 @@ Legend: T tokens of the row, B windows, U tokens of texts end to end, L tags, J 
 
 from __future__ import annotations
 
-import re
+from abc import abstractmethod
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
 
-from filbert.core import settings
 from filbert.core.errors import InputError, one_of
 from filbert.core.protocols import Batch, Decisions, Term
-from filbert.core.records import Example, Prediction, Span
-from filbert.metrics import calibration
+from filbert.core.records import Example, Floats, Prediction, Span
 from filbert.metrics import tags as metrics
-from filbert.nn import crf_walk, numpy_heads
-from filbert.tasks.classify import items as classify
+from filbert.nn import crf_walk
+from filbert.nn.ops import A, Host, Numbers
+from filbert.pack.lay import Places
 from filbert.tasks.classify.decode import probabilities
-from filbert.tasks.tag import decode as decoding
-from filbert.text.tokenizer import Pieces, Tokenizer, Tokens
+from filbert.tasks.tag import decode
+from filbert.tasks.tag.spec import BARE, Config, kinds_of, scheme_of
+from filbert.tasks.task import R, Report
+from filbert.tasks.windowed import Windowed, ranges
+from filbert.text.tokenizer import Tokenizer, Tokens
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-HEAD = "tokens"
-HEADS = ("tokens", "pointer")  # of which a model for it has one
-KEPT = ("max_length", "overlap", "decoder", "scheme", "longest")
-ONE_ANSWER = True  # of a text: nothing is ranked that could be cut short
-NOTHING = classify.NOTHING
-SCHEMES = ("auto", "bio", "bioes", "plain")
-# Of published taggers without B- and I-: each word has a label (`words`), or runs of one label are a span (`runs`).
-BARE = ("words", "runs")
-_TAG, _DASHED = re.compile(r"O|[BIES](-.*)?"), re.compile(r"[BIES]-.*")
+    from filbert.nn.crf import CRF
+    from filbert.nn.encoder import Encoder
+
+NOTHING = -100  # the tag of a token that is not known, or that another window owns
 CELLS = 2**23  # pairs of tags that are weighed at a time
+
 TOLD = {
     "cut": "spans begin or end inside a token, which is learnt as a whole",
     "loose": "spans have white space at an edge, which is not learnt",
@@ -59,139 +57,55 @@ TOLD = {
     "long": "spans have more tokens than task.longest and are not learnt; raise it",
     "parted": "spans stand whole in no window and are not learnt; raise task.overlap or task.max_length",
 }
-Places = npt.NDArray[np.int64]
-Read = tuple[Places, npt.NDArray[Any]]  # [U] a text's tags and [U, L] how likely each was
+
+Read = tuple[Places, Floats]  # [U] a text's tags and [U, L] how likely each was
 
 
-@dataclass(frozen=True, kw_only=True)
-class Config:
-    """How texts are read and how spans are found."""
-
-    max_length: int = 512
-    overlap: int = 64  # tokens that two windows share; at most half of one
-    decoder: str = "softmax"  # softmax | crf | span
-    scheme: str = "auto"  # how tags write spans: bio | bioes | plain; auto: as the training data need
-    longest: int = 32  # tokens of a stretch that the span decoder scores
-    label_smoothing: float = 0.0
-    mask_prob: float = 0.0  # share of tokens hidden behind [MASK], other ones each time a text is learnt from
-
-    def __post_init__(self) -> None:
-        settings.check_whole("task", self, max_length=8, overlap=0, longest=1)
-        settings.check_shares("task", self, "label_smoothing", "mask_prob")
-        settings.check_one_of("task", self, scheme=(*SCHEMES, *BARE), decoder=DECODERS)
-        if self.label_smoothing and self.decoder != "softmax":
-            raise InputError(f"task.label_smoothing is for task.decoder=softmax; leave it out with {self.decoder}.")
-
-
-def fitted(config: Config, examples: Sequence[Example]) -> Config:
-    """The config with the scheme that the training data need."""
-    golds = [(example.texts[0], example.gold) for example in examples if example.gold is not None]
-    covered = any(len(gold) > 1 for _, gold in golds) and all(decoding.covers(text, gold) for text, gold in golds)
-    return replace(config, scheme="plain" if covered else "bio") if config.scheme == "auto" else config
-
-
-def idle(config: Config) -> dict[str, str]:
-    """Fields that change nothing beside the others, and while what is so."""
-    return {} if config.decoder == "span" else {"longest": f"while task.decoder is {config.decoder}; it is of span"}
-
-
-def label_names(config: Config, examples: Sequence[Example]) -> tuple[str, ...]:
-    """The tags of the kinds of spans that occur; for the span decoder the kinds themselves."""
-    kinds = sorted({span.label for example in examples for span in example.gold})
-    if not kinds:
-        raise InputError("the training data holds no spans, so there is nothing to learn.")
-    return tuple(kinds) if config.decoder == "span" else _tag_set(kinds, fitted(config, examples).scheme)
-
-
-def _tag_set(kinds: Sequence[str], scheme: str) -> tuple[str, ...]:
-    return decoding.tag_set(kinds, "bioes")[1:] if scheme == "plain" else decoding.tag_set(kinds, scheme)
-
-
-def _kinds(tags: Sequence[str], scheme: str = "") -> tuple[str, ...]:
-    named = (tag if scheme in BARE else tag[2:] or decoding.NAMELESS for tag in tags if tag != decoding.OUTSIDE)
-    return tuple(sorted(set(named)))
-
-
-def _scheme(tags: Sequence[str]) -> str:
-    """What the tags themselves tell."""
-    if not all(map(_TAG.fullmatch, tags)) and not any(map(_DASHED.fullmatch, tags)):
-        return "runs" if decoding.OUTSIDE in tags else "words"
-    if set(tags) == set(_tag_set(_kinds(tags), "plain")):
-        return "plain"
-    return "bioes" if any(tag.startswith(("E-", "S-")) for tag in tags) else "bio"
-
-
-def published(model: Any, labels: Sequence[str]) -> dict[str, Any]:
-    """The fields of the config for a folder that has none of its own: its head and its tags tell."""
-    decoder = "span" if "pointer" in model.parts else "crf" if "crf" in model.parts else "softmax"
-    return {"max_length": model.config.max_length, "decoder": decoder, "scheme": _scheme(labels)}
-
-
-def called(labels: Sequence[str]) -> str:
-    """What a card calls such a model."""
-    return "A tagger"
-
-
-def record(example: Example, said: Prediction, top: int | None) -> dict[str, Any]:
-    """A prediction as it is written: every span with its place, text and score."""
-    text = example.texts[0]
-
-    def told(own: Span) -> dict[str, Any]:
-        return {"text": text[own.start : own.end], "label": own.label, "start": own.start, "end": own.end}
-
-    gold = {} if example.gold is None else {"gold": [told(span) for span in example.gold]}
-    return {"entities": [{**told(span), "score": round(span.score, 6)} for span in said.spans], **gold}
-
-
-class Task(classify.Task):
+class Items(Windowed[Config, R]):
     """Tagging of texts, a class for each decoder; one whose spans are unknown can be tagged, not learnt from."""
 
-    num_texts = 1
     watched = "tag_f1"
-    config: Any
     kinds: tuple[str, ...]
-
-    def __new__(cls, examples: Sequence[Example], labels: Sequence[str], tokenizer: Tokenizer, config: Config) -> Task:
-        """One of the class that the config's decoder is."""
-        return super().__new__(DECODERS[config.decoder])
 
     def __init__(
         self, examples: Sequence[Example], labels: Sequence[str], tokenizer: Tokenizer, config: Config
     ) -> None:
-        self.labels, self.tokenizer, self.examples = tuple(labels), tokenizer, list(examples)
-        self.config = replace(config, scheme=_scheme(labels)) if config.scheme == "auto" else config
+        fitted = replace(config, scheme=scheme_of(labels)) if config.scheme == "auto" else config
+        super().__init__(examples, labels, tokenizer, fitted)
+        self.mask_prob = config.mask_prob
         self.changed: Counter[str] = Counter()
         self._ready()
-        self.pieces: Pieces = self._cut([example.texts for example in examples])
+        self.pieces = self.cut([example.texts for example in examples], config.overlap)
         self.gold = self._learnt()
 
+    @abstractmethod
     def _ready(self) -> None:
         """Checks the labels and makes what decoding needs."""
-        raise NotImplementedError
 
-    def _learnt(self) -> npt.NDArray[Any]:
+    @abstractmethod
+    def _learnt(self) -> Places:
         """What is learnt of the gold spans, as numbers."""
-        raise NotImplementedError
 
-    def _aligned(self) -> Iterator[tuple[int, Example, Tokens, tuple[decoding.Entity, ...]]]:
+    def _aligned(self) -> Iterator[tuple[int, Example, Tokens, tuple[decode.Entity, ...]]]:
         """Every text whose spans are known, with its tokens and the spans over them; what changed is counted."""
         for index, example in enumerate(self.examples):
             if example.gold is None:
                 continue
             unknown = next((span.label for span in example.gold if span.label not in self.kinds), None)
             if unknown is not None:
-                raise one_of(f"{classify.place_of(example, index)}: the kind of a span", unknown, self.kinds)
+                raise one_of(f"{example.where(index)}: the kind of a span", unknown, self.kinds)
             tokens = self.pieces[index]
             lined = self._lined(example.gold, tokens)
             for kind in ("cut", "loose", "lost", "overlapping"):
                 self.changed[kind] += len(getattr(lined, kind))
             yield index, example, tokens, lined.entities
 
-    def _lined(self, gold: Sequence[Span], tokens: Tokens) -> decoding.Alignment:
-        return decoding.aligned(gold, tokens.starts, tokens.ends)
+    def _lined(self, gold: Sequence[Span], tokens: Tokens) -> decode.Alignment:
+        return decode.aligned(gold, tokens.starts, tokens.ends)
 
-    def __len__(self) -> int:
-        return len(self.examples)
+    def arrays(self) -> tuple[Numbers, ...]:
+        """All that is learnt from."""
+        return self.ids, self.gold, self.cuts.first, self.cuts.second
 
     @property
     def has_unknown(self) -> bool:
@@ -202,16 +116,11 @@ class Task(classify.Task):
         """What of the data is not learnt as it stands."""
         return [f"{self.changed[kind]:,} {what}." for kind, what in TOLD.items() if self.changed[kind]]
 
-    def vectors(self, model: Any, batch: Batch) -> Tensor:
+    def vectors(self, host: Host[A], batch: Batch) -> A:
         """[T, D]."""
-        packed = self._hidden(batch.packed) if model.training and self.config.mask_prob else batch.packed
-        return model(packed)  # type: ignore[no-any-return]
+        return host.vectors(self.read(host, batch.packed))
 
-    def calibrated(self, raw: Sequence[Any], given: Collection[str] = ()) -> calibration.Fit:
-        """The config as it is: dev data fix nothing of it."""
-        return calibration.Fit(self.config)
-
-    def evaluated(self, raw: Sequence[Any]) -> dict[str, Any]:
+    def evaluated(self, raw: Sequence[R]) -> Report:
         """Precision, recall and F1 of whole spans, with intervals and for each kind; equal to seqeval's.
 
         Where every word has a label, `accuracy` too: of the labels of the gold words.
@@ -220,221 +129,233 @@ class Task(classify.Task):
         table = metrics.table([example.gold for example in self.examples], said, self.kinds)
         return metrics.summary(table, self._words_right(raw))
 
-    def _words_right(self, raw: Sequence[Any]) -> metrics.Counts | None:
+    def _words_right(self, raw: Sequence[R]) -> metrics.Counts | None:
         """[N, 2] right words and words of each text; None where the data do not tell what the words are."""
         return None
 
 
-class Tagged(Task):
-    """A tag for every token, each by itself in training; the best legal sequence of them in prediction."""
+class Tokenwise(Items[R]):
+    """A tag for every token, read from the logits of each."""
 
     parts: tuple[str, ...] = ("tokens",)
 
     def _ready(self) -> None:
         scheme = self.config.scheme
-        if scheme in ("plain", "words") and decoding.OUTSIDE in self.labels:
+        if scheme in ("plain", "words") and decode.OUTSIDE in self.labels:
             shown = ", ".join(self.labels)[:80]
-            raise InputError(f"the labels {shown} have {decoding.OUTSIDE}, which a scheme without it cannot have.")
+            raise InputError(f"the labels {shown} have {decode.OUTSIDE}, which a scheme without it cannot have.")
         self.scheme = "bioes" if scheme == "plain" else "plain" if scheme in BARE else scheme
-        self.kinds, self.legal = _kinds(self.labels, scheme), decoding.allowed(self.labels, self.scheme)
+        self.kinds, self.legal = kinds_of(self.labels, scheme), decode.allowed(self.labels, self.scheme)
 
-    def _learnt(self) -> npt.NDArray[Any]:
+    def _learnt(self) -> Places:
         """[tokens of all texts] the place of each token's tag."""
         places = {label: place for place, label in enumerate(self.labels)}
         found = np.full(len(self.ids), NOTHING, dtype=np.int64)
         for index, example, tokens, entities in self._aligned():
-            tags = decoding.spread if self.config.scheme in BARE else decoding.tags
+            tags = decode.spread if self.config.scheme in BARE else decode.tags
             names = tags(entities, len(tokens.ids), self.scheme)
-            if decoding.OUTSIDE in names and decoding.OUTSIDE not in places:
-                at = int(tokens.starts[names.index(decoding.OUTSIDE)])
+            if decode.OUTSIDE in names and decode.OUTSIDE not in places:
+                at = int(tokens.starts[names.index(decode.OUTSIDE)])
                 what = f"{example.texts[0][at : at + 20]!r} has no label, but this tagger knows no text without one."
-                raise InputError(f"{classify.place_of(example, index)}: {what}")
+                raise InputError(f"{example.where(index)}: {what}")
             begin = self.pieces.boundaries[index]
             found[begin : begin + len(names)] = [places[name] for name in names]
         return found
 
-    def _entities(self, tags: Sequence[str], tokens: Tokens) -> list[decoding.Entity]:
+    def _entities(self, tags: Sequence[str], tokens: Tokens) -> list[decode.Entity]:
         """The spans that tags draw; where they have no prefix, by words or by runs of words."""
         if self.config.scheme not in BARE:
-            return decoding.entities(tags, self.scheme)
+            return decode.entities(tags, self.scheme)
         goes_on = self.tokenizer.continues[tokens.ids]
         goes_on[1:] &= tokens.starts[1:] == tokens.ends[:-1]
-        return decoding.word_entities(tags, ~goes_on, self.config.scheme == "runs")
+        return decode.word_entities(tags, ~goes_on, self.config.scheme == "runs")
 
-    def _lined(self, gold: Sequence[Span], tokens: Tokens) -> decoding.Alignment:
+    def _lined(self, gold: Sequence[Span], tokens: Tokens) -> decode.Alignment:
         whole = self.config.scheme == "plain"
-        return decoding.tiled(gold, tokens.starts, tokens.ends) if whole else super()._lined(gold, tokens)
+        return decode.tiled(gold, tokens.starts, tokens.ends) if whole else super()._lined(gold, tokens)
 
-    def batch(self, orders: tuple[int, Any], budget: int | None = None) -> Batch:
+    @property
+    def teaches(self) -> bool:
+        """Whether there is anything to learn from."""
+        return bool((self.gold != NOTHING).any())
+
+    def batch(self, orders: Places, budget: int | None = None) -> Batch:
         """The windows packed by length, and the tag of every token that its window owns."""
-        made, which = self._packed(orders[1], budget), self._windows_of(orders[1])
-        first = self.cuts.first[which]
+        laid, first = self.laid(orders, budget), self.cuts.first[self.windows_of(orders)]
         own = first[:, 2:] - first[:, :1] + 1  # in the window, whose first place is [CLS]'s
-        labels = np.full(len(made.packed.ids), NOTHING, dtype=np.int64)
-        labels[_owned_rows(made.starts, own)] = self.gold[classify.ranges(first[:, 2], first[:, 3] - first[:, 2])]
-        return Batch(made.packed, made.starts, made.owners, {"tags": labels, "own": own})
+        labels = np.full(len(laid.packed.ids), NOTHING, dtype=np.int64)
+        labels[_owned_rows(laid.starts, own)] = self.gold[ranges(first[:, 2], first[:, 3] - first[:, 2])]
+        return Batch(laid.packed, laid.starts, laid.owners, {"tags": labels, "own": own})
 
     def counts(self, batch: Batch) -> Mapping[str, int]:
         """How many tokens the loss sums over."""
         return {"tag_loss": int((batch.targets["tags"] != NOTHING).sum())}
 
-    def loss(self, model: Any, batch: Batch) -> Mapping[str, Term]:
+    def loss(self, model: Encoder, batch: Batch) -> Mapping[str, Term]:
         """The cross-entropy of the tags; `tag_f1` is that of the tokens that have a tag other than O."""
+        from filbert.nn.torch_ops import TorchHost
+
         gold = batch.targets["tags"]
-        scores_TL = self.scores(model, batch)
-        known, said = gold != NOTHING, self._said(model, batch, scores_TL.detach())
-        outside = self.labels.index(decoding.OUTSIDE) if decoding.OUTSIDE in self.labels else NOTHING
-        named, called = known & (gold != outside), known & (said != outside)
-        right = (named & (said == gold)).sum()
+        scores_TL = self.scores(TorchHost(model), batch)
+        known, chosen = gold != NOTHING, self._chosen(model, batch, scores_TL.detach())
+        outside = self.labels.index(decode.OUTSIDE) if decode.OUTSIDE in self.labels else NOTHING
+        named, tagged = known & (gold != outside), known & (chosen != outside)
+        right = (named & (chosen == gold)).sum()
         return {
             "tag_loss": Term(self._off(model, batch, scores_TL), known.sum()),
-            "tag_accuracy": Term((known & (said == gold)).sum(), known.sum()),
-            "tag_f1": Term(2 * right, named.sum() + called.sum()),
+            "tag_accuracy": Term((known & (chosen == gold)).sum(), known.sum()),
+            "tag_f1": Term(2 * right, named.sum() + tagged.sum()),
         }
 
-    def _off(self, model: Any, batch: Batch, scores_TL: Tensor) -> Tensor:
+    def _off(self, model: Encoder, batch: Batch, scores_TL: Tensor) -> Tensor:
         import torch.nn.functional as F
 
         smoothing = self.config.label_smoothing if model.training else 0.0
         gold = batch.targets["tags"]
         return F.cross_entropy(scores_TL, gold, ignore_index=NOTHING, reduction="sum", label_smoothing=smoothing)
 
-    def _said(self, model: Any, batch: Batch, scores_TL: Tensor) -> Tensor:
+    def _chosen(self, model: Encoder, batch: Batch, scores_TL: Tensor) -> Tensor:
+        """[T] the tag of each token."""
         return scores_TL.argmax(-1)
 
-    def scores(self, model: Any, batch: Batch) -> Tensor:
+    def scores(self, host: Host[A], batch: Batch) -> A:
         """[T, L] in float32."""
-        head = model.heads["tokens"]
-        return head(self.vectors(model, batch).to(head.weight.dtype)).float()  # type: ignore[no-any-return]
+        return host.head("tokens", self.vectors(host, batch))
 
     def num_decisions(self, batch: Batch) -> int:
         """How many tokens, each in the window that owns it."""
         own = batch.targets["own"]
         return int((own[:, 1] - own[:, 0]).sum())
 
-    def decisions(self, model: Any, batch: Batch) -> Decisions:
+    def decisions(self, model: Encoder, batch: Batch) -> Decisions:
         """What the head says of each token."""
         import torch
 
-        scores_TL, own = self.scores(model, batch), batch.targets["own"]
+        from filbert.nn.torch_ops import TorchHost
+
+        scores_TL, own = self.scores(TorchHost(model), batch), batch.targets["own"]
         edges_B2 = batch.starts[:, None] + own
         marks = torch.zeros(len(scores_TL) + 1, dtype=torch.int32, device=scores_TL.device)
         marks.index_add_(0, edges_B2[:, 0], torch.ones_like(own[:, 0], dtype=torch.int32))
         marks.index_add_(0, edges_B2[:, 1], -torch.ones_like(own[:, 1], dtype=torch.int32))
         return Decisions("one", scores_TL, marks.cumsum(0)[:-1] > 0)
 
-    def raw(self, model: Any, batch: Batch) -> Sequence[Any]:
-        """Of each text, the scores of its tokens, each from the window that owns it."""
-        return self._by_text(batch, self.scores(model, batch).cpu().numpy())
+    def _by_text(self, host: Host[A], batch: Batch, values_TX: A) -> list[Floats]:
+        """Of each text, the rows of its tokens, each from the window that owns it."""
+        starts, own, values = (host.xp.host(x) for x in (batch.starts, batch.targets["own"], values_TX))
+        sizes = np.bincount(host.xp.host(batch.owners), weights=own[:, 1] - own[:, 0]).astype(np.int64)
+        return np.split(values[_owned_rows(starts, own)], np.cumsum(sizes)[:-1])
 
-    def heard(self, host: numpy_heads.Host, batch: Batch) -> Sequence[Any]:
-        """What `raw` gives, without torch."""
-        return self._by_text(batch, host.heads.head("tokens", host(batch.packed)))
+    @abstractmethod
+    def _tags(self, raw: Sequence[R]) -> Iterator[Read]:
+        """The best legal tags of each text, and how likely each tag was."""
 
-    def _by_text(self, batch: Batch, values_TX: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
-        starts, owners, own = _arrays(batch.starts, batch.owners, batch.targets["own"])
-        rows = _owned_rows(starts, own)
-        sizes = np.bincount(owners, weights=own[:, 1] - own[:, 0]).astype(np.int64)
-        return np.split(values_TX[rows], np.cumsum(sizes)[:-1])
-
-    def _read(self, raw: Sequence[Any]) -> Iterator[Read]:
-        """The best legal tags of each text; many texts are walked side by side, as many as their tokens allow."""
-        most = max(1, CELLS // len(self.labels) ** 2)
-        for begin, end in decoding.together([len(each) for each in raw], most):
-            shares = [self._shares(each) for each in raw[begin:end]]
-            bounds = np.concatenate(([0], np.cumsum([len(each) for each in shares])))
-            tags = crf_walk.viterbi(_logs(np.concatenate(shares)), bounds, legal=self.legal)
-            yield from zip(np.split(tags, bounds[1:-1]), shares, strict=True)
-
-    def _shares(self, raw: Any) -> npt.NDArray[Any]:
+    @abstractmethod
+    def _shares(self, raw: R) -> Floats:
         """[U, L] the probabilities of a text's tags."""
-        return probabilities(raw)
 
-    def predictions(self, raw: Sequence[Any]) -> list[Prediction]:
+    def predictions(self, raw: Sequence[R]) -> list[Prediction]:
         """The spans of each text, in its own characters, by the best legal tags."""
-        found = []
-        for tokens, (tags, shares) in zip(self.pieces, self._read(raw), strict=True):
+        predictions = []
+        for tokens, (tags, shares) in zip(self.pieces, self._tags(raw), strict=True):
             entities = self._entities([self.labels[tag] for tag in tags.tolist()], tokens)
             sure = shares[np.arange(len(tags)), tags]
-            found.append(Prediction(spans=decoding.spans(entities, tokens.starts, tokens.ends, sure)))
-        return found
+            predictions.append(Prediction(spans=decode.spans(entities, tokens.starts, tokens.ends, sure)))
+        return predictions
 
-    def _words_right(self, raw: Sequence[Any]) -> metrics.Counts | None:
+    def _words_right(self, raw: Sequence[R]) -> metrics.Counts | None:
         if self.config.scheme != "plain":
             return None
         gold, said = [], []
         for example, tokens, own in zip(self.examples, self.pieces, raw, strict=True):
             starts, ends = ([getattr(span, edge) for span in example.gold] for edge in ("start", "end"))
-            words = decoding.rows(starts, ends, tokens.starts, tokens.ends)
+            words = decode.rows(starts, ends, tokens.starts, tokens.ends)
             gold.append([span.label for span in example.gold])
-            said.append(decoding.unit_kinds(_logs(self._shares(own)), self.labels, words, self.kinds))
+            said.append(decode.unit_kinds(_logs(self._shares(own)), self.labels, words, self.kinds))
         return metrics.token_counts(gold, said)
 
 
-class Chained(Tagged):
+class Tagged(Tokenwise[Floats]):
+    """Each token's tag by itself in training; the best legal sequence of them in prediction."""
+
+    def raw(self, host: Host[A], batch: Batch) -> Sequence[Floats]:
+        """Of each text, the logits of its tokens."""
+        return self._by_text(host, batch, self.scores(host, batch))
+
+    def _tags(self, raw: Sequence[Floats]) -> Iterator[Read]:
+        """The best legal tags of each text; many texts are walked side by side, as many as their tokens allow."""
+        most = max(1, CELLS // len(self.labels) ** 2)
+        for begin, end in decode.together([len(each) for each in raw], most):
+            shares = [self._shares(each) for each in raw[begin:end]]
+            bounds = np.concatenate(([0], np.cumsum([len(each) for each in shares])))
+            tags = crf_walk.viterbi(_logs(np.concatenate(shares)), bounds, legal=self.legal)
+            yield from zip(np.split(tags, bounds[1:-1]), shares, strict=True)
+
+    def _shares(self, raw: Floats) -> Floats:
+        return probabilities(raw)  # type: ignore[return-value]
+
+
+class Chained(Tokenwise[Read]):
     """The tags of a text as one chain: a CRF learns which follows which, over all windows of the text."""
 
     parts = ("tokens", "crf")
     one_graph = False  # its loop is over the steps of the longest text, outside of a compiled graph
 
-    def batch(self, orders: tuple[int, Any], budget: int | None = None) -> Batch:
+    def batch(self, orders: Places, budget: int | None = None) -> Batch:
         """The same, and the rows of each text's tokens in order; how many each has stays on the host."""
-        made, texts = super().batch(orders, budget), orders[1]
+        made = super().batch(orders, budget)
         targets = {
             "token_rows": _owned_rows(made.starts, made.targets["own"]),
-            "tokens_host": np.diff(self.pieces.boundaries)[texts].astype(np.int64),
-            "known": np.array([self.examples[text].gold is not None for text in texts], dtype=np.float32),
+            "tokens_host": np.diff(self.pieces.boundaries)[orders].astype(np.int64),
+            "known": np.array([self.examples[text].gold is not None for text in orders], dtype=np.float32),
         }
         return Batch(made.packed, made.starts, made.owners, {**made.targets, **targets})
 
-    def _off(self, model: Any, batch: Batch, scores_TL: Tensor) -> Tensor:
+    def _off(self, model: Encoder, batch: Batch, scores_TL: Tensor) -> Tensor:
         gold, rows, sizes, known = (batch.targets[name] for name in ("tags", "token_rows", "tokens_host", "known"))
-        return model.heads["crf"].loss(scores_TL, gold, rows, sizes, known, self.legal)  # type: ignore[no-any-return]
+        return self._crf(model).loss(scores_TL, gold, rows, sizes, known, self.legal)
 
-    def _said(self, model: Any, batch: Batch, scores_TL: Tensor) -> Tensor:
+    @staticmethod
+    def _crf(model: Encoder) -> CRF:
+        head: CRF = model.heads["crf"]  # type: ignore[assignment]
+        return head
+
+    def _chosen(self, model: Encoder, batch: Batch, scores_TL: Tensor) -> Tensor:
         """While it trains, each token's own best tag; the chain's costs a walk and serves only to choose a state."""
         if model.training:
-            return super()._said(model, batch, scores_TL)
-        chain, rows, bounds = self._chain(model, batch)
-        said: Tensor = batch.targets["tags"].new_zeros(len(scores_TL))
-        said[rows] = chain.viterbi(scores_TL[rows], bounds)
-        return said
+            return super()._chosen(model, batch, scores_TL)
+        from filbert.nn.torch_ops import TORCH, TorchHost
 
-    def _chain(self, model: Any, batch: Batch) -> tuple[Any, Tensor, Places]:
-        """The CRF of these tags, the rows that it walks and the bounds of its texts."""
-        bounds = np.concatenate(([0], np.cumsum(batch.targets["tokens_host"].numpy())))
-        return model.heads["crf"].under(self.legal), batch.targets["token_rows"], bounds
+        rows, host = batch.targets["token_rows"], TorchHost(model)
+        tags = crf_walk.viterbi(TORCH.host(scores_TL[rows]), _bounds(batch), host.transitions("crf"), self.legal)
+        chosen: Tensor = batch.targets["tags"].new_zeros(len(scores_TL))
+        chosen[rows] = TORCH.at(tags, chosen)
+        return chosen
 
-    def decisions(self, model: Any, batch: Batch) -> Decisions:
+    def decisions(self, model: Encoder, batch: Batch) -> Decisions:
         """All tags of a text at once, as its chain has them."""
-        scores_UL = self.scores(model, batch)[batch.targets["token_rows"]]
-        chain = model.heads["crf"].under(self.legal)
+        from filbert.nn.torch_ops import TorchHost
+
+        scores_UL = self.scores(TorchHost(model), batch)[batch.targets["token_rows"]]
+        chain = self._crf(model).under(self.legal)
         return Decisions("chain", scores_UL, sizes=batch.targets["tokens_host"], chain=chain)
 
-    def raw(self, model: Any, batch: Batch) -> Sequence[Any]:
+    def raw(self, host: Host[A], batch: Batch) -> Sequence[Read]:
         """Of each text, the tags of its best legal sequence and how likely each tag is over all sequences."""
-        chain, rows, bounds = self._chain(model, batch)
-        scores_UL = self.scores(model, batch)[rows]
-        both = (chain.viterbi(scores_UL, bounds), chain.marginals(scores_UL, bounds))
-        tags, shares = (np.split(part.cpu().numpy(), bounds[1:-1]) for part in both)
-        return list(zip(tags, shares, strict=True))
-
-    def heard(self, host: numpy_heads.Host, batch: Batch) -> Sequence[Any]:
-        """What `raw` gives, without torch."""
-        scores_UL = host.heads.head("tokens", host(batch.packed))[batch.targets["token_rows"]]
-        bounds, weights = np.concatenate(([0], np.cumsum(batch.targets["tokens_host"]))), host.heads.chain()
+        scores_UL = host.xp.host(self.scores(host, batch)[batch.targets["token_rows"]])
+        bounds, weights = _bounds(batch), host.transitions("crf")
         tags = crf_walk.viterbi(scores_UL, bounds, weights, self.legal)
         shares = crf_walk.marginals(scores_UL, bounds, weights, self.legal)
-        return list(zip(*(np.split(part, bounds[1:-1]) for part in (tags, shares)), strict=True))
+        return list(zip(np.split(tags, bounds[1:-1]), np.split(shares, bounds[1:-1]), strict=True))
 
-    def _read(self, raw: Sequence[Any]) -> Iterator[Read]:
+    def _tags(self, raw: Sequence[Read]) -> Iterator[Read]:
         yield from raw
 
-    def _shares(self, raw: Any) -> npt.NDArray[Any]:
+    def _shares(self, raw: Read) -> Floats:
         return np.asarray(raw[1])
 
 
-class Pointed(Task):
+class Pointed(Items[Read]):
     """A score for every stretch and kind; what is above 0 is a span, and spans may lie within others."""
 
     parts = ("pointer",)
@@ -442,10 +363,10 @@ class Pointed(Task):
     def _ready(self) -> None:
         self.kinds = self.labels
 
-    def _lined(self, gold: Sequence[Span], tokens: Tokens) -> decoding.Alignment:
-        return decoding.aligned(gold, tokens.starts, tokens.ends, nesting=True)
+    def _lined(self, gold: Sequence[Span], tokens: Tokens) -> decode.Alignment:
+        return decode.aligned(gold, tokens.starts, tokens.ends, nesting=True)
 
-    def _learnt(self) -> npt.NDArray[Any]:
+    def _learnt(self) -> Places:
         """[spans, 4] window, first and last token among those of all texts, and kind, by window."""
         places = {kind: place for place, kind in enumerate(self.kinds)}
         rows = [
@@ -482,118 +403,113 @@ class Pointed(Task):
         """
         read = self.cuts.first[which]
         counts = read[:, 3] - read[:, 0]
-        tokens = classify.ranges(read[:, 0], counts)
+        tokens = ranges(read[:, 0], counts)
         before = self.cuts.first[np.maximum(which - 1, 0), 1]
         before, end, own = (np.repeat(edge, counts) for edge in (before, read[:, 1], read[:, 2]))
         low = np.where(tokens < own, np.maximum(before - tokens, 0), 0)
         high = np.maximum(np.minimum(end - tokens, self.config.longest), low)
         return tokens, np.stack((low, high), axis=1)
 
-    def batch(self, orders: tuple[int, Any], budget: int | None = None) -> Batch:
+    def batch(self, orders: Places, budget: int | None = None) -> Batch:
         """The windows packed by length; how far the stretches reach that begin at each row; and the right ones."""
-        made, texts = self._packed(orders[1], budget), orders[1]
-        which = self._windows_of(texts)
+        laid, which = self.laid(orders, budget), self.windows_of(orders)
         read = self.cuts.first[which]
-        shift = made.starts + 1 - read[:, 0]  # from a token's place among all to its row
-        taught = np.array([self.examples[text].gold is not None for text in texts], dtype=np.bool_)[made.owners]
+        shift = laid.starts + 1 - read[:, 0]  # from a token's place among all to its row
+        taught = np.array([self.examples[text].gold is not None for text in orders], dtype=np.bool_)[laid.owners]
         tokens, reach_of = self._reach(which)
-        reach, sizes = np.zeros((len(made.packed.ids), 3), dtype=np.int64), read[:, 3] - read[:, 0]
+        reach, sizes = np.zeros((len(laid.packed.ids), 3), dtype=np.int64), read[:, 3] - read[:, 0]
         reach[tokens + np.repeat(shift, sizes)] = np.column_stack((reach_of, np.repeat(taught, sizes)))
         counts = self.spans_from[which + 1] - self.spans_from[which]
-        _, first, last, kind = self.gold[classify.ranges(self.spans_from[which], counts)].T
+        _, first, last, kind = self.gold[ranges(self.spans_from[which], counts)].T
         targets = {
             "reach": reach,
             "gold_rows": first + np.repeat(shift, counts),
             "gold_cells": np.stack((last - first, kind), axis=1),
-            "begins": read[:, 0] - np.asarray(self.pieces.boundaries)[texts][made.owners],
+            "begins": read[:, 0] - np.asarray(self.pieces.boundaries)[orders][laid.owners],
             "taught": taught,
         }
-        return Batch(made.packed, made.starts, made.owners, targets)
+        return Batch(laid.packed, laid.starts, laid.owners, targets)
 
     def counts(self, batch: Batch) -> Mapping[str, int]:
         """Over how many windows and kinds the loss sums."""
         return {"tag_loss": int(batch.targets["taught"].sum()) * len(self.kinds)}
 
-    def loss(self, model: Any, batch: Batch) -> Mapping[str, Term]:
+    def loss(self, model: Encoder, batch: Batch) -> Mapping[str, Term]:
         """How far right stretches are from being above 0 and all others from being below (nn.pointer.apart_loss)."""
         import torch
 
         from filbert.nn.pointer import apart_loss
+        from filbert.nn.torch_ops import TorchHost
 
-        scores_TJC, open_TJ = self.stretches(model, batch)
+        scores_TJC, open_TJ = self.stretches(TorchHost(model), batch)
         gold_TJC, cells = torch.zeros_like(scores_TJC, dtype=torch.bool), batch.targets["gold_cells"]
         gold_TJC[batch.targets["gold_rows"], cells[:, 0], cells[:, 1]] = True
         open_TJ = open_TJ & (batch.targets["reach"][:, 2:] > 0)
-        said_TJC = (scores_TJC.detach() > 0) & open_TJ[:, :, None]
+        above_TJC = (scores_TJC.detach() > 0) & open_TJ[:, :, None]
         off = apart_loss(scores_TJC, gold_TJC, open_TJ, batch.packed.boundaries)
         return {
             "tag_loss": Term(off, batch.targets["taught"].sum() * len(self.kinds)),
-            "tag_f1": Term(2 * (said_TJC & gold_TJC).sum(), said_TJC.sum() + gold_TJC.sum()),
+            "tag_f1": Term(2 * (above_TJC & gold_TJC).sum(), above_TJC.sum() + gold_TJC.sum()),
         }
 
-    def stretches(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+    def stretches(self, host: Host[A], batch: Batch) -> tuple[A, A]:
         """[T, J, C] in float32, and which stretches [T, J] the window answers for."""
-        import torch
-
-        reach = min(self.config.longest, batch.packed.max_len)
-        scores_TJC = model.heads["pointer"](self.vectors(model, batch), batch.packed.positions, reach)
-        far = torch.arange(reach, device=scores_TJC.device)
-        low, high = batch.targets["reach"][:, :1], batch.targets["reach"][:, 1:2]
-        return scores_TJC, (far >= low) & (far < high)
+        xp, packed, reach_T3 = host.xp, batch.packed, batch.targets["reach"]
+        most = min(self.config.longest, packed.max_len)
+        scores_TJC = host.stretches("pointer", self.vectors(host, batch), packed.positions, most)
+        far = xp.at(np.arange(most), reach_T3)
+        return scores_TJC, (far >= reach_T3[:, :1]) & (far < reach_T3[:, 1:2])
 
     def num_decisions(self, batch: Batch) -> int:
         """Over how many windows and kinds."""
         return len(batch.starts) * len(self.kinds)
 
-    def decisions(self, model: Any, batch: Batch) -> Decisions:
+    def decisions(self, model: Encoder, batch: Batch) -> Decisions:
         """Whether each stretch is a span."""
-        scores_TJC, open_TJ = self.stretches(model, batch)
+        from filbert.nn.torch_ops import TorchHost
+
+        scores_TJC, open_TJ = self.stretches(TorchHost(model), batch)
         return Decisions("several", scores_TJC, open_TJ[:, :, None].expand_as(scores_TJC))
 
-    def raw(self, model: Any, batch: Batch) -> Sequence[Any]:
+    def raw(self, host: Host[A], batch: Batch) -> Sequence[Read]:
         """Of each text, the stretches above 0: [X, 3] first and last token and kind, and [X] their probabilities."""
-        scores_TJC, open_TJ = self.stretches(model, batch)
+        xp = host.xp
+        scores_TJC, open_TJ = self.stretches(host, batch)
         above = (scores_TJC > 0) & open_TJ[:, :, None]
-        return self._found(batch, above.nonzero().cpu().numpy(), scores_TJC[above].sigmoid().cpu().numpy())
-
-    def heard(self, host: numpy_heads.Host, batch: Batch) -> Sequence[Any]:
-        """What `raw` gives, without torch."""
-        far, reach = np.arange(min(self.config.longest, batch.packed.max_len)), batch.targets["reach"]
-        scores_TJC = host.heads.pointer(host(batch.packed), batch.packed.positions, len(far))
-        above = (scores_TJC > 0) & ((far >= reach[:, :1]) & (far < reach[:, 1:2]))[:, :, None]
-        return self._found(batch, np.argwhere(above), 1 / (1 + np.exp(-scores_TJC[above])))
-
-    def _found(self, batch: Batch, cells: Places, sure: npt.NDArray[Any]) -> Sequence[Any]:
-        starts, owners, begins = _arrays(batch.starts, batch.owners, batch.targets["begins"])
+        cells, scores = np.argwhere(xp.host(above)), xp.host(scores_TJC[above])
+        sure = 1 / (1 + np.exp(-scores))
+        starts, owners, begins = (xp.host(x) for x in (batch.starts, batch.owners, batch.targets["begins"]))
         order = np.argsort(starts)
         window = order[np.searchsorted(starts[order], cells[:, 0], side="right") - 1]
         first = cells[:, 0] - starts[window] - 1 + begins[window]
-        found = np.stack((first, first + cells[:, 1], cells[:, 2]), axis=1)
+        stretches = np.stack((first, first + cells[:, 1], cells[:, 2]), axis=1)
         chosen = [owners[window] == text for text in range(int(owners.max(initial=-1)) + 1)]
-        return [(found[mine], sure[mine]) for mine in chosen]
+        return [(stretches[mine], sure[mine]) for mine in chosen]
 
-    def predictions(self, raw: Sequence[Any]) -> list[Prediction]:
+    def predictions(self, raw: Sequence[Read]) -> list[Prediction]:
         """The spans of each text, in its own characters and their order; none crosses a better one."""
-        found = []
+        predictions = []
         for tokens, (stretches, sure) in zip(self.pieces, raw, strict=True):
-            spans = decoding.uncrossed(stretches, sure, self.labels, tokens.starts, tokens.ends)
-            found.append(Prediction(spans=tuple(sorted(spans, key=lambda span: (span.start, span.end, span.label)))))
-        return found
+            spans = decode.uncrossed(stretches, sure, self.labels, tokens.starts, tokens.ends)
+            predictions.append(
+                Prediction(spans=tuple(sorted(spans, key=lambda span: (span.start, span.end, span.label))))
+            )
+        return predictions
 
 
-def _logs(shares: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+def _logs(shares: npt.NDArray[np.floating]) -> npt.NDArray[np.float64]:
     """Their logarithms; that of what is all but impossible is finite."""
     return np.log(np.maximum(shares.astype(np.float64), 1e-300))
 
 
-def _arrays(*parts: Any) -> tuple[npt.NDArray[Any], ...]:
-    """The same on the host."""
-    return tuple(part if isinstance(part, np.ndarray) else part.cpu().numpy() for part in parts)
+def _bounds(batch: Batch) -> Places:
+    """[N+1] where the tokens of each text begin and end, laid end to end."""
+    return np.concatenate(([0], np.cumsum(np.asarray(batch.targets["tokens_host"])))).astype(np.int64)
 
 
 def _owned_rows(starts: Places, own: Places) -> Places:
     """The rows of the tokens that each window owns, window by window."""
-    return classify.ranges(starts + own[:, 0], own[:, 1] - own[:, 0])
+    return ranges(starts + own[:, 0], own[:, 1] - own[:, 0])
 
 
-DECODERS: dict[str, type[Task]] = {"softmax": Tagged, "crf": Chained, "span": Pointed}
+DECODERS: dict[str, type[Tagged] | type[Chained] | type[Pointed]] = {"softmax": Tagged, "crf": Chained, "span": Pointed}

@@ -15,23 +15,27 @@ Legend: T tokens of the sources, U tokens of the targets, B stretches in the pac
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
-from filbert.core import settings
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Decisions, Term
 from filbert.core.records import Example, Packed, Prediction
-from filbert.metrics import calibration
 from filbert.metrics import generation as metrics
-from filbert.pack.cuts import Cuts, Places
-from filbert.tasks.classify import items as classify
+from filbert.nn.ops import A, Host, Numbers
+from filbert.pack import lay
+from filbert.pack.cuts import Cuts
+from filbert.pack.lay import Places
+from filbert.tasks.task import Report
+from filbert.tasks.translate.spec import Config
 from filbert.tasks.translate.spelling import spellings, spelt
+from filbert.tasks.windowed import ranges
+from filbert.tasks.written import Text, Written
 from filbert.text.joining import joined
 from filbert.text.sentences import sentences
 from filbert.text.tokenizer import Pieces, Tokenizer, Tokens
@@ -39,101 +43,49 @@ from filbert.text.tokenizer import Pieces, Tokenizer, Tokens
 if TYPE_CHECKING:
     from torch import Tensor
 
-HEAD = "writer"
-LATER = ("unknown", "cut")  # fields that not every record has
-KEPT = ("max_length", "beam", "length_penalty", "no_repeat", "max_new", "max_ratio", "temperature", "top_k", "top_p")
-ONE_ANSWER = True  # of a text: nothing is ranked that could be cut short
+    from filbert.nn.encoder import Encoder
+    from filbert.nn.generation import EncoderDecoder
+
 CELLS = 2**27  # scores over the vocabulary that are held at a time: half a gigabyte
+
 SPARE = 1.1  # of the sources' usual share of a batch, where packs are filled up to one size
+
 CLOSE = 64  # that size is a multiple of it
-
-
-@dataclass(frozen=True, kw_only=True)
-class Config:
-    """How texts are read, and how others are written from them."""
-
-    max_length: int = 512  # tokens of a source, or of a stretch of it, and of a target
-    beam: int = 4  # beginnings that a search keeps; 1 takes the likeliest token each time
-    length_penalty: float = 0.6  # the larger, the longer the texts (Wu et al. 2016, eq. 14)
-    no_repeat: int = 0  # no stretch of so many tokens is written twice; 0: any may
-    max_new: int = 16  # tokens that a text has at most …
-    max_ratio: float = 2.0  # … and so many more for each of its source's
-    temperature: float = 0.0  # above 0 the next token is drawn, from scores divided by it, and no beam is searched
-    top_k: int = 0  # drawn among so many of the likeliest tokens; 0: all
-    top_p: float = 1.0  # drawn among the likeliest that together have this probability (Holtzman et al. 2020)
-    seed: int = 0  # of what is drawn
-    label_smoothing: float = 0.1  # while learning (Vaswani et al. 2017, §5.4)
-    mask_prob: float = 0.0  # share of the source's tokens hidden behind [MASK], other ones each time it is learnt from
-
-    def __post_init__(self) -> None:
-        settings.check_whole("task", self, max_length=8, beam=1, no_repeat=0, max_new=1, top_k=0, seed=0)
-        settings.check_positive("task", self, top_p=1)
-        settings.check_shares("task", self, "label_smoothing", "mask_prob")
-        for name, most in (("length_penalty", 10), ("max_ratio", 100), ("temperature", 100)):
-            if not 0 <= getattr(self, name) <= most:
-                raise InputError(f"task.{name} is {getattr(self, name)!r}, but must be from 0 to {most}.")
-
-
-def idle(config: Any) -> dict[str, str]:
-    """Fields that change nothing beside the others, and while what is so."""
-    if config.temperature:
-        return dict.fromkeys(("beam", "length_penalty"), "while task.temperature is above 0: tokens are drawn")
-    drawn = dict.fromkeys(("top_k", "top_p", "seed"), "while task.temperature is 0: nothing is drawn")
-    return drawn | ({"length_penalty": "while task.beam is 1: no two texts are compared"} if config.beam == 1 else {})
-
-
-def label_names(config: Config, examples: Sequence[Example]) -> tuple[str, ...]:
-    """None."""
-    return ()
-
-
-def called(labels: Sequence[str]) -> str:
-    """What a card calls such a model."""
-    return "A model that translates"
-
-
-def record(example: Example, said: Prediction, top: int | None) -> dict[str, Any]:
-    """A prediction as it is written: the text, how likely its tokens are, what to mind, and the right text if known."""
-    gold = {} if example.gold is None else {"gold": example.gold}
-    return {"written": said.text, **{name: round(value, 6) for name, value in said.scores.items()}, **gold}
 
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
     """An epoch's plan: those of the items that can be learnt from."""
 
-    epoch: int
     chosen: Places
     lengths: Places  # tokens of each, source and target
 
-    def orders(self, indices: Places) -> tuple[int, Places]:
-        """(epoch, items)."""
-        return self.epoch, self.chosen[indices]
+    def orders(self, indices: Places) -> Places:
+        """The items themselves."""
+        return self.chosen[indices]
 
 
-class Task(classify.Task):
+class Items(Written[Config, list[Text]]):
     """Translation; a text whose translation is not known can be translated, not learnt from."""
 
     watched = "written_loss"
     one_graph = False  # packs of any number of targets
-    joins: ClassVar[bool] = False  # whether a writer sees all stretches of a source at once
-    copies: ClassVar[bool] = False  # whether a writer that is new may copy words of its source (nn.copying)
-    config: Any
 
     def __init__(
         self, examples: Sequence[Example], labels: Sequence[str], tokenizer: Tokenizer, config: Config
     ) -> None:
-        self.labels, self.tokenizer, self.config = (), tokenizer, config
+        super().__init__(examples, (), tokenizer, config)
+        self.mask_prob = config.mask_prob
         self.parts = ("writer", "copier") if self.copies else ("writer",)
-        self.examples, self.continues = list(examples), tokenizer.continues
+        self.continues = tokenizer.continues
         if config.beam > tokenizer.vocab_size:
             raise InputError(
                 f"task.beam is {config.beam}, but the vocabulary has only {tokenizer.vocab_size} tokens; take fewer."
             )
         self.gold = np.array([example.gold is not None for example in examples], dtype=bool)
-        self.sources = self._read([example.texts[0] for example in examples])
-        self.ids = np.asarray(self.sources.ids, dtype=np.int32)
-        self._take(self._parted())
+        self.source_pieces = self._read([example.texts[0] for example in examples])
+        self.ids = np.asarray(self.source_pieces.ids, dtype=np.int32)
+        self.take(self._parted())
         self.targets = tokenizer.pieces([_target(example, at) for at, example in enumerate(examples)])
         self.left_out = self._left_out()
         self.is_learnt = self.gold & ~np.any(list(self.left_out.values()), axis=0)
@@ -155,9 +107,9 @@ class Task(classify.Task):
 
     def _parted(self) -> Cuts:
         """The stretches of all sources; nearly all have one."""
-        bounds, room = np.asarray(self.sources.boundaries, dtype=np.int64), self.config.max_length - 2
+        bounds, room = np.asarray(self.source_pieces.boundaries, dtype=np.int64), self.config.max_length - 2
         edges = {
-            int(index): stretches(self.examples[index].texts[0], self.sources[int(index)], room, self.continues)
+            int(index): stretches(self.examples[index].texts[0], self.source_pieces[int(index)], room, self.continues)
             for index in np.flatnonzero(np.diff(bounds) > room)
         }
         counts = np.ones(len(self.examples), dtype=np.int64)
@@ -174,7 +126,7 @@ class Task(classify.Task):
         most, own = self.config.max_length, np.diff(self.targets.boundaries)
         several = np.diff(self.cuts.edges) > 1
         return {
-            "have an empty side": (np.diff(self.sources.boundaries) == 0) | (own == 0),
+            "have an empty side": (np.diff(self.source_pieces.boundaries) == 0) | (own == 0),
             f"have a source of more than {most - 2:,} tokens": several & (not self.joins),
             f"have a target of more than {most - 1:,} tokens": own > most - 1,
         }
@@ -182,7 +134,7 @@ class Task(classify.Task):
     @property
     def has_unknown(self) -> bool:
         """Whether some text has no right one beside it."""
-        return not self.gold.all()
+        return not bool(self.gold.all())
 
     @property
     def teaches(self) -> bool:
@@ -196,11 +148,11 @@ class Task(classify.Task):
             if count := int((which & self.gold).sum()):
                 advice = "; raise task.max_length, or part them" if "more than" in why else ""
                 told.append(f"{count:,} pairs {why} and are not learnt{advice}.")
-        for side, pieces in (("source", self.sources), ("target", self.targets)):
+        for side, pieces in (("source", self.source_pieces), ("target", self.targets)):
             unknown = self._unknown(pieces)
             if total := int(unknown.sum()):
                 index = int(unknown.argmax())
-                where = classify.place_of(self.examples[index], index)
+                where = self.examples[index].where(index)
                 told.append(
                     f"{total:,} of {len(pieces.ids):,} {side} tokens are not in the vocabulary, e.g. "
                     f"{self._unknown_text(side, index)!r} in {where}; they are read as [UNK], which is never written."
@@ -210,12 +162,12 @@ class Task(classify.Task):
     def _unknown_text(self, side: str, index: int) -> str:
         """The first stretch of the text that is [UNK]."""
         example = self.examples[index]
-        text, pieces = (example.texts[0], self.sources) if side == "source" else (example.gold, self.targets)
+        text, pieces = (example.texts[0], self.source_pieces) if side == "source" else (example.gold, self.targets)
         tokens = pieces[index]
         at = int((tokens.ids == self.tokenizer.unk_id).argmax())
         return str(text[tokens.starts[at] : tokens.ends[at]][:20])
 
-    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+    def arrays(self) -> tuple[Numbers, ...]:
         """All that is learnt from."""
         return self.ids, self.cuts.first, self.targets.ids, self.targets.boundaries, self.is_learnt
 
@@ -224,23 +176,23 @@ class Task(classify.Task):
     def plan(self, epoch: int) -> Learnt:
         """The pairs that can be learnt."""
         chosen = np.flatnonzero(self.is_learnt)
-        return Learnt(epoch, chosen, self.num_tokens[chosen])
+        return Learnt(chosen, self.num_tokens[chosen])
 
-    def batch(self, orders: tuple[int, Places], budget: int | None = None) -> Batch:
+    def batch(self, orders: Places, budget: int | None = None) -> Batch:
         """The sources' stretches packed by length, and the targets as a pack of their own, by length too."""
-        items = orders[1]
-        made, chosen = self._packed(items, self._sourced(budget)), self._windows_of(items)
+        items = orders
+        laid, chosen = self.laid(items, self._sourced(budget)), self.windows_of(items)
         sizes, counts = self.window_tokens[chosen], self.cuts.edges[items + 1] - self.cuts.edges[items]
         firsts = np.cumsum(counts) - counts
-        places: Places = np.asarray(np.searchsorted(made.packed.boundaries, made.starts))  # of stretches, in the pack
+        places: Places = np.asarray(np.searchsorted(laid.packed.boundaries, laid.starts))  # of stretches, in the pack
         memory: dict[str, Any] = {}
         if self.joins and (counts > 1).any():
-            memory, places = _joined_rows(made.starts, sizes, firsts), np.arange(len(items))
+            memory, places = _joined_rows(laid.starts, sizes, firsts), np.arange(len(items))
         numbers, num_read = (items, self.num_sourced[items]) if self.joins else (chosen, sizes)
         owners = places if self.joins else places[firsts]
         rows = np.flatnonzero(self.is_learnt[items])
         asked = {"places_host": places, "numbers_host": numbers, "limits_host": self._limits(num_read)}
-        return Batch(made.packed, made.starts, made.owners, memory | asked | self._into(items[rows], owners[rows]))
+        return Batch(laid.packed, laid.starts, laid.owners, memory | asked | self._into(items[rows], owners[rows]))
 
     def _sourced(self, budget: int | None) -> int | None:
         """What of a batch's tokens sources usually have, so that packs of one size can be recorded (train.recorded)."""
@@ -262,7 +214,7 @@ class Task(classify.Task):
         sizes: Places = bounds[items + 1] - bounds[items] + 1
         edges = np.concatenate(([0], np.cumsum(sizes)))
         positions = np.arange(edges[-1]) - np.repeat(edges[:-1], sizes)
-        own = np.asarray(self.targets.ids[classify.ranges(bounds[items], sizes - 1)], dtype=np.int64)
+        own = np.asarray(self.targets.ids[ranges(bounds[items], sizes - 1)], dtype=np.int64)
         is_first, is_last = positions == 0, positions == np.repeat(sizes - 1, sizes)
         into, following = np.empty(len(positions), dtype=np.int64), np.empty(len(positions), dtype=np.int64)
         into[is_first], into[~is_first] = self.tokenizer.cls_id, own
@@ -278,75 +230,83 @@ class Task(classify.Task):
         """How many target tokens the loss sums over."""
         return {"written_loss": len(batch.targets["into_next"])}
 
-    def loss(self, model: Any, batch: Batch) -> Mapping[str, Term]:
+    def loss(self, model: Encoder, batch: Batch) -> Mapping[str, Term]:
         """The cross-entropy of each next token, smoothed only while the model learns."""
+        writer = writing(model)
         memory_TD, source = self.memory(model, batch)
         following_U = batch.targets["into_next"]
         count = len(following_U)
         if not count:
             return {name: Term(memory_TD.new_zeros(()), 0) for name in ("written_loss", "token_accuracy")}
         read = into(batch), memory_TD, source, batch.targets["into_owners_host"]
-        x_UD = model.decoded(*read)
+        x_UD = writer.decoded(*read)
         smoothing = self.config.label_smoothing if model.training else 0.0
-        total, right = _next_losses(model, (x_UD, following_U), copied(model, x_UD, read), smoothing)
+        total, right = _next_losses(writer, (x_UD, following_U), writer.copies(x_UD, *read), smoothing)
         return {"written_loss": Term(total, count), "token_accuracy": Term(right, count)}
 
     def num_decisions(self, batch: Batch) -> int:
         """How many target tokens."""
         return len(batch.targets["into_next"])
 
-    def decisions(self, model: Any, batch: Batch) -> Decisions:
+    def decisions(self, model: Encoder, batch: Batch) -> Decisions:
         """Which word follows in each place of the right text (Kim & Rush 2016, word-level)."""
+        writer = writing(model)
         memory_TD, source = self.memory(model, batch)
         x_UD = memory_TD[:0]
         if len(batch.targets["into_next"]):
             read = into(batch), memory_TD, source, batch.targets["into_owners_host"]
-            x_UD = model.decoded(*read)
-            if copies := copied(model, x_UD, read):
+            x_UD = writer.decoded(*read)
+            if copies := writer.copies(x_UD, *read):
                 from filbert.nn.copying import log_chances
 
-                return Decisions("one", log_chances(model.word_scores(x_UD).float(), copies))
-        return Decisions("one", x_UD, head=model.word_scores)
+                return Decisions("one", log_chances(writer.word_scores(x_UD).float(), copies))
+        return Decisions("one", x_UD, head=writer.word_scores)
 
     def derived(self, means: Mapping[str, float]) -> dict[str, float]:
         """The perplexity of a token, which an evaluation's mean loss is the logarithm of."""
         return {"perplexity": math.exp(min(means.get("written_loss", 0.0), 700.0))}
 
-    def memory(self, model: Any, batch: Batch) -> tuple[Tensor, Packed]:
+    def memory(self, model: Encoder, batch: Batch) -> tuple[Tensor, Packed]:
         """[T, D] what the writer reads of the sources, and their pack: a sequence for each stretch, or each item."""
-        packed = self._hidden(batch.packed) if model.training and self.config.mask_prob else batch.packed
+        from filbert.nn.torch_ops import TorchHost
+
+        packed = self.read(TorchHost(model), batch.packed)
         memory_TD, rows = model(packed), batch.targets.get("memory_rows")
         if rows is None:
             return memory_TD, batch.packed
-        lengths = tuple(batch.targets["memory_lengths_host"].tolist())
-        source = Packed(
-            ids=batch.packed.ids[rows], positions=batch.targets["memory_positions"], segments=packed.segments[rows],
-            boundaries=batch.targets["memory_boundaries"], lengths=lengths, max_len=max(lengths),
-        )  # fmt: skip
-        return memory_TD[rows], source
+        lengths = batch.targets["memory_lengths_host"].tolist()
+        positions, boundaries = batch.targets["memory_positions"], batch.targets["memory_boundaries"]
+        return memory_TD[rows], lay.gathered(batch.packed, rows, positions, boundaries, lengths)
 
     # Writing ----------------------------------------------------------------------------------------------------------
 
-    def raw(self, model: Any, batch: Batch) -> Sequence[Any]:
+    def raw(self, host: Host[A], batch: Batch) -> Sequence[list[Text]]:
         """Of each item, for every stretch that was written from by itself: (ids, log-probability, whether it ended)."""
+        from filbert.nn.torch_ops import TorchHost
+
+        if not isinstance(host, TorchHost):
+            raise InputError("this model writes texts, which needs torch: pip install filbert[train].")
+        model, writer = host.model, writing(host.model)
         memory_TD, source = self.memory(model, batch)
         places, limits, numbers = (batch.targets[f"{name}_host"].numpy() for name in ("places", "limits", "numbers"))
         order = np.argsort(places)  # the pack's places in what was asked
         limits, numbers = limits[order], numbers[order]
-        found: list[Any] = []
+        written: list[Text] = []
         each = max(1, CELLS // (self.config.beam * model.config.vocab_size))
-        for begin, end, tokens, stretch in _groups(source, each):
-            state = model.started(memory_TD[tokens], stretch)
-            found += self._written(model, state, limits[begin:end].tolist(), numbers[begin:end].tolist())
-        said = [found[place] for place in places]
+        for begin in range(0, len(source.lengths), each):
+            end = min(begin + each, len(source.lengths))
+            rows, stretch = lay.stretch(source, begin, end)
+            state = writer.started(memory_TD[rows], stretch)
+            written += self._written(writer, state, limits[begin:end].tolist(), numbers[begin:end].tolist())
+        in_order = [written[place] for place in places]
         if self.joins:
-            return [[one] for one in said]
-        parts: list[list[Any]] = [[] for _ in range(int(batch.owners.max()) + 1)]
-        for owner, one in zip(batch.owners.tolist(), said, strict=True):
+            return [[one] for one in in_order]
+        parts: list[list[Text]] = [[] for _ in range(int(batch.owners.max()) + 1)]
+        for owner, one in zip(batch.owners.tolist(), in_order, strict=True):
             parts[owner].append(one)
         return parts
 
-    def _written(self, model: Any, state: Any, limits: list[int], numbers: list[int]) -> list[tuple[Any, ...]]:
+    def _written(self, writer: EncoderDecoder, state: Any, limits: list[int], numbers: list[int]) -> list[Text]:
         """What the model writes from these, in the way that the config says."""
         import torch
 
@@ -354,64 +314,62 @@ class Task(classify.Task):
 
         config, tokenizer = self.config, self.tokenizer
         silent = (tokenizer.pad_id, tokenizer.unk_id, tokenizer.cls_id, tokenizer.mask_id)
-        unnamed = tuple(range(tokenizer.vocab_size, model.config.vocab_size))
+        unnamed = tuple(range(tokenizer.vocab_size, writer.config.vocab_size))
         rules = generation.Rules(
             end=tokenizer.sep_id, max_new=limits, min_new=1, banned=silent + unnamed, no_repeat=config.no_repeat
         )
-        starts = torch.full((len(limits),), tokenizer.cls_id, device=next(model.parameters()).device)
+        starts = torch.full((len(limits),), tokenizer.cls_id, device=next(writer.parameters()).device)
         if config.temperature:
-            how = {name: getattr(config, name) for name in ("temperature", "top_k", "top_p", "seed")}
-            found = generation.sample(model, starts, state, rules, generation.Drawing(**how), numbers)
+            drawing = generation.Drawing(
+                temperature=config.temperature, top_k=config.top_k, top_p=config.top_p, seed=config.seed
+            )
+            texts = generation.sample(writer, starts, state, rules, drawing, numbers)
         elif config.beam == 1:
-            found = generation.greedy(model, starts, state, rules)
+            texts = generation.greedy(writer, starts, state, rules)
         else:
             width, penalty = config.beam, config.length_penalty
-            found = generation.beam(model, starts, state, rules, width=width, length_penalty=penalty)
-        return [(one.ids, one.score, one.ended) for one in found]
+            texts = generation.beam(writer, starts, state, rules, width=width, length_penalty=penalty)
+        return [Text(one.ids, one.score, one.ended) for one in texts]
 
-    def predictions(self, raw: Sequence[Any]) -> list[Prediction]:
+    def predictions(self, raw: Sequence[list[Text]]) -> list[Prediction]:
         """The texts.
 
         scores: "score", the mean probability of a token (geometric); and where they are not 0 "unknown", the share of
         the source's tokens that the vocabulary does not have, and "cut", that of stretches whose text had to stop. Of a
         text in which nothing can be read, nothing is written.
         """
-        sizes, unknown = np.diff(self.sources.boundaries), self._unknown(self.sources)
+        sizes, unknown = np.diff(self.source_pieces.boundaries), self._unknown(self.source_pieces)
         shares, is_read = unknown / np.maximum(1, sizes), unknown < sizes
         return [
             _prediction(self._tokens(at, parts), parts, float(share)) if is_read[at] else _nothing(float(share))
             for at, (parts, share) in enumerate(zip(raw, shares, strict=True))
         ]
 
-    def _tokens(self, index: int, parts: Sequence[tuple[Any, ...]]) -> list[list[str]]:
+    def _tokens(self, index: int, parts: Sequence[Text]) -> list[list[str]]:
         """What was written from each part of the item; where words are copied, spelt as the source has them."""
         tokenizer = self.tokenizer
         if not self.copies:
             return [[tokenizer.token_of(token) for token in ids] for ids, _, _ in parts]
-        own, vocabulary, continues = self.sources[index], tokenizer.vocabulary, self.continues
+        own, vocabulary, continues = self.source_pieces[index], tokenizer.vocabulary, self.continues
         known = spellings(self.examples[index].texts[0], (own.ids, own.starts, own.ends), continues, vocabulary)
         return [spelt(ids, known, continues, vocabulary) for ids, _, _ in parts]
 
-    def evaluated(self, raw: Sequence[Any]) -> dict[str, Any]:
+    def evaluated(self, raw: Sequence[list[Text]]) -> Report:
         """BLEU and chrF (of a vocabulary without capitals also BLEU without them) and ROUGE-L, with intervals."""
         said, right = self._pairs(raw)
         told, more = metrics.bleu_summary(said, right, self.tokenizer.lowercase), metrics.rouge_summary(said, right)
         edges = {**told["intervals"], "rouge_l": more["intervals"]["rouge_l"]}
         return told | {"rouge_l": more["rouge_l"], "intervals": edges}
 
-    def _pairs(self, raw: Sequence[Any]) -> tuple[list[str], list[str]]:
+    def _pairs(self, raw: Sequence[list[Text]]) -> tuple[list[str], list[str]]:
         """What was written, and what is right."""
         return [said.text or "" for said in self.predictions(raw)], [str(example.gold) for example in self.examples]
-
-    def calibrated(self, raw: Sequence[Any], given: Collection[str] = ()) -> calibration.Fit:
-        """The config as it is."""
-        return calibration.Fit(self.config)
 
 
 def _target(example: Example, index: int) -> str:
     """The right text; nothing where it is not known."""
     if example.gold is not None and not isinstance(example.gold, str):
-        where, kind = classify.place_of(example, index), type(example.gold).__name__
+        where, kind = example.where(index), type(example.gold).__name__
         raise InputError(f"{where}: what is to be written is of type {kind}, but must be a text.")
     return example.gold or ""
 
@@ -436,12 +394,8 @@ def stretches(text: str, tokens: Tokens, room: int, continues: npt.NDArray[np.bo
 
 def into(batch: Batch) -> Packed:
     """The targets of a batch as the writer gets them, where the batch is."""
-    targets = batch.targets
-    lengths = tuple(targets["into_lengths_host"].tolist())
-    return Packed(
-        ids=targets["into_ids"], positions=targets["into_positions"], segments=targets["into_ids"] * 0,
-        boundaries=targets["into_boundaries"], lengths=lengths, max_len=max(lengths, default=0),
-    )  # fmt: skip
+    arrays = (batch.targets[f"into_{name}"] for name in ("ids", "positions", "boundaries", "lengths_host"))
+    return lay.restored(*arrays)
 
 
 def _joined_rows(starts: Places, sizes: Places, firsts: Places) -> dict[str, Any]:
@@ -449,32 +403,16 @@ def _joined_rows(starts: Places, sizes: Places, firsts: Places) -> dict[str, Any
     lengths = np.add.reduceat(sizes, firsts)
     edges = np.concatenate(([0], np.cumsum(lengths)))
     return {
-        "memory_rows": classify.ranges(starts, sizes),
+        "memory_rows": ranges(starts, sizes),
         "memory_positions": np.arange(edges[-1]) - np.repeat(edges[:-1], lengths),
         "memory_boundaries": edges.astype(np.int32),
         "memory_lengths_host": lengths,
     }
 
 
-def _groups(source: Packed, each: int) -> Iterator[tuple[int, int, slice, Packed]]:
-    """(begin, end, tokens, pack) of at most so many neighbours at a time."""
-    edges = np.concatenate(([0], np.cumsum(source.lengths)))
-    for begin in range(0, len(source.lengths), each):
-        end = min(begin + each, len(source.lengths))
-        tokens = slice(int(edges[begin]), int(edges[end]))
-        lengths = source.lengths[begin:end]
-        yield begin, end, tokens, Packed(
-            ids=source.ids[tokens], positions=source.positions[tokens], segments=source.segments[tokens],
-            boundaries=source.boundaries[begin : end + 1] - tokens.start, lengths=lengths, max_len=max(lengths),
-        )  # fmt: skip
-
-
-def copied(model: Any, x_UD: Tensor, read: tuple[Packed, Tensor, Packed, Any]) -> Any:
-    """What each target token may copy next (nn.copying.Copies); None: the model cannot. read: as it was decoded."""
-    return model.copies(x_UD, *read) if hasattr(model, "copies") else None
-
-
-def _next_losses(model: Any, known: tuple[Tensor, Tensor], copies: Any, smoothing: float) -> tuple[Tensor, Tensor]:
+def _next_losses(
+    model: EncoderDecoder, known: tuple[Tensor, Tensor], copies: tuple[Tensor, ...] | None, smoothing: float
+) -> tuple[Tensor, Tensor]:
     """The summed cross-entropy and how many are right; many tokens in turn, whose scores are made anew on the way back.
 
     So no more than CELLS scores are there at any time. Of a writer that copies, the words that it writes are smoothed.
@@ -510,7 +448,7 @@ def _nothing(unknown: float) -> Prediction:
     return Prediction(text="", scores={"score": 0.0, **({"unknown": unknown} if unknown else {})})
 
 
-def _prediction(written: Sequence[list[str]], parts: Sequence[tuple[Any, ...]], unknown: float) -> Prediction:
+def _prediction(written: Sequence[list[str]], parts: Sequence[Text], unknown: float) -> Prediction:
     text = ""
     for tokens in written:
         text += joined(tokens, after=text)
@@ -518,3 +456,8 @@ def _prediction(written: Sequence[list[str]], parts: Sequence[tuple[Any, ...]], 
     scores = {"score": math.exp(sum(score for _, score, _ in parts) / max(1, length))}
     more = {"unknown": unknown, "cut": sum(not ended for _, _, ended in parts) / len(parts)}
     return Prediction(text=text, scores=scores | {name: value for name, value in more.items() if value})
+
+
+def writing(model: Encoder) -> EncoderDecoder:
+    """The model as one that writes."""
+    return model  # type: ignore[return-value]

@@ -25,42 +25,21 @@ from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Item, Term
 from filbert.core.random import Draws, keys, uniforms
 from filbert.core.records import Encoding, Packed
-from filbert.core.settings import check_one_of, check_shares, check_whole
 from filbert.corpus.word_vocab import Vocabulary
+from filbert.pack.lay import row
 from filbert.pack.stretches import Places, Round, Stretches, Text, stretches
+from filbert.tasks import task
+from filbert.tasks.word_vectors.spec import OUTPUTS, Config
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-OBJECTIVES = ("skip-gram", "cbow")
-OUTPUTS = {"negative": "contexts", "hierarchical": "nodes"}  # and the part of a model that each needs
 BLOCK = 32  # words that share their noise, G
 NOISE = 32  # noise words of a block, S
 COUNTED = 2**22  # tokens looked at together when they are counted
 ROUND_TOKENS = 2**28  # planned at once, as in mlm_nsp
 KEPT, REACH, DRAWN = range(1, 4)  # one counter stream for each kind of draw
 STREAM = 2**40
-
-
-@dataclass(frozen=True, kw_only=True)
-class Config:
-    """Which words predict which."""
-
-    objective: str = "skip-gram"  # skip-gram | cbow
-    output: str = "negative"  # negative | hierarchical
-    window: int = 5  # words to each side at most
-    negatives: int = 5  # noise words for each right one
-    noise_power: float = 0.75  # of their frequency, by which noise words are drawn
-    subsample: float = 1e-3  # words more frequent than this are left out now and then; 0 keeps all
-    max_length: int = 512  # of a stretch of text; windows end where it ends
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        check_one_of("task", self, objective=OBJECTIVES, output=OUTPUTS)
-        check_whole("task", self, window=1, negatives=1, max_length=8)
-        check_shares("task", self, "subsample")
-        if not 0 <= self.noise_power <= 1:
-            raise InputError(f"task.noise_power is {self.noise_power!r}, but must be from 0 to 1.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,14 +59,7 @@ class Orders:
         return Orders(self.epoch, self.items.orders(indices))
 
 
-def idle(config: Config) -> dict[str, str]:
-    """Fields that change nothing beside the others, and while what is so."""
-    if config.output == "negative":
-        return {}
-    return dict.fromkeys(("negatives", "noise_power"), f"while task.output is {config.output}: nothing is drawn")
-
-
-class Task:
+class Items(task.Items[Config]):
     """Skip-gram or CBOW over the shards of a corpus; an epoch is one round of shards."""
 
     parts: tuple[str, ...]  # of a model that can be trained by it
@@ -295,15 +267,7 @@ def _counted(shards: Sequence[Text], vocabulary: Vocabulary) -> Places:
 
 def _packed(ids: npt.NDArray[np.int32], lengths: Places, longest: int, budget: int | None) -> Packed:
     """The words in a row; up to the budget it is filled with sequences that nobody reads."""
-    sizes = [int(n) for n in lengths]
-    if budget is not None:
-        rest = budget - len(ids)
-        sizes += [longest] * (rest // longest) + ([rest % longest] if rest % longest else [])
-        ids = np.pad(ids, (0, rest))
-    edges = np.concatenate(([0], np.cumsum(sizes, dtype=np.int64)))
-    places = (np.arange(len(ids)) - np.repeat(edges[:-1], sizes)).astype(np.int32)
-    most = longest if budget is not None else max(sizes, default=0)
-    return Packed(ids, places, np.zeros_like(ids), edges.astype(np.int32), tuple(sizes), most)
+    return row(ids, None, lengths, budget, longest if budget is not None else 0)
 
 
 def _filled(targets: Mapping[str, npt.NDArray[Any]], budget: int) -> dict[str, npt.NDArray[Any]]:

@@ -1,0 +1,129 @@
+"""Texts of any number in, what a fine-tuned model says of each out, in order, some at a time."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
+
+from filbert.core.errors import InputError
+from filbert.core.records import Example, Prediction
+from filbert.forms.markup import Relation
+
+CHUNK, CHUNK_CHARS = 2_048, 2_000_000  # texts, and characters of them, that are answered together at most
+FIRST_COST, TEXT_COST = 2_000, 50  # what is answered first, in characters, and what a text counts besides its own
+PACE_S = 3.0  # seconds from one answer to the next, about
+
+Asked = str | tuple[Any, ...]  # a text, a pair of them, or what the task's record takes (`TaskSpec.asked`)
+
+
+class Predicts(Protocol):
+    """What answers: `engine.model.Model`."""
+
+    def predict(self, texts: Iterable[Asked], *, task: str | None = None) -> list[Prediction]:
+        """One prediction for each text or pair."""
+        ...
+
+
+class Pace:
+    """How much is answered together: little at first, then what takes about PACE_S seconds."""
+
+    def __init__(self) -> None:
+        self.limit, self.size, self.count, self.begun = FIRST_COST, 0, 0, 0.0
+
+    def is_full(self, example: Example) -> bool:
+        """Takes one more; whether that is enough."""
+        self.count += 1
+        self.size += sum(map(len, example.texts))
+        return self.count >= CHUNK or self.size > CHUNK_CHARS or self.size + self.count * TEXT_COST >= self.limit
+
+    def start(self) -> None:
+        """What was taken is asked now."""
+        self.begun = time.perf_counter()
+
+    def done(self) -> None:
+        """It is answered; the next may be up to four times as much."""
+        times = PACE_S / max(1e-6, time.perf_counter() - self.begun)
+        self.limit = max(FIRST_COST, int((self.size + self.count * TEXT_COST) * min(4.0, max(0.25, times))))
+        self.size = self.count = 0
+
+
+Answered = list[tuple[Example, Prediction]]
+
+
+def answered(model: Predicts, examples: Iterable[Example], task: str | None = None) -> Iterator[Answered]:
+    """Every example with its prediction, some at a time, soon and then every few seconds.
+
+    Where reading fails, all that was read is answered first; where the model refuses a text, all before that one.
+    """
+    waiting: list[Example] = []
+    failed: Exception | None = None
+    pace, reader = Pace(), iter(examples)
+    while failed is None:
+        try:
+            example = next(reader, None)
+        except Exception as error:
+            example, failed = None, error
+        if example is not None:
+            waiting.append(example)
+            if not pace.is_full(example):
+                continue
+        if waiting:
+            pace.start()
+            yield from _said(model, waiting, task)
+            pace.done()
+            waiting = []
+        if example is None:
+            break
+    if failed is not None:
+        raise failed
+
+
+def _said(model: Predicts, waiting: list[Example], task: str | None) -> Iterator[Answered]:
+    """These with what the model says; where it refuses them, each by itself, up to the one it means."""
+    try:
+        found = model.predict([asked(example) for example in waiting], task=task)
+    except InputError:
+        for example in waiting:
+            try:
+                yield [(example, model.predict([asked(example)], task=task)[0])]
+            except InputError as error:
+                where = f"{example.source} line {example.line}" if example.source else f"text {example.id + 1}"
+                raise InputError(f"{where}: {str(error).removeprefix('example 0: ')}") from None
+        return
+    yield list(zip(waiting, found, strict=True))
+
+
+def asked(example: Example) -> Asked:
+    """What the model is to read of it: a text, a pair, (text, head, tail) or (passage, question, options)."""
+    first, *others = example.texts
+    if isinstance(example.gold, Relation):
+        head, tail = example.gold.head, example.gold.tail
+        return first, (head.start, head.end), (tail.start, tail.end)
+    if len(others) > 1:
+        return first, others[0], others[1:]
+    return (first, *others) if others else first
+
+
+def peeked(examples: Iterable[Example], count: int) -> tuple[list[Example], Iterator[Example]]:
+    """The first so many examples, fewer of long ones, and all of them; where reading fails, it fails there."""
+    reader, first = iter(examples), list[Example]()
+    failed: list[Exception] = []
+    size = 0
+    try:
+        for example in itertools.islice(reader, count):
+            first.append(example)
+            size += sum(map(len, example.texts))
+            if size > CHUNK_CHARS:
+                break
+    except Exception as error:
+        failed.append(error)
+
+    def rest() -> Iterator[Example]:
+        yield from first
+        if failed:
+            raise failed[0]
+        yield from reader
+
+    return first, rest()

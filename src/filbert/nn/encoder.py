@@ -1,0 +1,108 @@
+"""What every encoder is: its config, its width, the parts that it was asked for and the heads that tasks read it by.
+
+Legend: T tokens in the pack, R rows asked for, B sequences, D width.
+An encoder keeps its weights under `embeddings` (depth 0), `layers.0`, `layers.1`, … and `final_norm`; all else counts
+as a head (train.tune): so a part of any encoder can be frozen, thawed, or given a rate of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from filbert.core.errors import InputError
+from filbert.core.records import Packed
+from filbert.nn.heads import NO_MASKED_HEAD, NO_POOLER, HeadSpec, every, known
+from filbert.nn.torch_ops import TORCH
+
+
+class Shape(Protocol):
+    """What the config of every encoder has."""
+
+    @property
+    def vocab_size(self) -> int:
+        """V, the tokens that it knows."""
+        ...
+
+    @property
+    def width(self) -> int:
+        """D, the numbers of a vector."""
+        ...
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of a sequence at most."""
+        ...
+
+    @property
+    def dropout(self) -> float:
+        """The share of numbers that are dropped while it learns."""
+        ...
+
+
+class Head(nn.Module):
+    """The module of a head that is told by its record alone: its tensors, and what they make of vectors."""
+
+    def __init__(self, spec: HeadSpec, width: int, labels: int) -> None:
+        super().__init__()
+        self.spec = spec
+        for name, shape in spec.shapes(width, labels).items():
+            self.register_parameter(name, nn.Parameter(torch.zeros(shape)))
+            if len(shape) > 1:
+                nn.init.normal_(self.get_parameter(name), std=0.02)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[X, outputs]."""
+        return self.spec.apply(TORCH, dict(self.named_parameters()), x)
+
+
+def made(width: int, parts: Sequence[str], labels: int) -> nn.ModuleDict:
+    """The task heads among these parts, by name; `labels` sizes them."""
+    specs = every()
+    return nn.ModuleDict({part: specs[part].module(width, labels) for part in specs if part in parts})
+
+
+class Encoder(nn.Module):
+    """A model of the family: a pack in, one vector per token out.
+
+    A subclass builds its `embeddings` and `layers`, says `forward(packed, rows)`, and names in `own` the parts that it
+    alone has, such as the head that it is pretrained with.
+    """
+
+    own: ClassVar[tuple[str, ...]] = ()
+    steady: ClassVar[bool] = False  # a GPU's work hangs on a pack's size and boundaries alone: it can be recorded
+    sums_up: ClassVar[bool] = False  # it has a way of its own from words to a text (`summary`)
+    spells: ClassVar[bool] = False  # it reads its tokens by their characters, and is told of them (`spell`)
+    config: Shape
+    pooler: nn.Linear | None
+    heads: nn.ModuleDict
+
+    def __init__(self, config: Shape, parts: tuple[str, ...] = (), labels: int = 2) -> None:
+        super().__init__()
+        self.config = config
+        self.parts, self.width = known(parts, type(self).__name__.lower(), self.own), int(config.width)
+
+    def add_heads(self, labels: int) -> None:
+        """Builds the pooler and the task heads that were asked for; a subclass says when, since numbers are drawn."""
+        self.pooler = nn.Linear(self.width, self.width) if "pooler" in self.parts else None
+        self.heads = made(self.width, self.parts, labels)
+
+    def pooled(self, first_BD: Tensor) -> Tensor:
+        """tanh of a learned map of each sequence's first vector, [B, D]."""
+        if self.pooler is None:
+            raise InputError(NO_POOLER)
+        return torch.tanh(self.pooler(first_BD))
+
+    def word_scores(self, x_RD: Tensor) -> Tensor:
+        """Scores over the vocabulary for the given vectors, [R, V]."""
+        raise InputError(NO_MASKED_HEAD)
+
+    def summary(self, packed: Packed) -> Tensor:
+        """[B, D] each sequence summed up by the model's own way (models.han)."""
+        raise InputError("task.pool is own, but this model has no such way to sum a text up; take mean or cls.")
+
+    def spell(self, vocabulary: Sequence[str]) -> None:
+        """Tells the model how its tokens are spelled; most have no use for it."""
