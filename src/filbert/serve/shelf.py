@@ -182,7 +182,7 @@ class Served:
 
     def records(self, answered: Sequence[Answered]) -> list[Record]:
         """Each as `filbert predict` writes it."""
-        reader = self.model.reader(self.asked_task)
+        reader = self.model.reader(self.task_option)
         return [reader.record(example, prediction) for example, prediction in answered]
 
     def about(self) -> About:

@@ -27,3 +27,6 @@ class Wire:
     may_rank: bool = False  # a head without a word about its task may be meant for pairs
     has_entities: bool = False
     beside: Callable[[str, Sequence[object]], list[Beside]] = second_beside_first
+
+
+SPOKEN = Wire()  # as most tasks are
