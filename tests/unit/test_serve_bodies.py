@@ -12,11 +12,12 @@ pytest.importorskip("fastapi")
 
 from pydantic import ValidationError
 
+from filbert.core import registry
 from filbert.serve import bodies, openapi
 from filbert.serve.bodies import Body, Context, parse
-from filbert.serve.by_task import TASKS, wire
 from filbert.serve.limits import Limits, Refused
 from filbert.serve.metrics import PATHS
+from filbert.tasks.wire import Wire
 
 DESCRIBED = (bodies.Body, bodies.Document, bodies.OwnText, bodies.Pipeline)  # and parsed as other bodies
 BODIES = [
@@ -118,10 +119,10 @@ def test_every_route_is_described_without_reference_to_another_place() -> None:
 
 
 def test_a_task_that_nobody_knows_is_spoken_like_any_other() -> None:
-    assert wire("wholly new").pipeline == "text-classification"
-    assert wire("wholly new").beside("question", ["text"]) == [("text", "question")]
-    assert wire("choose").beside("text", ["question", ["a", "b"]]) == [
+    assert Wire().pipeline == "text-classification"
+    assert Wire().beside("question", ["text"]) == [("text", "question")]
+    assert registry.task("choose").wire.beside("text", ["question", ["a", "b"]]) == [
         ("text", "question", "a"),
         ("text", "question", "b"),
     ]
-    assert [task for task, each in TASKS.items() if each.ranks] == ["pair"]
+    assert [name for name in registry.tasks() if registry.task(name).wire.ranks] == ["pair"]

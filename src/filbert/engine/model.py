@@ -315,10 +315,6 @@ class Model:
         reader = self.reader(task)
         return reader.items(reader.examples(texts))
 
-    def _read_as(self) -> tuple[str, Any]:
-        """TEMPORARY."""
-        return self.reader().spec.name, self.reader().config
-
     @property
     def untuned(self) -> str | None:
         """What a model that was fine-tuned for nothing can say of pairs: nsp, where pretraining left that head."""
@@ -334,8 +330,8 @@ class Model:
 
     def window(self, task: str | None = None) -> tuple[int, int]:
         """How many tokens of a text its task reads at once at most, and how many two neighbouring windows share."""
-        config, most = self.reader(task).config, int(self.config.max_length)
-        return min(int(getattr(config, "max_length", most)), most), int(getattr(config, "overlap", 0))
+        length, overlap = self.reader(task).window
+        return min(length, int(self.config.max_length)), overlap
 
     def reading(self, task: str | None = None, settings: Sequence[str] = (), texts: Sequence[str] = ()) -> Model:
         """The same model with a task and fields of its config (`task.field=value`) that its folder does not have.

@@ -40,6 +40,12 @@ class Reader(Generic[C]):
     labels: tuple[str, ...]
     tokenizer: Tokenizer
 
+    @property
+    def window(self) -> tuple[int, int]:
+        """How many tokens of a text are read at once at most, and how many two neighbouring windows share."""
+        fields = vars(self.config)
+        return int(fields["max_length"]), int(fields.get("overlap", 0))
+
     def examples(self, texts: Iterable[Asked]) -> list[Example]:
         """What `predict` is given, as the task reads it; anything else is refused."""
         num_texts = self.spec.num_texts

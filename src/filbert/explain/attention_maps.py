@@ -139,6 +139,11 @@ class Reads(Protocol):
     """How a model reads texts for its task (engine.reader.Reader)."""
 
     @property
+    def window(self) -> tuple[int, int]:
+        """Tokens of a text that are read at once at most, and those that two windows share."""
+        ...
+
+    @property
     def spec(self) -> TaskSpec[Any]:
         """The task's record."""
         ...
@@ -276,13 +281,14 @@ def _most_heads(found: Sequence[maps.Site]) -> int:
 def _windows(model: Looks, texts: tuple[str, ...]) -> list[Any]:
     """The windows as the model's task reads them; where it has none, as long as the model allows."""
     backbone, tokenizer = model.backbone, model.tokenizer
-    config = model.as_read.config if model.as_read is not None else None
-    length = min(getattr(config, "max_length", backbone.config.max_length), backbone.config.max_length)
+    most = backbone.config.max_length
+    length, overlap = model.as_read.window if model.as_read is not None else (most, OVERLAP)
+    length = min(length, most)
     # A model that fills blanks reads [MASK] as one.
     pieces = list(tokenizer.pieces(texts, specials=getattr(backbone, "mlm", None) is not None))
     _check_some(pieces)
     second = pieces[1] if len(pieces) > 1 else None
-    return windowed(tokenizer, pieces[0], second, length, getattr(config, "overlap", OVERLAP))
+    return windowed(tokenizer, pieces[0], second, length, overlap)
 
 
 def _check_some(pieces: Sequence[Tokens]) -> None:

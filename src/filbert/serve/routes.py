@@ -17,7 +17,6 @@ from filbert.draw import book
 from filbert.serve import bodies
 from filbert.serve.answers import Build, Health, Waiting
 from filbert.serve.bodies import Context, parse
-from filbert.serve.by_task import wire
 from filbert.serve.limits import Limits, Receive, Refused, fields_of, overloaded, parsed, raw_body
 from filbert.serve.metrics import Tally
 from filbert.serve.openapi import check_names
@@ -112,7 +111,7 @@ class Routes:
 
     async def scores(self, request: Request, served: Served, query: str, texts: list[str], raw: bool) -> list[float]:
         """How well texts fit a query: read in pairs where the model does, else by the cosine of vectors."""
-        if wire(served.task).ranks:
+        if served.wire.ranks:
             answered = await self.kept(request, lambda: served.predicted([[query, text] for text in texts]))
             return tei.pair_scores(served, answered, raw)
         tei.check_ranks(served)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from filbert.core import registry
 from filbert.core.errors import InputError, did_you_mean
 from filbert.core.records import Example, Floats, Prediction
 from filbert.engine.answers import Asked
@@ -19,11 +20,11 @@ from filbert.engine.model import Model
 from filbert.engine.reader import TASK
 from filbert.pack.pooling import unit_length
 from filbert.serve import limits
-from filbert.serve.by_task import Beside, wire
 from filbert.serve.limits import Limits, Refused
 from filbert.serve.look_queue import LookQueue
 from filbert.serve.metrics import ModelCounts
 from filbert.serve.queue import Batcher, Promised
+from filbert.tasks.wire import Beside, Wire
 from filbert.text import windows
 
 if TYPE_CHECKING:
@@ -129,12 +130,17 @@ class Served:
             )  # fmt: skip
         return sizes
 
+    @property
+    def wire(self) -> Wire:
+        """How its task is spoken over HTTP; a model without one gives vectors and fills blanks."""
+        return Wire(pipeline=None) if self.task is None else registry.task(self.task).wire
+
     def _side_by_side(self, question: Any) -> list[Beside]:
         """The texts of a question that are read together: each long one, and those that are repeated beside it."""
         if isinstance(question, str):
             return []
         first, *others = question
-        return wire(self.task).beside(first, others)
+        return self.wire.beside(first, others)
 
     def vectors(self, texts: list[str]) -> Promised[list[Floats]]:
         """Each text's vector, as it is: `cut` makes it shorter and of length 1."""
@@ -176,7 +182,8 @@ class Served:
 
     def records(self, answered: Sequence[Answered]) -> list[Record]:
         """Each as `filbert predict` writes it."""
-        return [self.model.reader(self.task_option).record(example, prediction) for example, prediction in answered]
+        reader = self.model.reader(self.task_option)
+        return [reader.record(example, prediction) for example, prediction in answered]
 
     def about(self) -> About:
         """What a client may want to know before it asks."""

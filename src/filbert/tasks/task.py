@@ -21,6 +21,7 @@ from filbert.core.records import Example, Prediction
 from filbert.metrics.calibration import Fit
 from filbert.nn.ops import A, Host
 from filbert.pack.batches import ItemPlan
+from filbert.tasks.wire import SPOKEN, Wire
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -243,6 +244,7 @@ class TaskSpec(Generic[C]):
     view: Callable[[], type[Any]] | None = None  # its evaluation page; None: labels
     question: Callable[[Reading, Target], Question[Any]] | None = None  # its explanation; None: labels
     widths: Callable[[C], tuple[int, ...]] = no_widths  # how many numbers of a vector are a vector too
+    wire: Wire = SPOKEN  # over HTTP
     unranked: tuple[str, ...] = ()  # labels of a head that says one thing alone, whatever else the task ranks
 
     @property

@@ -15,7 +15,6 @@ from filbert.engine.blanks import Blank
 from filbert.serve import bodies
 from filbert.serve.answers import Build, Candidate, Entity, Label
 from filbert.serve.bodies import Context, parse
-from filbert.serve.by_task import wire
 from filbert.serve.limits import Refused, fields_of
 from filbert.serve.protocols import tei
 from filbert.serve.queue import Promised
@@ -74,7 +73,7 @@ async def token_classification(served: Served, fields: Fields, wait: Wait) -> Bu
     """The entities of a text; for a list of texts, of each."""
     parameters = parse(bodies.TokenClassification, fields).parameters or bodies.TokenParameters()
     left_out = frozenset(parameters.ignore_labels or ())
-    if not wire(served.task).has_entities:
+    if not served.wire.has_entities:
         raise Refused(422, f"{served.name} does not tag texts; it was fine-tuned for {served.task or 'nothing'}.")
     texts = _texts(served, fields)
     answered = await wait(lambda: served.predicted(list(texts)))
@@ -149,7 +148,7 @@ def usual(served: Served, fields: Fields) -> str:
     inputs = fields.get("inputs")
     if isinstance(inputs, dict):
         return "sentence-similarity"
-    if (of_task := wire(served.task).pipeline) is not None:
+    if (of_task := served.wire.pipeline) is not None:
         return of_task
     texts = inputs if isinstance(inputs, list) else [inputs]
     has_blanks = any(isinstance(text, str) and MASK in text for text in texts)

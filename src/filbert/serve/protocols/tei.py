@@ -15,7 +15,6 @@ from filbert.core.records import Floats, Prediction
 from filbert.core.version import VERSION
 from filbert.serve.answers import Info, Label, Ranked
 from filbert.serve.bodies import Rerank
-from filbert.serve.by_task import wire
 from filbert.serve.limits import Refused
 from filbert.serve.shelf import Answered, Served
 
@@ -53,7 +52,7 @@ def ranked_labels(prediction: Prediction, raw: bool = False) -> list[Label]:
 
 def check_ranks(served: Served) -> None:
     """Refuses to rank by vectors where a published folder has a head that may be meant for pairs: it does not say."""
-    if wire(served.task).may_rank and not served.has_task_file:
+    if served.wire.may_rank and not served.has_task_file:
         raise Refused(
             422,
             f"{served.name} has a head, and its folder does not say whether it reads pairs: serve it with --task pair "
@@ -101,7 +100,7 @@ def info(served: Served) -> Info:
     of_labels = {"id2label": names, "label2id": {label: int(index) for index, label in names.items()}}
     kind: dict[str, object] = {"embedding": {"pooling": served.model.pool}}
     if names:
-        kind = {"reranker" if wire(served.task).ranks else "classifier": of_labels}
+        kind = {"reranker" if served.wire.ranks else "classifier": of_labels}
     return {
         "model_id": served.name, "model_sha": None, "model_dtype": "float32", "model_type": kind,
         "max_concurrent_requests": served.limits.waiting, "max_input_length": served.limits.tokens,

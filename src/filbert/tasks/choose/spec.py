@@ -12,6 +12,7 @@ from filbert.core.records import Example, Prediction
 from filbert.nn import heads
 from filbert.tasks.classify.spec import POOLS, published
 from filbert.tasks.task import AnyItems, Json, TaskSpec, Trait, no_labels
+from filbert.tasks.wire import Beside, Wire
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -95,12 +96,20 @@ def question(reading: Reading, target: Target) -> Question[Any]:
     return Options(reading, target)
 
 
+def options_beside(first: str, others: Sequence[object]) -> list[Beside]:
+    """Question and option stand beside each window of the passage."""
+    question, options = others
+    assert isinstance(options, list | tuple)
+    return [(first, str(question), str(option)) for option in options]
+
+
 SPEC = TaskSpec(
     name="choose",
     config=Config,
     items=items,
     record=record,
     files=files,
+    wire=Wire(beside=options_beside),
     question=question,
     card=card,
     part=heads.CHOICE.part,

@@ -15,6 +15,7 @@ from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction
 from filbert.tasks.classify.spec import POOLS
 from filbert.tasks.task import AnyItems, Json, TaskSpec, Trait, no_labels
+from filbert.tasks.wire import Wire, nothing_beside
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -185,6 +186,7 @@ SPEC = TaskSpec(
     items=items,
     record=record,
     files=files,
+    wire=Wire(pipeline=None, beside=nothing_beside),
     question=question,
     card=card,
     kept=KEPT,

@@ -16,6 +16,7 @@ from filbert.forms import label_sets
 from filbert.nn import heads
 from filbert.tasks.classify import spec as classify
 from filbert.tasks.task import AnyItems, Json, TaskSpec, Trait
+from filbert.tasks.wire import Wire
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -144,6 +145,7 @@ SPEC = TaskSpec(
     items=items,
     record=record,
     files=files,
+    wire=Wire(ranks=True),
     question=question,
     card=card,
     part=heads.LABELS.part,

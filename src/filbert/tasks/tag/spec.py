@@ -13,6 +13,7 @@ from filbert.core.records import Example, Prediction, Span
 from filbert.nn import heads
 from filbert.tasks.tag import decode
 from filbert.tasks.task import AnyItems, Json, TaskSpec, Trait
+from filbert.tasks.wire import Wire
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -138,6 +139,7 @@ SPEC = TaskSpec(
     items=items,
     record=record,
     files=files,
+    wire=Wire(pipeline="token-classification", has_entities=True),
     question=question,
     card=card,
     part=heads.TOKENS.part,
