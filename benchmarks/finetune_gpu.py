@@ -35,7 +35,6 @@ from filbert.forms import splits
 from filbert.forms.datasets import examples
 from filbert.forms.sources import label_names
 from filbert.judge import baselines, sections
-from filbert.metrics import tags
 from filbert.metrics.numbers import spearman
 from filbert.pack.batches import batches
 from filbert.run.evaluate import evaluate
@@ -43,6 +42,7 @@ from filbert.run.finetune import finetune
 from filbert.run.new_models import Start
 from filbert.run.options import RunOptions
 from filbert.run.recipe import Training, fine_recipe
+from filbert.tasks.tag import measure as tags
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import listeners, loop
 from finetune_peer import CLASSES, trained

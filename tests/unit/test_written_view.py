@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
+from filbert.core import registry
 from filbert.core.records import Example
-from filbert.judge import page, sections
+from filbert.judge import page
 from filbert.judge import report as honest
-from filbert.tasks.chat import items as chat
-from filbert.tasks.summarize import items as summarize
-from filbert.tasks.translate import items as translate
+from filbert.tasks.summarize.view import Summaries
+from filbert.tasks.translate.view import Texts
 from filbert.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-TASKS = {"translate": translate, "summarize": summarize, "chat": chat}
+TASKS = ("translate", "summarize", "chat")
 PAIRS = [
     ("今天天气很好。我们去公园。", "今天去公园。"),
     ("她是医生。她明天不用去医院。", "她明天不去医院。"),
@@ -28,11 +28,12 @@ PAIRS = [
 def judged(tokenizer: Tokenizer, name: str, said: list[str], train: Any = None) -> tuple[dict[str, Any], Any]:
     """The report of a model that wrote this, and its view."""
     examples = [Example((one,), two, at, "pairs.tsv", at + 1) for at, (one, two) in enumerate(PAIRS)]
-    task = TASKS[name].Task(examples, (), tokenizer, TASKS[name].Config(max_length=48))
+    spec = registry.task(name)
+    task = spec.items(examples, (), tokenizer, spec.config(max_length=48))
     written = [tuple(tokenizer.pieces([text]).ids.tolist()) for text in said]
     raw = [[(ids, math.log(0.5) * (len(ids) + 1), True)] for ids in written]
     told = honest.report(name, {"test": honest.Measured(task, examples, raw)}, train)
-    return told, sections.view(task, examples, raw, told["evaluations"]["test"])
+    return told, spec.view(task, raw, told["evaluations"]["test"])
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -41,7 +42,7 @@ def test_a_simple_text_stands_beside_what_was_written(tokenizer: Tokenizer, name
     told, view = judged(tokenizer, name, [target for _, target in PAIRS], train=[])
     found = told["evaluations"]["test"]
     simple = found["baselines"]["lead" if name == "summarize" else "copy"]
-    assert type(view) is sections.Texts
+    assert type(view) is (Summaries if name == "summarize" else Texts)
     assert not found["mistakes"]
     assert simple["difference"]["value"] == pytest.approx(1 - simple["rouge_l"])
     if name == "summarize":
