@@ -15,11 +15,16 @@ class Relations(Labels):
         return str(example.gold.label)
 
     def texts(self, example: Example) -> tuple[str, ...]:
-        """The text, both mentions, and what stands between them."""
-        head, tail, text = example.gold.head, example.gold.tail, example.texts[0]
-        between = text[min(head.end, tail.end) : max(head.start, tail.start)]
-        return (text, *files.mentions(example), between)
+        """Also both mentions, and what stands between them."""
+        return with_between(example)
 
     def mentions(self, example: Example) -> tuple[str, ...]:
         """The words of both mentions."""
         return files.mentions(example)
+
+
+def with_between(example: Example) -> tuple[str, ...]:
+    """The text, both mentions, and what stands between them."""
+    head, tail, text = example.gold.head, example.gold.tail, example.texts[0]
+    between = text[min(head.end, tail.end) : max(head.start, tail.start)]
+    return (text, *files.mentions(example), between)
