@@ -18,12 +18,12 @@ import numpy.typing as npt
 from filbert.core.records import Example, Prediction
 from filbert.forms import label_sets
 from filbert.metrics import baselines, calibration, labels, noise, paired
+from filbert.tasks.task import Report
 
 Numbers = npt.NDArray[np.float64]
 Places = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 Row = dict[str, Any]  # of a list in a report, or a part of one
-Report = dict[str, Any]  # a task's own evaluation
 SHOWN_CHARS = 400  # of a text that is shown
 SURE = 0.9  # from which on a model that disagrees with the gold is worth a look at the gold
 

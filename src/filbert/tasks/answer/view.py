@@ -13,7 +13,8 @@ import numpy as np
 from filbert.metrics import baselines, paired
 from filbert.tasks.answer import measure as metrics
 from filbert.tasks.answer.items import Items
-from filbert.tasks.view import SURE, Beaten, Numbers, Report, Row, View
+from filbert.tasks.task import Report
+from filbert.tasks.view import SURE, Beaten, Numbers, Row, View
 from filbert.text.sentences import sentences
 
 

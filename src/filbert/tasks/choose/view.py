@@ -12,7 +12,8 @@ import numpy as np
 
 from filbert.metrics import baselines, calibration, paired
 from filbert.tasks.choose.items import Items
-from filbert.tasks.view import SURE, Beaten, Flags, Numbers, Report, Row, View, believed
+from filbert.tasks.task import Report
+from filbert.tasks.view import SURE, Beaten, Flags, Numbers, Row, View, believed
 
 
 class Choices(View[Items]):

@@ -13,7 +13,8 @@ import numpy as np
 from filbert.core.records import Example
 from filbert.metrics import baselines, paired
 from filbert.tasks.classify.items import Items, set_golds
-from filbert.tasks.view import SURE, Beaten, Flags, Numbers, Report, Row, View, f1
+from filbert.tasks.task import Report
+from filbert.tasks.view import SURE, Beaten, Flags, Numbers, Row, View, f1
 
 
 class Sets(View[Items[Any]]):

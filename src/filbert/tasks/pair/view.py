@@ -14,7 +14,8 @@ from filbert.core.records import Example
 from filbert.forms import label_sets
 from filbert.metrics import baselines, numbers, paired
 from filbert.tasks.pair.items import Items
-from filbert.tasks.view import Beaten, Numbers, Report, Row, View, amount_learnt, is_pair
+from filbert.tasks.task import Report
+from filbert.tasks.view import Beaten, Numbers, Row, View, amount_learnt, is_pair
 
 
 class Values(View[Items]):

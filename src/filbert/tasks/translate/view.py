@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Self
 
 from filbert.metrics import paired
+from filbert.tasks.task import Report
 from filbert.tasks.translate import measure as metrics
 from filbert.tasks.translate.items import Items
-from filbert.tasks.view import Beaten, Report, Row, View
+from filbert.tasks.view import Beaten, Row, View
 
 
 class Texts(View[Items]):
