@@ -43,6 +43,10 @@ class TorchOps:
         """Of each number."""
         return x.exp()
 
+    def log(self, x: Tensor) -> Tensor:
+        """Of each number."""
+        return x.log()
+
     def turn(self, angle: Tensor) -> tuple[Tensor, Tensor]:
         """The cosine and the sine of each number."""
         return angle.cos(), angle.sin()
