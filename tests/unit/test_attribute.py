@@ -22,6 +22,7 @@ from filbert.explain.questions import FILL, Filling, Reading, Target, layout, lo
 from filbert.explain.word_groups import grouped
 from filbert.forms.markup import Relation
 from filbert.nn.attention import batch_tensors
+from filbert.nn.torch_ops import TorchHost
 from filbert.tasks.answer import spec as answer_spec
 from filbert.tasks.blank import spec as blank_spec
 from filbert.tasks.choose import spec as choose_spec
@@ -222,7 +223,7 @@ def test_words_that_stand_in_two_windows_are_changed_in_both(tokenizer: Tokenize
     task = classify.Items([Example((TEXT * 2,))], LABELS, tokenizer, config)
     task.ids = ids
     with torch.inference_mode():
-        scores = task.scores(subject.backbone, batch_tensors(task.batch(np.zeros(1, np.int64)), "cpu"))
+        scores = task.scores(TorchHost(subject.backbone), batch_tensors(task.batch(np.zeros(1, np.int64)), "cpu"))
     assert subject.values(kept)[0] == pytest.approx(float(log_odds(scores)[0, 0]), abs=1e-5)
     found = integrated_gradients(subject).scores
     empty = subject.values(np.zeros((1, len(subject.words))))[0]

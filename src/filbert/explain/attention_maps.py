@@ -475,7 +475,7 @@ class _Written:
 
     def _stretch(self, start: int, end: int) -> Encoding:
         """[CLS] … [SEP] of a stretch of the source."""
-        encoding = self.model.tokenizer.assembled(self.task.sources[0].cut(start, end))
+        encoding = self.model.tokenizer.assembled(self.task.source_pieces[0].cut(start, end))
         special = np.isin(encoding.ids, (self.model.tokenizer.cls_id, self.model.tokenizer.sep_id))
         encoding.parts[special] = SPECIAL  # between the turns of a dialogue stands one too
         return encoding
