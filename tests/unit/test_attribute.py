@@ -76,7 +76,9 @@ ASKED: dict[str, tuple[str, Example, tuple[Any, Sequence[str]], Target]] = {
     "answer": ("answer", Example(("去哪里？", TEXT)), (answer_spec.Config(max_length=48), ()), "公园"),
     "no answer": ("answer", Example(("去哪里？", TEXT)), (answer_spec.Config(max_length=48, threshold=0.0), ()), ""),
     "choose": ("choose", Example((TEXT, "去哪里？", "公园", "火车")), (choose_spec.Config(max_length=48), ()), 1),
-    "blank": ("blank", Example((TEXT,)), (blank_spec.Config(template="很[MASK]：{text}", words="好,坏=天"), HALF), None),
+    "blank": (
+        "blank", Example((TEXT,)), (blank_spec.Config(template="很[MASK]：{text}", words="好,坏=天"), HALF), None
+    ),
     "embed": ("embed", Example((TEXT, "天气好")), (embed_spec.Config(max_length=48), ()), None),
     "fill": (FILL, Example(("今天[MASK]气很好，我们[MASK]公园。",)), (None, ()), None),
 }  # fmt: skip
