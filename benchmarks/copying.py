@@ -42,7 +42,7 @@ def works(given: argparse.Namespace) -> dict[str, dict[str, Callable[[], object]
     found: dict[str, dict[str, Callable[[], object]]] = {"learning": {}, "greedy": {}, "beam of 4": {}}
     for name, parts in KINDS.items():
         torch.manual_seed(0)
-        model = transformer.Transformer(transformer.preset("small", tokenizer.vocab_size), parts)
+        model = transformer.Transformer(transformer.SPEC.preset("small", tokenizer.vocab_size), parts)
         with torch.no_grad():
             memory, source = task.memory(model.eval(), batch)
 

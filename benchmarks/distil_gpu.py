@@ -28,11 +28,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 import torch
 
 import filbert as fb
-from filbert import run
 from filbert.core.files import json_text, write_text
 from filbert.core.records import Example
 from filbert.folder.folder import load, save
 from filbert.forms import splits
+from filbert.run.distill import Wish, distill
+from filbert.run.finetune import finetune
 from filbert.see import head_importance as worth
 from filbert.ship.prune import least, without
 from filbert.ship.shrink import slimmed
@@ -151,7 +152,7 @@ class Bench:
         given, begun, teacher = self.given, time.monotonic(), folder / "teacher"
         steps = [f"train.steps={given.teacher_steps}"] if given.teacher_steps else []
         parts = data.parts
-        run.finetune(
+        finetune(
             data.about.task, parts["train"], given.model, teacher, dev=parts["dev"], seed=seed, quiet=True,
             settings=[*data.about.settings, *steps],
         )  # fmt: skip
@@ -174,8 +175,8 @@ class Bench:
         out = folder / f"run-{self.names.index(name)}"
         small = student(name, teacher, parts["train"], folder / f"small-{self.names.index(name)}")
         inside, steps = STUDENTS[name][3], [f"train.steps={given.steps}"] if given.steps else []
-        done = run.distill(
-            teacher, parts["train"], out, run.Wish(student=small), dev=parts["dev"], test=parts["test"] or None,
+        done = distill(
+            teacher, parts["train"], out, Wish(student=small), dev=parts["dev"], test=parts["test"] or None,
             seed=seed, epochs=given.epochs, quiet=True,
             settings=[f"distil.relations={inside}", *steps, *given.settings],
         )  # fmt: skip
@@ -191,7 +192,7 @@ class Bench:
         data = Data(self.given.sets.split(",")[0], self.given)
         with tempfile.TemporaryDirectory() as folder:
             teacher = Path(folder) / "teacher"
-            run.finetune("classify", parts_of(data), self.given.model, teacher, settings=["train.steps=1"], quiet=True)
+            finetune("classify", parts_of(data), self.given.model, teacher, settings=["train.steps=1"], quiet=True)
             for at, name in enumerate(self.names):
                 small = student(name, teacher, parts_of(data), Path(folder) / f"small-{at}")
                 self.found["runs"].append({"student": name, "faster": faster(teacher, small, texts_of(data))})

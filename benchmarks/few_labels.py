@@ -22,13 +22,14 @@ from typing import Any, NamedTuple
 
 import torch
 
-from filbert import run
 from filbert.core.errors import FilbertError
 from filbert.core.files import json_text, write_text
 from filbert.core.random import generator
 from filbert.core.records import Example
 from filbert.forms.datasets import examples, label_table
 from filbert.metrics import labels as metrics
+from filbert.run.evaluate import evaluate
+from filbert.run.finetune import finetune
 from filbert.tasks.blank.items import PRIORS
 from filbert.tasks.classify.items import golds
 
@@ -110,7 +111,7 @@ def accuracy(way: str, of: Set, rows: tuple[Sequence[Example], Sequence[Example]
     learnt, asked = rows
     if way.startswith("zero"):
         settings = [*wanted(of), f"task.prior={way.split()[1]}"]
-        return float(run.evaluate(given.model, asked, task="blank", settings=settings, threads=1)["accuracy"])
+        return float(evaluate(given.model, asked, task="blank", settings=settings, threads=1)["accuracy"])
     if way == "tfidf":
         labels = label_table(learnt).labels
         texts, right = [e.texts[0] for e in learnt], golds(learnt, labels)
@@ -120,8 +121,8 @@ def accuracy(way: str, of: Set, rows: tuple[Sequence[Example], Sequence[Example]
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
         more = {"settings": ["machine.threads=1", *own], "seed": given.seed, "epochs": given.epochs, "quiet": True}
-        run.finetune(way, learnt, given.model, out, **more)
-        return float(run.evaluate(out, asked, threads=1)["accuracy"])
+        finetune(way, learnt, given.model, out, **more)
+        return float(evaluate(out, asked, threads=1)["accuracy"])
 
 
 def jobs(given: argparse.Namespace) -> Iterator[tuple[str, int, int, str]]:

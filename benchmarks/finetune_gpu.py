@@ -29,7 +29,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 import numpy as np
 import torch
 
-from filbert import run
 from filbert.core.registry import member
 from filbert.folder.folder import load
 from filbert.forms import splits
@@ -39,9 +38,13 @@ from filbert.judge import baselines, sections
 from filbert.metrics import tags
 from filbert.metrics.numbers import spearman
 from filbert.pack.batches import batches
-from filbert.run.finetune import _fine_recipe
+from filbert.run.evaluate import evaluate
+from filbert.run.finetune import finetune
+from filbert.run.new_models import Start
+from filbert.run.options import RunOptions
+from filbert.run.recipe import Training, fine_recipe
 from filbert.text.tokenizer import Tokenizer
-from filbert.train import loop
+from filbert.train import listeners, loop
 from finetune_peer import CLASSES, trained
 from finetune_sets import SETS, SHARED, Set
 
@@ -87,7 +90,7 @@ class Data:
         return [example for part in found for example in part]
 
 
-class Quiet(loop.Deaf):
+class Quiet(listeners.Silent):
     """Hears when each look at the device was, and what dev data said."""
 
     def __init__(self) -> None:
@@ -108,7 +111,7 @@ def finetuned(
 ) -> tuple[Any, dict[str, Any]]:
     """One run of ours, and its recipe."""
     settings = [*data.about.settings, *given.settings, *more.pop("settings", [])]
-    done = run.finetune(
+    done = finetune(
         data.about.task, data.parts["train"], given.model, folder, settings=settings, seed=seed, quiet=True,
         epochs=given.epochs, **more,
     )  # fmt: skip
@@ -119,12 +122,12 @@ def ours(data: Data, seed: int, given: argparse.Namespace) -> tuple[dict[str, An
     """Dev and test of the best epoch, how long it took, and the recipe for the peer."""
     begun = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
-        done, recipe = finetuned(data, seed, given, Path(folder) / "run", dev=data.parts["dev"], told=Quiet())
+        done, recipe = finetuned(data, seed, given, Path(folder) / "run", dev=data.parts["dev"], listener=Quiet())
         took = time.perf_counter() - begun
         found: dict[str, Any] = {"seconds": took, "steps": done.outcome.state.step, "watched": dict(done.best)}
         for part in ("dev", "test"):
             if data.parts[part]:
-                scores = run.evaluate(Path(folder) / "run", data.parts[part])
+                scores = evaluate(Path(folder) / "run", data.parts[part])
                 found[part] = scores[data.about.measure]
                 found[f"{part}_all"] = {n: v for n, v in scores.items() if isinstance(v, float)}
     return found, recipe
@@ -133,9 +136,10 @@ def ours(data: Data, seed: int, given: argparse.Namespace) -> tuple[dict[str, An
 def recipe_of(data: Data, seed: int, given: argparse.Namespace) -> dict[str, Any]:
     """What a run of ours would do, without one."""
     started = load(given.model)
-    about = (data.about.train[0], data.parts["train"], Tokenizer.load(started.folder))
-    settings, more = [*data.about.settings, *given.settings], {"seed": seed, "epochs": given.epochs}
-    return asdict(_fine_recipe(data.about.task, about, started, settings, more)[0])
+    tokenizer, options = Tokenizer.load(started.folder), RunOptions(seed=seed, epochs=given.epochs)
+    about = Training(source=data.about.train[0], examples=data.parts["train"], tokenizer=tokenizer)
+    settings = [*data.about.settings, *given.settings]
+    return asdict(fine_recipe(data.about.task, about, Start(loaded=started), settings, options).recipe)
 
 
 def tasks(data: Data, recipe: dict[str, Any], labels: Any, tokenizer: Tokenizer) -> tuple[Any, Any, Any]:
@@ -211,7 +215,7 @@ def speed(given: argparse.Namespace) -> dict[str, Any]:
                 made = [f"train.steps={given.steps}", f"machine.compiled={'off' if way == 'eager' else way}"]
                 heard = Quiet()
                 with tempfile.TemporaryDirectory() as folder:
-                    _, recipe = finetuned(data, turn, given, Path(folder) / "run", told=heard, settings=made)
+                    _, recipe = finetuned(data, turn, given, Path(folder) / "run", listener=heard, settings=made)
                 trio = tasks(data, recipe, labels_of(data, recipe), Tokenizer.load(start))
                 usual = as_recipe(recipe)
                 per_epoch = len(batches(trio[0].lengths, 0, 0, usual.train.batch_tokens))

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from filbert.run import FineRecipe
+from filbert.run.recipe import FineRecipe
 from filbert.train.optim import BETAS, EPS, REST, Mixed
 
 CLASSES = {

@@ -57,7 +57,7 @@ def exact(preset: str) -> dict[str, float]:
     """fp32 on the device: the largest difference between packed and one by one, forward and gradient."""
     torch.manual_seed(0)
     torch.backends.cuda.matmul.allow_tf32 = False
-    config = bert.preset(preset, 1_000)
+    config = bert.SPEC.preset(preset, 1_000)
     model = bert.Bert(config).to(DEVICE).eval()
     sequences = encodings([1, 2, 17, 64, 65, 129, 300, 511, 512, 512, 33], 1_000)
     packed, starts = pack(sequences)
@@ -90,7 +90,7 @@ class Ours:
 
     def __init__(self, preset: str, budget: int, compiled: bool) -> None:
         torch.manual_seed(0)
-        self.model = bert.Bert(bert.preset(preset, 21_128), ("mlm",)).to(DEVICE).train()
+        self.model = bert.Bert(bert.SPEC.preset(preset, 21_128), ("mlm",)).to(DEVICE).train()
         self.budget = budget
         self.optimiser = torch.optim.AdamW(self.model.parameters(), 1e-4, fused=DEVICE == "cuda")
         self.forward: Callable[..., torch.Tensor] = self._loss

@@ -16,11 +16,12 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
-from filbert import run
 from filbert.corpus import shards
 from filbert.folder.folder import load
+from filbert.run.pretrain import measure
 from filbert.tasks.mlm_nsp import spec as mlm_nsp_spec
 from filbert.text.tokenizer import Tokenizer
+from filbert.train import machine
 
 
 def asked(model: str, kept: shards.Split, tokenizer: Tokenizer) -> dict[str, dict[str, float]]:
@@ -30,7 +31,7 @@ def asked(model: str, kept: shards.Split, tokenizer: Tokenizer) -> dict[str, dic
     for masking in ("token", "whole-word"):
         for length in (128, min(512, bert.config.max_length)):
             config = mlm_nsp_spec.Config(objective="mlm", masking=masking, max_length=length, short_prob=0.0)
-            numbers = run.measure(bert, kept.shards, tokenizer, config, compiled="off")
+            numbers = measure(bert, kept.shards, tokenizer, config, machine.Config(compiled="off"))
             found[f"{masking}, {length}"] = {name: round(value, 4) for name, value in numbers.items()}
             print(masking, length, found[f"{masking}, {length}"], flush=True)
     return found

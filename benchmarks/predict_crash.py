@@ -18,10 +18,10 @@ from pathlib import Path
 
 import torch
 
-from filbert import run
 from filbert.core.records import Example
 from filbert.folder.folder import load, save
 from filbert.models import bert
+from filbert.run.finetune import finetune
 from filbert.text.tokenizer import Tokenizer
 
 TEXTS = [("火车进站", "a"), ("船在水上", "b")] * 8
@@ -34,7 +34,7 @@ def tiny_classifier(folder: Path) -> Path:
     shape = {"width": 32, "layers": 1, "heads": 1, "inner": 32, "max_length": 64, "dropout": 0.0}
     save(folder / "start", bert.Bert(bert.Config(vocab_size=tokenizer.vocab_size, **shape), ("mlm",)), tokenizer)
     rows = [Example((text,), label, number) for number, (text, label) in enumerate(TEXTS)]
-    return run.finetune("classify", rows, folder / "start", folder / "run", epochs=1, quiet=True).folder
+    return finetune("classify", rows, folder / "start", folder / "run", epochs=1, quiet=True).folder
 
 
 def main() -> None:

@@ -141,14 +141,14 @@ def base(home: Path, layers: int) -> Path:
 
 def measured(name: str, case: Case, start: Path, home: Path) -> dict[str, Any]:
     """Fine-tunes, exports, asks in every runtime and compares."""
-    from filbert import run
-    from filbert.engine.answers import asked as as_asked
+    from filbert.engine.reader import asked as as_asked
     from filbert.forms import sources
+    from filbert.run.finetune import finetune
     from filbert.ship import cost, export
 
     reads = case.task or "classify"
     kind = "tag" if case.made is _sets else reads
-    read = itertools.chain.from_iterable(sources.read(kind, str(DATA / file), {}) for file in case.files)
+    read = itertools.chain.from_iterable(sources.read(kind, str(DATA / file)) for file in case.files)
     every = case.made([one for one in read if any(one.texts)])
     step = max(1, len(every) // (NUM_TRAIN + NUM_DEV + NUM_ASKED))
     every = every[::step]
@@ -158,7 +158,7 @@ def measured(name: str, case: Case, start: Path, home: Path) -> dict[str, Any]:
     folder = start
     if case.task:
         settings = [f"train.steps={STEPS}", "machine.threads=1", *case.settings]
-        run.finetune(case.task, train, start, home / name, dev=dev, settings=settings, quiet=True)
+        finetune(case.task, train, start, home / name, dev=dev, settings=settings, quiet=True)
         folder = home / name / "model"
     stated = export.export(folder, home / f"{name}-out", int8=True, dev=dev if case.task else None)[1]
     texts = home / f"{name}.json"

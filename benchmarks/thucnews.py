@@ -20,11 +20,11 @@ from typing import Any
 
 import numpy as np
 
-from filbert import run
 from filbert.core.errors import FilbertError, MissingExtra
 from filbert.core.files import json_text, write_text
 from filbert.forms.datasets import examples, label_table
 from filbert.metrics import labels as metrics
+from filbert.run.finetune import finetune
 from filbert.tasks.classify.items import golds
 from filbert.train import journal
 
@@ -55,7 +55,7 @@ def finetuned(kind: str, seed: int, data: tuple[Any, Any], given: argparse.Names
     scratch = kind == "scratch"
     epochs = (given.scratch_epochs if scratch else None) or given.epochs
     with tempfile.TemporaryDirectory() as folder:
-        done = run.finetune(
+        done = finetune(
             "classify", data[0], given.model, Path(folder) / "run", dev=data[1], settings=given.settings, seed=seed,
             epochs=epochs, scratch=scratch, quiet=True,
         )  # fmt: skip
@@ -109,7 +109,7 @@ def means(results: list[dict[str, Any]]) -> dict[str, Any]:
 def main() -> None:
     """Runs all, and says each result as it comes."""
     given = options()
-    data = tuple(list(examples(path))[: given.rows] for path in (given.train, given.dev))
+    data = tuple(list(examples(path, "classify"))[: given.rows] for path in (given.train, given.dev))
     print(f"{len(data[0]):,} texts to learn from, {len(data[1]):,} to ask", flush=True)
     kinds = ["scratch"] if given.only_scratch else ["pretrained"] + ["scratch"] * given.scratch
     seeds = given.seeds.split(",") if given.model else []

@@ -39,7 +39,7 @@ from filbert.run import new_models
 from filbert.text import vocab
 from filbert.text.sentences import sentences
 from filbert.text.tokenizer import Tokenizer
-from filbert.train import loop, machine
+from filbert.train import listeners, loop, machine
 from filbert.train.distributed import Ranks
 from filbert.train.scores import scored
 from writing_peer import Peer
@@ -132,7 +132,7 @@ def options() -> argparse.Namespace:
 # -- a lesson ----------------------------------------------------------------------------------------------------------
 
 
-class Watch(loop.Deaf):
+class Watch(listeners.Silent):
     """The clock of a lesson, its curve, and the mean of its last weights (Vaswani et al. 2017, §6.1)."""
 
     def __init__(self, steps: int, seconds: float) -> None:
@@ -226,7 +226,7 @@ def taught(made: Class, seconds: float) -> tuple[Any, Watch, dict[str, Any]]:
     """The trained model, what was seen of its course, and that in numbers."""
     watch = Watch(made.train.steps, max(1.0, seconds))
     task, held = made.items(made.pairs.train), made.items(made.pairs.dev)
-    course = loop.Course(held=held, watched="written_loss", machine=made.machine, told=watch, clock=watch)
+    course = loop.Course(held=held, watched="written_loss", machine=made.machine, listener=watch, clock=watch)
     watch.training = training = loop.Training(made.model, task, made.train, course)
     done = training.run()
     took = time.perf_counter() - watch.begun
@@ -299,7 +299,7 @@ def yield_now(given: argparse.Namespace, told: Mapping[str, Any]) -> None:
 def measured(made: Class, model: Any, part: Sequence[Any]) -> dict[str, Any]:
     """The task's own measures, some of the texts, and the leads of one, two and three sentences for a summary."""
     task = made.items(part)
-    raw = scored(copy.deepcopy(model), task, TOKENS, precision=made.machine.precision)
+    raw = scored(copy.deepcopy(model), task, TOKENS, machine.Config(precision=made.machine.precision))
     told = task.evaluated(raw)
     said = [prediction.text or "" for prediction in task.predictions(raw)]
     drawn = generator(0, "shown").permutation(len(part))[:SHOWN]
@@ -313,7 +313,7 @@ def measured(made: Class, model: Any, part: Sequence[Any]) -> dict[str, Any]:
 def rouge_of(made: Class, model: Any, part: Sequence[Any], max_new: int) -> float:
     """ROUGE-L of texts of at most so many tokens."""
     task = made.items(part, max_new=max_new)
-    raw = scored(copy.deepcopy(model), task, TOKENS, precision=made.machine.precision)
+    raw = scored(copy.deepcopy(model), task, TOKENS, machine.Config(precision=made.machine.precision))
     return round(rouge_l([prediction.text or "" for prediction in task.predictions(raw)], part), 4)
 
 
@@ -344,7 +344,7 @@ def answers(made: Class, model: Any, part: Sequence[Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for way, fields in {"beam": {}, "drawn": {"temperature": 0.7, "top_p": 0.9}}.items():
         task = made.items(part, **fields)
-        raw = scored(copy.deepcopy(model), task, TOKENS, precision=made.machine.precision)
+        raw = scored(copy.deepcopy(model), task, TOKENS, machine.Config(precision=made.machine.precision))
         said = [one.text or "" for one in task.predictions(raw)]
         asked = [pair.texts[0] for pair in part]
         found[way] = {

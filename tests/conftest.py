@@ -109,20 +109,20 @@ def tokenizer(tiny_folder: Path) -> Any:
 @pytest.fixture
 def cut_short(tiny_folder: Path, tmp_path: Path) -> Callable[..., tuple[bytes, bytes]]:
     """A fine-tuning run in one go, and one that is interrupted at step 5 and resumed: the weights of both."""
-    from filbert import run
-    from filbert.train import loop
+    from filbert.run.finetune import finetune
+    from filbert.train import listeners
 
-    class Stops(loop.Deaf):
+    class Stops(listeners.Silent):
         def step(self, entry: Any) -> None:
             if entry["step"] == 5:
                 raise KeyboardInterrupt
 
     def both(task: str, examples: list[Any], settings: list[str]) -> tuple[bytes, bytes]:
         more: dict[str, Any] = {"settings": ["machine.threads=1", *settings], "epochs": 2}
-        run.finetune(task, examples, tiny_folder, tmp_path / "whole", quiet=True, **more)
+        finetune(task, examples, tiny_folder, tmp_path / "whole", quiet=True, **more)
         with pytest.raises(KeyboardInterrupt):
-            run.finetune(task, examples, tiny_folder, tmp_path / "cut", told=Stops(), quiet=True, **more)
-        run.finetune(task, examples, tiny_folder, tmp_path / "cut", quiet=True, resume=True, **more)
+            finetune(task, examples, tiny_folder, tmp_path / "cut", listener=Stops(), quiet=True, **more)
+        finetune(task, examples, tiny_folder, tmp_path / "cut", quiet=True, resume=True, **more)
         one, two = (tmp_path / name / "model" / "model.safetensors" for name in ("whole", "cut"))
         return one.read_bytes(), two.read_bytes()
 

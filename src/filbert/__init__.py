@@ -25,20 +25,39 @@ processor.heed()  # before torch asks
 if TYPE_CHECKING:
     from filbert.core.errors import FilbertError as FilbertError
     from filbert.core.errors import InputError as InputError
+    from filbert.core.records import Example as Example
     from filbert.engine.model import Model as Model
     from filbert.engine.model import load as load
-    from filbert.run import finetune as finetune
+    from filbert.run.compare import Contest as Contest
+    from filbert.run.compare import compare as compare
+    from filbert.run.distill import Wish as Wish
+    from filbert.run.distill import distill as distill
+    from filbert.run.evaluate import evaluate as evaluate
+    from filbert.run.finetune import finetune as finetune
+    from filbert.run.pretrain import pretrain as pretrain
+    from filbert.ship.export import export as export
     from filbert.text.tokenizer import Tokenizer as Tokenizer
 
 _HOMES = {
+    "Contest": "filbert.run.compare",
+    "Example": "filbert.core.records",
     "FilbertError": "filbert.core.errors",
     "InputError": "filbert.core.errors",
     "Model": "filbert.engine.model",
     "Tokenizer": "filbert.text.tokenizer",
-    "finetune": "filbert.run",
+    "Wish": "filbert.run.distill",
+    "compare": "filbert.run.compare",
+    "distill": "filbert.run.distill",
+    "evaluate": "filbert.run.evaluate",
+    "export": "filbert.ship.export",
+    "finetune": "filbert.run.finetune",
     "load": "filbert.engine.model",
+    "pretrain": "filbert.run.pretrain",
 }
-__all__ = ["FilbertError", "InputError", "Model", "Tokenizer", "finetune", "load"]
+__all__ = [
+    "Contest", "Example", "FilbertError", "InputError", "Model", "Tokenizer", "Wish", "compare", "distill", "evaluate",
+    "export", "finetune", "load", "pretrain",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

@@ -9,13 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from filbert import run
+from filbert.core import registry
 from filbert.core.records import Encoding, Example, Packed
-from filbert.core.registry import member, members
+from filbert.core.registry import members
 from filbert.folder.folder import load, save
 from filbert.nn.attention import tensors
+from filbert.nn.encoder import Encoder
 from filbert.pack.lay import pack
 from filbert.run import new_models
+from filbert.run.evaluate import evaluate
+from filbert.run.finetune import finetune
 from filbert.text.tokenizer import Tokenizer
 
 MODELS = members("models")
@@ -108,12 +111,12 @@ def examples() -> list[Example]:
 def test_it_learns_a_task(name: str, tmp_path: Path, tokenizer: Tokenizer) -> None:
     """From nothing, on labels alone; the folder answers as the run did."""
     tokenizer.save(tmp_path / "vocab")
-    done = run.finetune(
+    done = finetune(
         "classify", examples(), None, tmp_path / "run", dev=examples(), arch=name, preset="tiny", epochs=25, quiet=True,
         vocab=tmp_path / "vocab", settings=["train.learning_rate=5e-3", "machine.threads=1", "train.batch_tokens=128"],
     )  # fmt: skip
     assert done.best["accuracy"] == 1.0
-    assert run.evaluate(tmp_path / "run", examples())["accuracy"] == 1.0
+    assert evaluate(tmp_path / "run", examples())["accuracy"] == 1.0
 
 
 @pytest.mark.slow
@@ -122,7 +125,7 @@ def test_a_frozen_encoder_stays_as_it_is(name: str, tmp_path: Path, tokenizer: T
     """Only what stands above it learns."""
     model = made(name, tokenizer)
     save(tmp_path / "start", model, tokenizer)
-    run.finetune(
+    finetune(
         "classify", examples(), tmp_path / "start", tmp_path / "run", epochs=1, quiet=True,
         settings=["tune.method=frozen", "machine.threads=1", "train.batch_tokens=128"],
     )  # fmt: skip
@@ -135,6 +138,14 @@ def test_a_frozen_encoder_stays_as_it_is(name: str, tmp_path: Path, tokenizer: T
 @pytest.mark.parametrize("name", MODELS)
 def test_its_file_says_what_pretrains_it(name: str) -> None:
     """A task that is there, or nothing where labels alone train it."""
-    module = member("models", name)
-    assert module.PRETRAINS is None or module.PRETRAINS in members("tasks")
-    assert {"tiny", "small"} <= module.PRESETS.keys()
+    record = registry.model(name)
+    assert record.objective is None or registry.taught_by(record.objective).name in members("tasks")
+    assert {"tiny", "small"} <= record.presets.keys()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_it_says_what_it_can_do(name: str) -> None:
+    """What a run asks a model for by its class: a text summed up its own way, tokens told by how they are spelt."""
+    model = registry.model(name).model
+    assert model.sums_up == (model.summary is not Encoder.summary)
+    assert model.spells == (model.spell is not Encoder.spell)

@@ -204,7 +204,7 @@ def test_other_families_are_refused(vocabulary: Tokenizer, tmp_path: Path) -> No
     from filbert.models import gpt
 
     shape = replace(gpt.PRESETS["tiny"], vocab_size=vocabulary.vocab_size, width=32, inner=64)
-    save(tmp_path / "gpt", gpt.Model(shape, ("lm",)), vocabulary)
+    save(tmp_path / "gpt", gpt.Gpt(shape, ("lm",)), vocabulary)
     with pytest.raises(InputError, match="only bert's goes to ONNX"):
         onnx.export(tmp_path / "gpt", tmp_path / "out")
 

@@ -16,7 +16,7 @@ from filbert.core.records import Span
 from filbert.doctor.diagnosis import examine, rendered
 from filbert.doctor.mending import mended
 from filbert.forms.datasets import examples
-from filbert.forms.markup import Relation
+from filbert.tasks.relation.reading import Relation
 from filbert.text.streams import CorpusReport, Reading
 
 QUICK = ["--epochs", "1", "--set", "machine.threads=1", "--set", "task.max_length=32"]
@@ -128,10 +128,10 @@ def test_B11_one_row_with_several_is_enough(tmp_path: Path) -> None:
     from filbert.tasks.classify import spec as classify_spec
 
     rows = [{"text": f"第{n}条", "label": ["好评"]} for n in range(4)]
-    one = list(examples(lines(tmp_path / "a.jsonl", *rows)))
+    one = list(examples(lines(tmp_path / "a.jsonl", *rows), "classify"))
     assert not classify_spec.fitted(classify_spec.Config(), one).several
     for labels in (["好评", "差评"], []):
-        several = list(examples(lines(tmp_path / "b.jsonl", *rows, {"text": "又", "label": labels})))
+        several = list(examples(lines(tmp_path / "b.jsonl", *rows, {"text": "又", "label": labels}), "classify"))
         assert classify_spec.fitted(classify_spec.Config(), several).several
 
 

@@ -132,7 +132,6 @@ def test_G3_the_pages_do_not_say_that_nothing_outside_knows_a_task() -> None:
     assert "nothing else lists it" not in text
     assert "know nothing else of it" not in text
     assert "`nn/heads.py`" in text
-    assert "`forms/datasets.py`" in text
 
 
 @pytest.mark.parametrize(

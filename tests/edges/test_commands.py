@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 import filbert as fb
-from filbert import run
 from filbert.cli import asking
 from filbert.core import files
 from filbert.core.errors import InputError
@@ -25,6 +24,7 @@ from filbert.engine.answers import Asked, answered
 from filbert.engine.results import Results, Table, form_of
 from filbert.folder import folder as folders
 from filbert.models import transformer
+from filbert.run.finetune import finetune
 from filbert.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -38,7 +38,7 @@ def model(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     examples = [Example((text,), label, index) for index, (text, label) in enumerate(ROWS * 4)]
     out = tmp_path_factory.mktemp("commands") / "run"
     words = ["machine.threads=1", "task.max_length=16", "task.overlap=4", "train.steps=2"]
-    run.finetune("classify", examples, tiny_folder, out, settings=words, quiet=True)
+    finetune("classify", examples, tiny_folder, out, settings=words, quiet=True)
     return out
 
 
@@ -46,7 +46,7 @@ def writer(out: Path, tiny_folder: Path, task: str = "translate", **shape: int) 
     """An encoder-decoder that nobody has taught."""
     tokenizer = Tokenizer.load(tiny_folder)
     config = {"width": 16, "layers": 1, "heads": 2, "inner": 32, "max_length": 32, "writer_layers": 1, **shape}
-    found = transformer.Model(transformer.Config(vocab_size=tokenizer.vocab_size, **config), ("writer",)).eval()
+    found = transformer.Transformer(transformer.Config(vocab_size=tokenizer.vocab_size, **config), ("writer",)).eval()
     said = {"task": task, "max_length": 32, "beam": 1, "max_new": 2, "max_ratio": 0.0}
     return folders.save(out, found, tokenizer, files={"task.json": json.dumps(said)})
 

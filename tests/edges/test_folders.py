@@ -454,11 +454,11 @@ def test_C7_such_a_tagger_is_measured_too(tagged: Callable[..., Path], tmp_path:
 
 def test_C1_vectors_are_learnt_on_from_the_folders_own_pooling(tiny_folder: Path, tmp_path: Path) -> None:
     """And what was passed over in the folder is told where the run begins."""
-    from filbert import run
     from filbert.core.records import Example
-    from filbert.train.loop import Deaf
+    from filbert.run.finetune import finetune
+    from filbert.train.listeners import Silent
 
-    class Notes(Deaf):
+    class Notes(Silent):
         said: list[str] = []  # noqa: RUF012
 
         def event(self, kind: str, text: str, **more: Any) -> None:
@@ -469,7 +469,7 @@ def test_C1_vectors_are_learnt_on_from_the_folders_own_pooling(tiny_folder: Path
     )
     put(source, "config.json", {**json.loads((source / "config.json").read_text()), "rope_theta": 3})
     rows = [Example(pair) for pair in [("今天天气", "天气很好"), ("火车", "高铁"), ("公园", "散步")]]
-    run.finetune("embed", rows, source, tmp_path / "run", epochs=1, told=Notes(), settings=["machine.threads=1"])
+    finetune("embed", rows, source, tmp_path / "run", epochs=1, listener=Notes(), settings=["machine.threads=1"])
     said = json.loads((tmp_path / "run/model/task.json").read_text())
     assert said["pool"] == "cls"
     assert any("rope_theta" in text for text in Notes.said)

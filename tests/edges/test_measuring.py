@@ -71,7 +71,7 @@ def test_E5_the_likeliest_labels_are_written_and_it_is_told(tmp_path: Path, filb
     config = bert.Config(vocab_size=tokenizer.vocab_size, width=32, layers=1, heads=2, inner=32, max_length=32)
     names = [f"label {number}" for number in range(400)]
     task = json.dumps({"task": "classify", "max_length": 32, "overlap": 8, "pool": "mean", "several": 0.0})
-    model = bert.Model(config, ("labels",), len(names)).eval()
+    model = bert.Bert(config, ("labels",), len(names)).eval()
     save(tmp_path / "model", model, tokenizer, labels=names, files={"task.json": task})
     done = filbert("predict", tmp_path / "model", "--text", "今天天气很好。")
     assert done.code == 0, done.err

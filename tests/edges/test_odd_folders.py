@@ -15,10 +15,10 @@ import pytest
 from tests.unit.small_models import small_bert
 
 import filbert as fb
-from filbert import run
 from filbert.core.errors import InputError
 from filbert.folder import folder as folders
 from filbert.folder import weights
+from filbert.run.distill import Wish, distill
 from filbert.run.folders import check_home
 from filbert.ship import export, onnx, verify
 from filbert.ship.prune import fewer_layers, without
@@ -325,7 +325,7 @@ def test_a_student_that_cuts_texts_otherwise_is_refused(labelled: Path, tiny_fol
     student = opened(tiny_folder, tmp_path / "student")
     put(student, "tokenizer_config.json", strip_accents=False)
     with pytest.raises(InputError, match="or cuts texts otherwise"):
-        run.distill(labelled, ROWS, tmp_path / "out", run.Wish(student=student), quiet=True)
+        distill(labelled, ROWS, tmp_path / "out", Wish(student=student), quiet=True)
 
 
 def test_vectors_are_not_written_over_their_texts(

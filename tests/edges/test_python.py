@@ -14,11 +14,14 @@ import numpy as np
 import pytest
 
 import filbert as fb
-from filbert import run
 from filbert.core.records import Example, Span
 from filbert.forms import sources
+from filbert.run.distill import Wish, distill
+from filbert.run.evaluate import evaluate
+from filbert.run.pretrain import pretrain
+from filbert.run.recipe import Recipe
 from filbert.text.streams import Reading
-from filbert.train import loop
+from filbert.train import listeners, loop
 
 ROWS = [
     ("球队赢了比赛", "sport"),
@@ -200,7 +203,7 @@ SOURCES: dict[str, Callable[[], Any]] = {
 
 
 def read(source: Any, task: str = "classify", **more: Any) -> list[Example]:
-    return sources.read(task, source, more)
+    return sources.read(task, source, sources.ReadOptions(**more))
 
 
 @pytest.mark.parametrize("kind", SOURCES)
@@ -217,11 +220,11 @@ def test_D2_rows_train_measure_and_resume(tiny_folder: Path, tmp_path: Path) -> 
     assert done.labels == ("health", "sport")
     assert {name: each["num_examples"] for name, each in done.report["evaluations"].items()} == {"dev": 8, "test": 8}
     whole = (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
-    told = run.evaluate(done.model, dataset(), train=iter(ROWS))
-    assert told["accuracy"] == run.evaluate(tmp_path / "run", ROWS)["accuracy"]
+    told = evaluate(done.model, dataset(), train=iter(ROWS))
+    assert told["accuracy"] == evaluate(tmp_path / "run", ROWS)["accuracy"]
     assert told["leaks"]["num"] == 8  # the training rows were read as well
 
-    class Stops(loop.Deaf):
+    class Stops(listeners.Silent):
         def step(self, entry: Any) -> None:
             if entry["step"] == 3:
                 raise KeyboardInterrupt
@@ -231,7 +234,7 @@ def test_D2_rows_train_measure_and_resume(tiny_folder: Path, tmp_path: Path) -> 
         fb.finetune("classify", rows, tiny_folder, tmp_path / "cut", dev=ROWS, **more)
 
     with pytest.raises(KeyboardInterrupt):
-        again(ROWS, told=Stops())
+        again(ROWS, listener=Stops())
     with pytest.raises(fb.FilbertError, match="data"):  # other rows are another run
         again([(f"{text}。", label) for text, label in ROWS], resume=True)
     again(frame(), resume=True)  # the same rows in another holder are not
@@ -252,10 +255,8 @@ def test_D2_rows_are_compared_on_and_distilled_from(folders: Kept, tmp_path: Pat
         compare(contest([*ROWS[1:], ("球队输了", "sport")]), tmp_path / "compared")
     words = ["train.steps=1", "train.batch_tokens=256", "machine.threads=1"]
     unlabelled = [(text,) for text, _ in ROWS]
-    wish = run.Wish(layers=1)
-    done = run.distill(
-        fb.load(folders["classify"]), iter(unlabelled), tmp_path / "small", wish, settings=words, quiet=True
-    )
+    wish = Wish(layers=1)
+    done = distill(fb.load(folders["classify"]), iter(unlabelled), tmp_path / "small", wish, settings=words, quiet=True)
     assert done.labels == ("health", "sport")
 
 
@@ -345,9 +346,9 @@ def test_D2_an_unlabelled_class_is_no_label() -> None:
 def test_D2_what_reading_rows_passes_over_is_told(folders: Kept) -> None:
     reading = Reading()
     rows = [{**row, "id": place} for place, row in enumerate([*NAMED, {"text": "甲\0", "label": "sport"}])]
-    sources.read("classify", rows, {}, reading)
+    sources.read("classify", rows, reading=reading)
     assert reading.report.remarks() == ["column id is passed over.", "1 NUL characters were removed."]
-    told = run.evaluate(folders["classify"], rows)
+    told = evaluate(folders["classify"], rows)
     assert told["reading"] == {"data": [f"the data: {remark}" for remark in reading.report.remarks()]}
 
 
@@ -447,7 +448,7 @@ def test_D4_the_advice_names_the_verb_that_was_called(models: dict[str, fb.Model
         ({"out": 3}, "^out is of type int"),
         ({"model": 3}, "^the model is of type int"),
         ({"settings": "train.steps=3"}, "^settings is 'train.steps=3'"),
-        ({"told": 3}, "^told is of type int, but must be a function"),
+        ({"listener": 3}, "^listener is of type int, but must be a function"),
     ],
 )
 def test_D4_an_argument_of_finetune_is_refused_in_one_sentence(
@@ -461,13 +462,13 @@ def test_D4_an_argument_of_finetune_is_refused_in_one_sentence(
 
 def test_D4_other_runs_refuse_what_they_do_not_know(folders: Kept, tmp_path: Path) -> None:
     with pytest.raises(fb.InputError, match="an argument of evaluate is 'colums'"):
-        run.evaluate(folders["classify"], ROWS, colums={"text": 1})
+        evaluate(folders["classify"], ROWS, colums={"text": 1})
     with pytest.raises(fb.InputError, match=r"^the data is None"):
-        run.evaluate(folders["classify"], None)
+        evaluate(folders["classify"], None)
     with pytest.raises(fb.InputError, match=r"^the model is None"):
-        run.evaluate(None, ROWS)
+        evaluate(None, ROWS)
     with pytest.raises(fb.InputError, match="distill has no argument 'sead'"):
-        run.distill(folders["classify"], ROWS, tmp_path, run.Wish(layers=1), sead=1)
+        distill(folders["classify"], ROWS, tmp_path, Wish(layers=1), sead=1)
 
 
 # D5 -------------------------------------------------------------------------------------------------------------------
@@ -478,12 +479,12 @@ def test_D5_listeners_are_added_to_the_log_and_the_report(tiny_folder: Path, tmp
     heard: list[dict[str, Any]] = []
     steps: list[int] = []
 
-    class Counts(loop.Deaf):
+    class Counts(listeners.Silent):
         def step(self, entry: Any) -> None:
             steps.append(entry["step"])
 
     fb.finetune(
-        "classify", ROWS, tiny_folder, tmp_path, dev=ROWS, settings=FAST, quiet=True, told=[heard.append, Counts()]
+        "classify", ROWS, tiny_folder, tmp_path, dev=ROWS, settings=FAST, quiet=True, listener=[heard.append, Counts()]
     )
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text(encoding="utf-8").splitlines()]
     logged = [line for line in lines if "loss" in line]
@@ -506,11 +507,9 @@ def test_D5_pretraining_hears_and_writes_as_well(tiny_folder: Path, tmp_path: Pa
     words = fb.Tokenizer.load(tiny_folder)
     corpus = shards.build(str(tmp_path / "a.txt"), words, tmp_path / "shards", shards.Options(held=0.0), workers=1)
     shape = bert.Config(vocab_size=words.vocab_size, width=32, layers=1, heads=2, inner=64, max_length=64)
-    recipe = run.Recipe(
-        model=shape, task=mlm_nsp_spec.Config(max_length=64), train=loop.Config(steps=2, batch_tokens=128)
-    )
+    recipe = Recipe(model=shape, task=mlm_nsp_spec.Config(max_length=64), train=loop.Config(steps=2, batch_tokens=128))
     heard: list[dict[str, Any]] = []
-    run.pretrain(corpus, words, recipe, tmp_path / "run", told=heard.append, quiet=True)
+    pretrain(corpus, words, recipe, tmp_path / "run", listener=heard.append, quiet=True)
     assert [entry["step"] for entry in heard if "loss" in entry] == [1, 2]
     assert (tmp_path / "run" / "report.html").exists()
     assert '"loss"' in (tmp_path / "run" / "log.jsonl").read_text(encoding="utf-8")

@@ -13,10 +13,10 @@ import torch
 from tests.unit.small_models import small_bert
 
 import filbert as fb
-from filbert import run
 from filbert.core.errors import InputError
 from filbert.engine import neighbours
 from filbert.folder.folder import save
+from filbert.run.distill import Wish, distill
 from filbert.ship import shrink, verify
 from filbert.text.tokenizer import Tokenizer
 
@@ -166,7 +166,7 @@ def test_a_run_refuses_in_one_sentence(given: dict[str, Any], told: str, tiny_fo
     with pytest.raises(InputError, match=told):
         fb.finetune("classify", ROWS, tiny_folder, tmp_path / "run", **{"quiet": True, **given})
     with pytest.raises(InputError, match=told if "scratch" not in given else "no argument 'scratch'"):
-        run.distill(tiny_folder, ROWS, tmp_path / "run", run.Wish(layers=1), **{"quiet": True, **given})
+        distill(tiny_folder, ROWS, tmp_path / "run", Wish(layers=1), **{"quiet": True, **given})
     assert not (tmp_path / "run").exists()
 
 
@@ -197,7 +197,7 @@ TABLE = np.eye(3, dtype=np.float32)
         lambda: shrink.chosen(True, 3),
         lambda: shrink.chosen(["a"], 3),
         lambda: verify.check_sealed(Path("there"), 5),
-        lambda: run.distill("builtin", ROWS, "there", None),
+        lambda: distill("builtin", ROWS, "there", None),
     ],
 )
 def test_what_is_no_table_or_number_is_refused_in_one_sentence(call: Callable[[], object]) -> None:

@@ -15,11 +15,13 @@ import pytest
 
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Span
+from filbert.core.registry import files
 from filbert.corpus import overlap
 from filbert.doctor import mending
 from filbert.doctor.diagnosis import examine
 from filbert.forms import brat, datasets, label_sets, objects, sources
-from filbert.forms.markup import Answer, Relation
+from filbert.tasks.answer.reading import Answer
+from filbert.tasks.relation.reading import Relation
 from filbert.text import corpus
 from filbert.text.streams import CorpusReport, Reading
 
@@ -42,7 +44,7 @@ def read(path: Path, task: str = "classify") -> tuple[list[Example], list[str]]:
 def rows(data: Any, task: str = "classify") -> tuple[list[Example], list[str]]:
     """The same of what Python holds."""
     reading = Reading()
-    return list(objects.examples(objects.kept(data), task, {}, reading)), reading.report.remarks()
+    return list(objects.examples(objects.kept(data), files(task), {}, reading)), reading.report.remarks()
 
 
 def labels(found: tuple[list[Example], list[str]]) -> list[tuple[str, Any]]:
@@ -380,7 +382,7 @@ def test_exports_and_nested_fields_are_read_in_python_too() -> None:
     assert labels(found) == [("a", ("x",))]
     reading = Reading()
     columns = {"text": "data.text", "label": "label"}
-    nested = objects.examples([{"data": {"text": "a"}, "label": "x"}], "classify", columns, reading)
+    nested = objects.examples([{"data": {"text": "a"}, "label": "x"}], files("classify"), columns, reading)
     assert [(example.texts, example.gold) for example in nested] == [(("a",), "x")]
 
 

@@ -11,16 +11,16 @@ from typing import Any
 import pytest
 
 import filbert as fb
-from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.engine.reader import DATA, trained_on
 from filbert.forms import sources
 from filbert.forms.datasets import examples
+from filbert.run.finetune import finetune
 from filbert.see import head_importance
 from filbert.ship import export
 from filbert.text.streams import Reading
-from filbert.train import loop
+from filbert.train import listeners
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 Ran = Callable[..., tuple[int, str, str]]
@@ -56,7 +56,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 @pytest.fixture(scope="module")
 def trained(files: dict[str, Path], tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("trained") / "run"
-    run.finetune("classify", files["train"], tiny_folder, out, settings=FEW[1::2], quiet=True, dev="30%")
+    finetune("classify", files["train"], tiny_folder, out, settings=FEW[1::2], quiet=True, dev="30%")
     return out
 
 
@@ -151,7 +151,7 @@ def test_B5_every_other_command_tells(
 def test_B5_a_refusal_says_what_was_passed_over(tiny_folder: Path, tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "first,second,label\n他,你,-\n" + "他,,neutral\n" * 3)
     with pytest.raises(InputError, match=r"has no examples, .* 3 labelled rows with an empty text were skipped"):
-        run.finetune("pair", path, tiny_folder, tmp_path / "run")
+        finetune("pair", path, tiny_folder, tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def reviews(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> tupl
     folder = tmp_path_factory.mktemp("gbk")
     path = write(folder / "train.csv", f"序号,评论内容,情感\n{CLASSES}", "gb18030")
     columns = {"text": "评论内容", "label": "情感"}
-    run.finetune("classify", path, tiny_folder, folder / "run", columns=columns, encoding="gb18030", quiet=True,
+    finetune("classify", path, tiny_folder, folder / "run", columns=columns, encoding="gb18030", quiet=True,
                  settings=FEW[1::2])  # fmt: skip
     return path, folder / "run"
 
@@ -210,7 +210,7 @@ def test_B21_the_model_folder_remembers(reviews: tuple[Path, Path]) -> None:
     _, out = reviews
     said = {"columns": {"text": "评论内容", "label": "情感"}, "encoding": "gb18030"}
     assert json.loads((out / "model" / DATA).read_text(encoding="utf-8")) == said
-    assert trained_on(out / "model").told() == said
+    assert trained_on(out / "model").as_json() == said
     recipe = json.loads((out / "recipe.json").read_text(encoding="utf-8"))["data"]
     assert (recipe["columns"], recipe["encoding"]) == (said["columns"], said["encoding"])
 
@@ -247,7 +247,7 @@ def test_B21_a_student_and_a_pruned_model_remember_too(
     assert f"{path}: {NAMED}" in told(err)
     filbert("prune", out, "--layers", "1", "--out", tmp_path / "pruned")
     for folder in (tmp_path / "student" / "model", tmp_path / "pruned"):
-        assert trained_on(folder).told() == trained_on(out / "model").told()
+        assert trained_on(folder).as_json() == trained_on(out / "model").as_json()
 
 
 def test_B21_an_explicit_option_wins(reviews: tuple[Path, Path], tmp_path: Path, filbert: Ran) -> None:
@@ -276,7 +276,7 @@ def test_B21_a_file_of_other_columns_is_read_as_it_is(reviews: tuple[Path, Path]
 @pytest.mark.slow
 def test_B21_numbers_are_of_files_without_a_header(tiny_folder: Path, tmp_path: Path, filbert: Ran) -> None:
     bare = write(tmp_path / "bare.csv", CLASSES)
-    run.finetune("classify", bare, tiny_folder, tmp_path / "run", columns={"text": 2, "label": 3}, quiet=True,
+    finetune("classify", bare, tiny_folder, tmp_path / "run", columns={"text": 2, "label": 3}, quiet=True,
                  settings=FEW[1::2])  # fmt: skip
     named = write(tmp_path / "named.csv", "label,text,id\n好评,好,1\n坏评,坏,2\n")
     code, out, err = filbert("predict", tmp_path / "run", "--data", named)
@@ -287,7 +287,7 @@ def test_B21_numbers_are_of_files_without_a_header(tiny_folder: Path, tmp_path: 
 
 
 def test_B21_utf16_is_known_again(tmp_path: Path) -> None:
-    known = {"trained_on": sources.ReadOptions(encoding="utf-16-le")}
+    known = sources.ReadOptions(trained_on=sources.ReadOptions(encoding="utf-16-le"))
     path = write(tmp_path / "a.csv", "text,label\n" + "fine,a\nbad,b\n" * 9, "utf-16-le")
     assert sources.read("classify", path, known, reading := Reading())[0].texts == ("fine",)
     assert "read as utf-16-le" in reading.report.remarks()[0]
@@ -311,7 +311,7 @@ def test_F10_predict_reads_triplets(tiny_folder: Path, tmp_path: Path, filbert: 
         tmp_path / "triplets.csv",
         "anchor,positive,negative\n" + "".join(f"第{n}天,第{n}日,很坏{n}\n" for n in range(8)),
     )
-    run.finetune("embed", path, tiny_folder, tmp_path / "run", told=loop.Deaf(), settings=FEW[1::2])
+    finetune("embed", path, tiny_folder, tmp_path / "run", listener=listeners.Silent(), settings=FEW[1::2])
     code, _, err = filbert("predict", tmp_path / "run", "--data", path, "--out", tmp_path / "a.jsonl")
     assert code == 0, err
     model = fb.load(tmp_path / "run", device="cpu")
@@ -332,7 +332,7 @@ def test_F10_predict_reads_triplets(tiny_folder: Path, tmp_path: Path, filbert: 
 
 def test_F10_pairs_and_triplets_are_asked_apart(tiny_folder: Path, tmp_path: Path) -> None:
     data = [Example((f"第{n}天", f"第{n}日")) for n in range(8)]
-    run.finetune("embed", data, tiny_folder, tmp_path / "run", told=loop.Deaf(), settings=FEW[1::2])
+    finetune("embed", data, tiny_folder, tmp_path / "run", listener=listeners.Silent(), settings=FEW[1::2])
     model = fb.load(tmp_path / "run", device="cpu")
     wrong: list[Any] = [("a", "b"), ("a", "b", "c")]
     with pytest.raises(InputError, match="pair 1 has 3 texts, but those before it have 2"):

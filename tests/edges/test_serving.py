@@ -22,18 +22,19 @@ from typing import Any
 
 import pytest
 
-from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.records import Example
-from filbert.serve import keys, look
-from filbert.serve.app import Routes
-from filbert.serve.batcher import Batcher, FullError
-from filbert.serve.flight import Flight, Held
+from filbert.run.finetune import finetune
+from filbert.serve import keys
 from filbert.serve.guard import is_allowed
-from filbert.serve.lane import Lane
 from filbert.serve.limits import Limits, Refused, as_json, as_json_in_pieces
+from filbert.serve.look_queue import LookQueue
+from filbert.serve.memory import Memory, Reservation
 from filbert.serve.metrics import Tally
-from filbert.serve.models import Shelf
+from filbert.serve.protocols import own as own_protocol
+from filbert.serve.queue import Batcher, FullError
+from filbert.serve.routes import Routes
+from filbert.serve.shelf import Shelf
 from filbert.ship import onnx
 from served import Server, received, request_bytes, serving, until
 
@@ -49,7 +50,7 @@ def folders(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     """A classifier as torch reads it and as it is shipped, and a shipped model that fills blanks."""
     place = tmp_path_factory.mktemp("serving")
     data = [Example((text,), label, index) for index, (text, label) in enumerate(ROWS * 4)]
-    run.finetune("classify", data, tiny_folder, place / "run", settings=["machine.threads=1"], epochs=1, quiet=True)
+    finetune("classify", data, tiny_folder, place / "run", settings=["machine.threads=1"], epochs=1, quiet=True)
     shipped = {"news": onnx.export(place / "run", place / "news"), "words": onnx.export(tiny_folder, place / "words")}
     return {"run": place / "run", **shipped}
 
@@ -146,9 +147,9 @@ def test_H2_a_page_that_nobody_could_show_is_refused_before_the_work(looked: Ser
     assert looked.asked("/look", {"texts": ["火车"], "layers": [*range(100_000)]}).status == 422
     base = SimpleNamespace(config=SimpleNamespace(max_length=512, heads=12))
     served: Any = SimpleNamespace(model=base, num_tokens=lambda texts: sum(map(len, texts)))
-    look._check_room(served, look.Look(["x" * 512], [0], []), 60_000_000)
+    own_protocol._check_room(served, own_protocol.Look(["x" * 512], [0], []), 60_000_000)
     with pytest.raises(Refused, match="fewer layers, or at a shorter text") as refused:
-        look._check_room(served, look.Look(["x" * 20_000], [0], []), 60_000_000)
+        own_protocol._check_room(served, own_protocol.Look(["x" * 20_000], [0], []), 60_000_000)
     assert refused.value.status == 413
 
 
@@ -166,7 +167,7 @@ def test_H2_sigterm_ends_a_look(folders: dict[str, Path]) -> None:
 @pytest.mark.slow
 def test_H2_sigterm_ends_what_never_returns(folders: dict[str, Path]) -> None:
     """Not a look but the server's own loop is in a call that cannot be stopped: it ends all the same, and says so."""
-    stuck = "import time; from filbert.serve import look; look.asked = lambda *_: time.sleep(3600)"
+    stuck = "import time; from filbert.serve.protocols import own; own.look_of = lambda *_: time.sleep(3600)"
     start = f"{stuck}; from filbert.cli.main import main; main()"
     server = Server(folders["news"], "--deadline", "1", program=start, FILBERT_RUNTIME="onnx")
     with server.connected(request_bytes("/look", json.dumps(LOOK).encode())) as link:
@@ -183,7 +184,7 @@ def test_H2_sigterm_ends_what_never_returns(folders: dict[str, Path]) -> None:
 @pytest.mark.slow
 def test_H2_a_lane_whose_job_never_returns_can_be_left() -> None:
     begun, go = threading.Event(), threading.Event()
-    lane = Lane(0.2, 0.2)
+    lane = LookQueue(0.2, 0.2)
     found = lane.ask(lambda: begun.set() or go.wait(60))
     assert begun.wait(10)
     assert not lane.close(0)
@@ -241,7 +242,7 @@ def test_H5_a_missing_key_is_never_compared() -> None:
         {}, {b"authorization": b"Bearer "}, {b"authorization": b"Basic "}, {b"authorization": b"Basic !!"},
         {b"authorization": b"Basic dTo="}, {b"x-api-key": b""}, {b"authorization": b"Digest x"},
     )  # fmt: skip
-    assert not any(keys.is_known(own, everybody) for own in headers)
+    assert not any(keys.fits(own, everybody) for own in headers)
 
 
 def test_I2_line_ends_of_a_list_of_keys_are_line_ends(tmp_path: Path) -> None:
@@ -480,8 +481,8 @@ def test_H11_a_server_that_drains_says_so_and_answers(folders: dict[str, Path]) 
 
 
 def test_H12_bytes_in_work_are_counted_and_freed() -> None:
-    flight = Flight(100)
-    one, two = Held(flight), Held(flight)
+    flight = Memory(100)
+    one, two = Reservation(flight), Reservation(flight)
     one.take(90)
     with pytest.raises(Refused) as refused:
         two.take(20)
@@ -539,7 +540,7 @@ def test_what_was_begun_and_is_late_gets_504_and_what_was_not_429() -> None:
 
     class Request:
         def __init__(self) -> None:
-            self.scope = {"state": {"held": Held(Flight(1_000))}}
+            self.scope = {"state": {"held": Reservation(Memory(1_000))}}
 
         async def receive(self) -> Any:
             await asyncio.Event().wait()

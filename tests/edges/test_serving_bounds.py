@@ -27,10 +27,10 @@ from filbert.engine.backend_onnx import COPIES
 from filbert.folder.folder import save
 from filbert.models import bert
 from filbert.serve import guard, keys
-from filbert.serve.ending import Server as Ending
 from filbert.serve.limits import Limits, Refused, _unpacked
-from filbert.serve.models import Served
 from filbert.serve.process import Plan
+from filbert.serve.shelf import Served
+from filbert.serve.shutdown import Server as Ending
 from filbert.serve.workers import FailedError, Supervisor
 from filbert.ship import onnx
 from filbert.text.tokenizer import Tokenizer
@@ -256,7 +256,7 @@ def test_workers_that_die_in_one_moment_are_all_replaced(monkeypatch: pytest.Mon
         parent = Supervisor(Plan(models=(("a", "a"),), log="none"), listening, 8)
     begun: list[int] = []
     monkeypatch.setattr(parent, "_start", begun.append)
-    parent.children, parent.begun = [Dead() for _ in range(8)], [time.monotonic()] * 8
+    parent.children, parent.started = [Dead() for _ in range(8)], [time.monotonic()] * 8
     parent._replace()
     assert begun == [*range(8)]
     for _ in range(4):
@@ -343,9 +343,9 @@ def test_a_key_beside_what_is_meant_for_a_proxy_is_read() -> None:
     known = (hashlib.sha256(b"mine").hexdigest(),)
     others = (b"Basic dXNlcjpvdGhlcg==", b"Bearer other", b"Digest x", b"")
     for other in others:
-        assert keys.is_known({b"authorization": other, b"x-api-key": b"mine"}, known)
-        assert not keys.is_known({b"authorization": other, b"x-api-key": b"other"}, known)
-    assert keys.is_known({b"authorization": b"bearer  mine ", b"x-api-key": b"other"}, known)
+        assert keys.fits({b"authorization": other, b"x-api-key": b"mine"}, known)
+        assert not keys.fits({b"authorization": other, b"x-api-key": b"other"}, known)
+    assert keys.fits({b"authorization": b"bearer  mine ", b"x-api-key": b"other"}, known)
 
 
 def test_a_variable_that_no_option_has_is_named(capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from filbert.serve.batcher import Batcher, FullError
 from filbert.serve.limits import Refused
+from filbert.serve.queue import Batcher, FullError
 from filbert.ship import onnx
 from served import Server, serving, until
 

@@ -18,14 +18,14 @@ from typing import Any
 
 import pytest
 
-from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Span
 from filbert.forms import sources
-from filbert.forms.datasets import TASKS
-from filbert.forms.markup import Answer, Relation
-from filbert.text.streams import Reading
-from filbert.train import loop
+from filbert.forms.spec import task_names
+from filbert.run.finetune import finetune
+from filbert.tasks.answer.reading import Answer
+from filbert.tasks.relation.reading import Relation
+from filbert.train import listeners
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 Ran = Callable[..., tuple[int, str, str]]
@@ -275,7 +275,7 @@ def fits(kind: str, task: str) -> bool:
     )
 
 
-PAIRS = [(kind, task) for kind in (*TABLES, *LINES) for task in TASKS]
+PAIRS = [(kind, task) for kind in (*TABLES, *LINES) for task in task_names()]
 FITTING = [pair for pair in PAIRS if fits(*pair)]
 
 
@@ -296,7 +296,7 @@ GOLD: dict[str, list[Example]] = {
 }
 
 
-class Heard(loop.Deaf):
+class Heard(listeners.Silent):
     """Keeps what a run of fine-tuning tells, and ends it before its first step is done."""
 
     def __init__(self) -> None:
@@ -318,7 +318,7 @@ def models(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Calla
         if task not in made:
             out = tmp_path_factory.mktemp(task) / "run"
             settings = ["machine.threads=1", "train.steps=1"]
-            run.finetune(task, GOLD[task], tiny_folder, out, told=loop.Deaf(), settings=settings)
+            finetune(task, GOLD[task], tiny_folder, out, listener=listeners.Silent(), settings=settings)
             made[task] = out
         return made[task]
 
@@ -344,7 +344,7 @@ def test_all_commands_count_what_is_passed_over(
         path, told = found[0], set(found[1])
     heard = Heard()
     with pytest.raises(KeyboardInterrupt):
-        run.finetune(task, path, tiny_folder, tmp_path / "run", told=heard, settings=["machine.threads=1"])
+        finetune(task, path, tiny_folder, tmp_path / "run", listener=heard, settings=["machine.threads=1"])
     assert {note.removeprefix(f"{path}: ") for note in heard.notes if note.startswith(path)} == told
     code, out, err = filbert("evaluate", models(task), "--data", path, "--json")
     assert code == 0, err
@@ -375,6 +375,6 @@ def test_a_format_that_does_not_fit_is_refused_in_a_sentence(kind: str, task: st
 
 def labelled(task: str, path: str) -> list[Example]:
     """What fine-tuning would learn from."""
-    data = sources.read(task, path, {}, Reading())
+    data = sources.read(task, path)
     sources.check_labelled(path, data, needs_gold=True)
     return data

@@ -18,9 +18,9 @@ from typing import NamedTuple
 import pytest
 from forking import Ended, Server
 
-from filbert import run
 from filbert.core.records import Example
 from filbert.models import transformer
+from filbert.run.finetune import finetune
 from filbert.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -109,7 +109,7 @@ def data(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(tiny_folder, folder / "tiny")
     examples = [Example((text,), label, index) for index, (text, label) in enumerate(ROWS * 4)]
     how = {"settings": ["machine.threads=1", "task.max_length=16", "task.overlap=4", "train.steps=2"], "quiet": True}
-    run.finetune("classify", examples, tiny_folder, folder / "run", **how)
+    finetune("classify", examples, tiny_folder, folder / "run", **how)
     _translator(folder / "mt", tiny_folder)
     return folder
 
@@ -120,7 +120,7 @@ def _translator(out: Path, tiny_folder: Path) -> None:
 
     tokenizer = Tokenizer.load(tiny_folder)
     shape = {"width": 16, "layers": 1, "heads": 2, "inner": 32, "max_length": 32, "writer_layers": 1}
-    model = transformer.Model(transformer.Config(vocab_size=tokenizer.vocab_size, **shape), ("writer",)).eval()
+    model = transformer.Transformer(transformer.Config(vocab_size=tokenizer.vocab_size, **shape), ("writer",)).eval()
     task = {"task": "translate", "max_length": 32, "beam": 1, "max_new": 2, "max_ratio": 0.0}
     folders.save(out, model, tokenizer, files={"task.json": json.dumps(task)})
 

@@ -17,7 +17,7 @@ from filbert.doctor.diagnosis import examine, rendered
 from filbert.doctor.mending import mended
 from filbert.forms.datasets import examples, label_table, near_duplicates
 from filbert.forms.headers import NO, PERHAPS, SURE, looks
-from filbert.forms.markup import Answer
+from filbert.tasks.answer.reading import Answer
 from filbert.text.streams import CorpusReport, Reading
 
 QUICK = ["--epochs", "1", "--set", "machine.threads=1", "--set", "task.max_length=32"]
@@ -52,13 +52,13 @@ def told(*paths: Path, **options: Any) -> list[str]:
 @pytest.fixture(scope="module")
 def trained(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of classify on eight rows."""
-    from filbert import run
-    from filbert.train import loop
+    from filbert.run.finetune import finetune
+    from filbert.train import listeners
 
     folder = tmp_path_factory.mktemp("trained")
     path = write(folder / "a.csv", "text,label\n" + "".join(f"第{n}条,{'好差'[n % 2]}评\n" for n in range(8)))
     settings = ["machine.threads=1", "task.max_length=32"]
-    run.finetune("classify", path, tiny_folder, folder / "run", epochs=1, settings=settings, told=loop.Deaf())
+    finetune("classify", path, tiny_folder, folder / "run", epochs=1, settings=settings, listener=listeners.Silent())
     return folder / "run"
 
 
@@ -388,7 +388,7 @@ def test_B15_spaces_after_a_delimiter_are_none_of_the_cell(delimiter: str, tmp_p
         (('他说 "好"',), "pos"),
         (("坏",), "neg"),
     ]
-    assert label_table(examples(path)).check().labels == ("neg", "pos")
+    assert label_table(examples(path, "classify")).check().labels == ("neg", "pos")
 
 
 def test_B15_quotation_marks_within_a_text_stay(tmp_path: Path) -> None:
@@ -529,7 +529,7 @@ def test_json_is_recognised_whatever_the_file_is_called(tmp_path: Path, monkeypa
     assert golds(path) == ["a", "b"]
     assert golds(write(tmp_path / "b.txt", json.dumps(rows, indent=1))) == ["a", "b"]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(path.read_bytes())))
-    assert [example.gold for example in examples("-")] == ["a", "b"]
+    assert [example.gold for example in examples("-", "classify")] == ["a", "b"]
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a,b\n")))
     with pytest.raises(InputError, match=r"^-: "):
         list(examples("-", "answer"))

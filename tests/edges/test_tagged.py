@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,7 +16,9 @@ from filbert.doctor import mending
 from filbert.doctor.diagnosis import examine
 from filbert.forms import conll
 from filbert.forms.datasets import examples
-from filbert.forms.spacing import joined
+from filbert.forms.spec import Lines, RepairedCopy
+from filbert.tasks.tag.files import FILES
+from filbert.tasks.tag.words import joined
 from filbert.text.streams import Reading
 
 Ran = Callable[..., tuple[int, str, str]]
@@ -83,12 +85,15 @@ def test_B1_a_sentence_is_removed_whole(name: str, tmp_path: Path) -> None:
 
 def test_B1_a_copy_that_lost_an_example_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "a.txt", filled("units.txt", [1, 2, 3, 1]))
-    whole = mending._Copy._sentences
+    forms = dict(FILES.forms)
+    whole = forms["units"].repaired_lines
+    assert whole is not None
 
-    def beheading(self: Any, lines: Any, removed: Any) -> Any:
-        return (line for place, line in enumerate(whole(self, lines, removed)) if place != 2)
+    def beheading(copy: RepairedCopy, lines: Lines) -> Iterator[str]:
+        return (line for place, line in enumerate(whole(copy, lines)) if place != 2)
 
-    monkeypatch.setattr(mending._Copy, "_sentences", beheading)
+    forms["units"] = dataclasses.replace(forms["units"], repaired_lines=beheading)
+    monkeypatch.setitem(vars(FILES), "forms", forms)
     with pytest.raises(FilbertError, match="would hold 3 examples where 3 are right, or others than it had"):
         mending.mended([path], tmp_path / "out", "tag")
     assert not (tmp_path / "out").exists()

@@ -13,9 +13,10 @@ import pytest
 
 pytest.importorskip("torch")
 
-from filbert import run
 from filbert.core.errors import InputError
 from filbert.corpus import shards as sharding
+from filbert.run.finetune import finetune
+from filbert.run.pretrain import Corpus, vocabulary
 from filbert.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -35,7 +36,7 @@ def written(path: Path, sentence: str, count: int = 60) -> Path:
 
 def test_E1_a_left_over_vocabulary_of_another_corpus_is_made_anew(tmp_path: Path, filbert: Any) -> None:
     english, chinese = written(tmp_path / "en.txt", ENGLISH), written(tmp_path / "zh.txt", CHINESE)
-    run.vocabulary(run.Corpus(sources=(str(english),)), 200, tmp_path / "out")
+    vocabulary(Corpus(sources=(str(english),)), 200, tmp_path / "out")
     done = filbert("pretrain", chinese, "--out", tmp_path / "out", "--vocab-size", "200", *STEPS)
     assert done.code == 0, done.err
     assert "another corpus" in done.err
@@ -46,16 +47,16 @@ def test_E1_a_left_over_vocabulary_of_another_corpus_is_made_anew(tmp_path: Path
 
 
 def test_E1_the_same_corpus_again_keeps_the_vocabulary(tmp_path: Path) -> None:
-    corpus, told = run.Corpus(sources=(str(written(tmp_path / "zh.txt", CHINESE)),)), list[str]()
-    run.vocabulary(corpus, 200, tmp_path / "out", told.append)
+    corpus, told = Corpus(sources=(str(written(tmp_path / "zh.txt", CHINESE)),)), list[str]()
+    vocabulary(corpus, 200, tmp_path / "out", told.append)
     before = (tmp_path / "out" / "vocab" / "vocab.txt").stat().st_mtime_ns
-    run.vocabulary(corpus, 200, tmp_path / "out", told.append)
+    vocabulary(corpus, 200, tmp_path / "out", told.append)
     assert (tmp_path / "out" / "vocab" / "vocab.txt").stat().st_mtime_ns == before
     assert not told
-    run.vocabulary(corpus, 150, tmp_path / "out", told.append)
+    vocabulary(corpus, 150, tmp_path / "out", told.append)
     assert len(told) == 1
     (tmp_path / "out" / "vocab" / "made_of.json").unlink()  # killed before it was whole
-    run.vocabulary(corpus, 150, tmp_path / "out", told.append)
+    vocabulary(corpus, 150, tmp_path / "out", told.append)
     assert len(told) == 2
 
 
@@ -92,7 +93,7 @@ def test_E1_a_run_in_the_folder_keeps_its_vocabulary_and_shards(tmp_path: Path, 
 
 def test_E1_standard_input_cannot_be_read_twice(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="standard input can be read once"):
-        run.vocabulary(run.Corpus(sources=("-",)), 200, tmp_path / "out")
+        vocabulary(Corpus(sources=("-",)), 200, tmp_path / "out")
 
 
 # E12: two runs that share a folder of shards --------------------------------------------------------------------------
@@ -133,7 +134,7 @@ def tuned(folder: Path, out: Path, count: int, *settings: str, both: bool = Fals
     """The task.json of a run with so many rows of dev data."""
     train = labelled(out.with_suffix(".train.jsonl"), 40, both)
     dev = labelled(out.with_suffix(".dev.jsonl"), count, both)
-    run.finetune("classify", str(train), folder, out, dev=str(dev), settings=[*QUICK, *settings], quiet=True, **more)
+    finetune("classify", str(train), folder, out, dev=str(dev), settings=[*QUICK, *settings], quiet=True, **more)
     return dict(json.loads((out / "model" / "task.json").read_text(encoding="utf-8")))
 
 
@@ -151,9 +152,7 @@ def test_E2_vectors_of_a_han_are_learnt_saved_and_given(tmp_path: Path) -> None:
     words = ("天气", "公园", "医院", "老师")
     pairs.write_text("".join(f"我喜欢{a}。今天{b}。\t{a}很好，{b}。\n" for a in words for b in words), encoding="utf-8")
     out = tmp_path / "out"
-    done = run.finetune(
-        "embed", str(pairs), None, out, dev="30%", settings=QUICK, quiet=True, arch="han", preset="tiny"
-    )
+    done = finetune("embed", str(pairs), None, out, dev="30%", settings=QUICK, quiet=True, arch="han", preset="tiny")
     assert done.report["evaluations"]["dev"]["num_examples"]
     model = fb.load(out)
     texts = ["我喜欢天气。今天公园。", "天气很好，公园。", "长" * 600]
@@ -194,7 +193,7 @@ def test_E11_what_is_other_on_resume_is_named(tiny_folder: Path, tmp_path: Path)
     def tune(column: str, *settings: str, resume: bool = True) -> None:
         columns = {"text": column, "label": "label"}
         how = {"settings": [*QUICK, *settings], "columns": columns, "quiet": True, "resume": resume}
-        run.finetune("classify", str(table), tiny_folder, tmp_path / "out", **how)
+        finetune("classify", str(table), tiny_folder, tmp_path / "out", **how)
 
     tune("one", resume=False)
     with pytest.raises(InputError, match=r"another data\.columns \(.*one.*now.*two"):

@@ -27,10 +27,10 @@ from typing import Any, NoReturn
 import torch
 import torch._dynamo  # imported by the first optimiser; here before the fork
 
-from filbert import run
 from filbert.cli import main as cli
 from filbert.cli import pretrain  # noqa: F401  imported before the fork
 from filbert.core.protocols import Term
+from filbert.run.pretrain import Corpus, vocabulary
 from filbert.tasks.mlm_nsp import items as mlm_nsp
 from filbert.train import checkpoint, journal, loop, optim
 from filbert.train.feed import Fed, Feed
@@ -68,7 +68,7 @@ def arguments(folder: Path, out: Path, *more: str, **settings: object) -> list[s
     """The words after `filbert`; a setting's dot is written as two underscores. The shards are shared in the folder."""
     texts = corpus(folder)
     if not (folder / "vocab" / "vocab.txt").exists():
-        run.vocabulary(run.Corpus(sources=(str(texts),)), 300, folder)
+        vocabulary(Corpus(sources=(str(texts),)), 300, folder)
     chosen = SETTINGS | {name.replace("__", "."): value for name, value in settings.items()}
     said = [word for name, value in chosen.items() for word in ("--set", f"{name}={value}")]
     places = {"--vocab": folder / "vocab", "--shards": folder / "shards"}

@@ -13,16 +13,17 @@ from typing import Any
 import numpy as np
 
 import filbert
-from filbert import run
 from filbert.core import registry
 from filbert.core.protocols import Batch
 from filbert.core.records import Example, Span
 from filbert.corpus import shards
-from filbert.forms.markup import Answer, Relation
 from filbert.models import bert
 from filbert.pack.batches import batches, part_budget
-from filbert.ship import export as shipping
+from filbert.run.pretrain import Corpus, prepared
+from filbert.run.recipe import Recipe
+from filbert.tasks.answer.reading import Answer
 from filbert.tasks.mlm_nsp import spec as mlm_nsp_spec
+from filbert.tasks.relation.reading import Relation
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop, machine
 
@@ -137,8 +138,7 @@ def finetune(
     **more: Any,
 ) -> None:
     """A fine-tuning run on the CPU from Python; more: dev, resume, force."""
-    listening = {} if listener is None else {"told": listener}
-    filbert.finetune(task, train, model, out, settings={**HERE, **settings}, quiet=True, **listening, **more)
+    filbert.finetune(task, train, model, out, settings={**HERE, **settings}, quiet=True, listener=listener, **more)
 
 
 def pretrain(
@@ -152,17 +152,16 @@ def pretrain(
 ) -> None:
     """A pretraining run on the CPU; fields: of the sections model, task and train of its recipe."""
     words, reading = tokenizer(tokens), shards.Options(words=False, held=0.1)
-    texts = run.prepared(run.Corpus(sources=(str(corpus),), reading=reading, workers=1), words, out)
-    recipe = run.Recipe(
+    texts = prepared(Corpus(sources=(str(corpus),), reading=reading, workers=1), words, out)
+    recipe = Recipe(
         model=bert.Config(vocab_size=words.vocab_size, **fields["model"]),
         task=mlm_nsp_spec.Config(**fields["task"]),
         train=loop.Config(**fields["train"]),
         machine=machine.Config(device="cpu", threads=1, workers=0),
     )
-    listening = {} if listener is None else {"told": listener}
-    run.pretrain(texts, words, recipe, out, resume=resume, quiet=True, **listening)
+    filbert.pretrain(texts, words, recipe, out, resume=resume, quiet=True, listener=listener)
 
 
 def export(model: Path, out: Path, dev: Path) -> None:
     """The folder as ONNX, in eight bits as well."""
-    shipping.export(model, out, int8=True, dev=str(dev))
+    filbert.export(model, out, int8=True, dev=str(dev))

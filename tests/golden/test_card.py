@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from tests.unit.small_models import small_bert
 
-from filbert import run
+from filbert.core import registry
 from filbert.core.files import sha256
 from filbert.core.records import Example
-from filbert.core.registry import member
 from filbert.folder import card
 from filbert.folder.folder import save
 from filbert.folder.manifest import check_manifest
 from filbert.forms import sources
 from filbert.run import cards
+from filbert.run.finetune import finetune
 from filbert.ship import verify
 from filbert.text.tokenizer import Tokenizer
 
@@ -57,9 +57,9 @@ def test_the_card_is_as_it_was(tokenizer: Tokenizer, tmp_path: Path) -> None:
         files={"task.json": json.dumps(said)},
     )  # fmt: skip
     train, dev = rows(tmp_path / "train.tsv", 6), rows(tmp_path / "dev.tsv", 4)
-    learnt, asked = (sources.read("classify", path, {}) for path in (train, dev))
-    module = member("tasks", "classify")
-    task = module.Task(learnt, ("体育", "健康"), tokenizer, module.Config(max_length=64))
+    learnt, asked = (sources.read("classify", path) for path in (train, dev))
+    spec = registry.task("classify")
+    task = spec.items(learnt, ("体育", "健康"), tokenizer, spec.config(max_length=64))
     told = cards.Learnt(
         task=task, examples=learnt, given={"train": train, "dev": dev}, asked={"dev": asked}, share=None, report=REPORT,
         base=str(base),
@@ -104,9 +104,7 @@ def test_a_run_tells_what_it_did(tiny_folder: Path, tmp_path: Path) -> None:
     )
     dev = rows(tmp_path / "dev.tsv", 13)
     out = tmp_path / "run"
-    done = run.finetune(
-        "classify", train, tiny_folder, out, dev=dev, epochs=1, quiet=True, settings=["machine.threads=1"]
-    )
+    done = finetune("classify", train, tiny_folder, out, dev=dev, epochs=1, quiet=True, settings=["machine.threads=1"])
     text = (out / "model/README.md").read_text(encoding="utf-8")
     check_manifest(out / "model", hashes=True)
     told = json.loads((out / "report.json").read_text(encoding="utf-8"))["evaluations"]["dev"]
@@ -133,7 +131,7 @@ def test_texts_that_cannot_be_written_do_not_end_a_run(tiny_folder: Path, tmp_pa
     labels = ("体\n育", "健|康")
     examples = [Example((f"球\ud800{n}",), labels[n % 2]) for n in range(8)]
     how: dict[str, Any] = {"settings": ["machine.threads=1"], "epochs": 1, "quiet": True}
-    run.finetune("classify", examples, tiny_folder, tmp_path / "run", **how)
+    finetune("classify", examples, tiny_folder, tmp_path / "run", **how)
     text = (tmp_path / "run/model/README.md").read_text(encoding="utf-8")
     assert "体 育: 4, 健|康: 4" in text
     assert "given in Python" in text
@@ -145,7 +143,7 @@ def test_without_dev_data_it_says_so(share: str | None, tiny_folder: Path, tmp_p
     train = rows(tmp_path / "train.tsv", 1)
     train.write_text("".join(f"{text}{n}\t{label}\n" for n in range(8) for text, label in ROWS), encoding="utf-8")
     how: dict[str, Any] = {"settings": ["machine.threads=1"], "epochs": 1, "quiet": True}
-    run.finetune("classify", train, tiny_folder, tmp_path / "run", dev=share, **how)
+    finetune("classify", train, tiny_folder, tmp_path / "run", dev=share, **how)
     text = (tmp_path / "run/model/README.md").read_text(encoding="utf-8")
     wanted = "0.25 of the same rows, kept back" if share else "neither dev nor test data"
     assert wanted in text

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from filbert.explain.questions import Reading, layout
 from torch import Tensor
 
 from filbert.core.records import Example, Prediction
 from filbert.engine.backend_torch import Engine
 from filbert.explain.attribution import TOLERANCE, gradient_x_input, integrated_gradients, occlusion, sampling
 from filbert.explain.perturbation import Subject
-from filbert.explain.questions import Reading, layout
 from filbert.models import bert
 from filbert.tasks.classify import items as classify
 from filbert.tasks.classify import spec as classify_spec

@@ -193,4 +193,4 @@ def test_a_wrong_shape_is_named(wrong: dict[str, object], sentence: str) -> None
     with pytest.raises(InputError, match=sentence):
         gpt.Config(**{**SHAPE, **wrong})
     with pytest.raises(InputError, match="Did you mean 'small'"):
-        gpt.preset("smal", 10)
+        gpt.SPEC.preset("smal", 10)

@@ -221,7 +221,7 @@ def test_parts_are_built_when_asked_for() -> None:
     with pytest.raises(InputError, match="has no writer"):
         plain.started(plain(packed), packed)
     assert model_of()(packed_of([])).shape == (0, SHAPE["width"])
-    assert transformer.preset("tiny", 7).vocab_size == 7
+    assert transformer.SPEC.preset("tiny", 7).vocab_size == 7
 
 
 def test_too_long_a_text_is_refused() -> None:

@@ -21,7 +21,8 @@ from hypothesis import strategies as st
 
 from filbert.core.errors import InputError
 from filbert.doctor.diagnosis import examine, rendered
-from filbert.forms.datasets import TASKS, examples, label_table
+from filbert.forms.datasets import examples, label_table
+from filbert.forms.spec import task_names
 from filbert.text import streams
 from filbert.text.corpus import CorpusReport, documents
 from filbert.text.sentences import sentences
@@ -100,7 +101,7 @@ def test_tab_separated_examples_survive(rows: list[tuple[str, str]]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.tsv"
         path.write_bytes("".join(f"{text}\t{label}\n" for text, label in [("text", "label"), *rows]).encode())
-        assert [(example.texts[0], example.gold) for example in examples(path)] == rows
+        assert [(example.texts[0], example.gold) for example in examples(path, "classify")] == rows
 
 
 @pytest.mark.slow
@@ -137,7 +138,7 @@ SHAPED = st.one_of(
 
 
 @pytest.mark.slow
-@given(values=st.lists(SHAPED, min_size=1, max_size=3), task=st.sampled_from(TASKS))
+@given(values=st.lists(SHAPED, min_size=1, max_size=3), task=st.sampled_from(task_names()))
 @settings(max_examples=200, deadline=None)
 def test_any_json_gives_examples_or_a_sentence(values: list[object], task: str) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from tests.chains import best_tags
 
 from filbert.core.records import Span
-from filbert.forms.markup import joined
 from filbert.nn import crf_walk
 from filbert.tasks.tag import decode as tags
+from filbert.tasks.tag.words import joined
 from filbert.text.tokenizer import Tokenizer
 
 TYPES = st.lists(st.sampled_from(["PER", "LOC", "A-B", "机构", "B", "_x"]), min_size=1, max_size=4, unique=True)

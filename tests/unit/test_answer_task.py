@@ -13,15 +13,15 @@ import torch
 from small_models import small_bert
 
 import filbert as fb
-from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.folder import folder as folders
-from filbert.forms.markup import Answer
 from filbert.models import bert
 from filbert.nn.torch_ops import TorchHost
+from filbert.run.finetune import finetune
 from filbert.tasks.answer import items as answer
 from filbert.tasks.answer import spec as answer_spec
+from filbert.tasks.answer.reading import Answer
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import encode_windows
 from filbert.train import loop, machine
@@ -165,7 +165,7 @@ def test_what_cannot_be_learnt_is_counted(tokenizer: Tokenizer) -> None:
 def test_data_that_teach_nothing_are_refused(tiny_folder: Path, tmp_path: Path) -> None:
     nowhere = [Example(("什么？", FILL), (Answer("是", -1),))]
     with pytest.raises(InputError, match=r"nothing to learn from it\. 1 answers do not stand in their passage"):
-        run.finetune("answer", nowhere, tiny_folder, tmp_path / "x", settings=["task.max_length=64"])
+        finetune("answer", nowhere, tiny_folder, tmp_path / "x", settings=["task.max_length=64"])
     assert not (tmp_path / "x" / "model").exists()
 
 

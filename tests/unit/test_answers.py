@@ -14,6 +14,7 @@ import pytest
 
 from filbert.core.errors import FilbertError, InputError
 from filbert.metrics import answers as metrics
+from filbert.metrics import bootstrap
 from filbert.tasks.answer import decode as answers
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import SPECIALS
@@ -348,7 +349,7 @@ def test_means_intervals_and_summary() -> None:
 def test_many_questions_are_drawn_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     found = metrics.scores(["cat", "dog"] * 50, [["cat"]] * 100)
     whole = metrics.intervals(found)
-    monkeypatch.setattr(metrics, "CHUNK_CELLS", 1_000)
+    monkeypatch.setattr(bootstrap, "CHUNK_CELLS", 1_000)
     assert metrics.intervals(found) == whole
 
 

@@ -12,15 +12,14 @@ import pytest
 import torch
 from small_models import small_bert
 
+from filbert.core import registry
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction, Span
-from filbert.core.registry import member
 from filbert.engine.backend_torch import Engine
 from filbert.explain.attribution import METHODS, integrated_gradients, occlusion, sampling
+from filbert.explain.filling import FILL, Filling
 from filbert.explain.perturbation import Subject
-from filbert.explain.questions import FILL, Filling, Reading, Target, layout, log_odds
 from filbert.explain.word_groups import grouped
-from filbert.forms.markup import Relation
 from filbert.nn.attention import batch_tensors
 from filbert.nn.torch_ops import TorchHost
 from filbert.tasks.answer import spec as answer_spec
@@ -30,7 +29,9 @@ from filbert.tasks.classify import items as classify
 from filbert.tasks.classify import spec as classify_spec
 from filbert.tasks.embed import spec as embed_spec
 from filbert.tasks.pair import spec as pair_spec
+from filbert.tasks.question import Reading, Target, layout, log_odds
 from filbert.tasks.relation import spec as relation_spec
+from filbert.tasks.relation.reading import Relation
 from filbert.tasks.tag import spec as tag_spec
 from filbert.text.tokenizer import Tokenizer
 
@@ -55,7 +56,7 @@ def subject_of(
     if name == FILL:
         task: Any = Filling(example.texts[0], tokenizer, 48)
     else:
-        task = member("tasks", name).Task([example], labels, tokenizer, config)
+        task = registry.task(name).items([example], labels, tokenizer, config)
     model = model or small_bert(tokenizer, getattr(task, "parts", ("mlm",)), max(2, len(labels)), noise=0.3)
     return Subject(Engine(model), reading_of(name, task, example, model), target, **more)
 
@@ -253,7 +254,7 @@ def test_only_the_own_batch_is_read_with_other_vectors(tokenizer: Tokenizer) -> 
     (_, mine), *_ = subject.packs(1, 1)
     (_, other), *_ = subject.packs(1, 1)
     with torch.inference_mode(), subject._read_as(mine, [torch.zeros(subject.size, 32)]):
-        changed, same = (subject.question.table(subject.backbone, each).numpy() for each in (mine, other))
+        changed, same = (subject.question.table(subject.host, each).numpy() for each in (mine, other))
     assert same[0].tolist() == pytest.approx(subject.first_C.tolist(), abs=1e-6)
     assert np.abs(changed - same).max() > 1e-3
     assert not subject.backbone.embeddings.words._forward_hooks
@@ -334,15 +335,14 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def model_of(arch: str, tokenizer: Tokenizer) -> Any:
-    module = member("models", arch.partition(",")[0])
+    spec = registry.model(arch.partition(",")[0])
     torch.manual_seed(0)
     shape = {"dropout": 0.0, **SHAPES[arch]}
-    model = module.Model(module.Config(vocab_size=tokenizer.vocab_size, **shape), ("labels",), 3).eval()
+    model = spec.model(spec.config(vocab_size=tokenizer.vocab_size, **shape), ("labels",), 3).eval()
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(torch.randn_like(weight) * 0.2)
-    if hasattr(model, "spell"):
-        model.spell(tokenizer.vocabulary)
+    model.spell(tokenizer.vocabulary)
     return model
 
 

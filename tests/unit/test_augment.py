@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Span
 from filbert.folder import folder as folders
 from filbert.forms import augment
 from filbert.models import bert
+from filbert.run.finetune import finetune
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import machine, tune
 
@@ -174,7 +174,7 @@ def test_pairs_are_changed_in_both_texts(tiny_folder: Path, tmp_path: Path, toke
         for before, after in zip(old.texts, new.texts, strict=True):
             assert before != after
             assert sorted(before) == sorted(after)
-    done = run.finetune("pair", pairs, tiny_folder, tmp_path, quiet=True,
+    done = finetune("pair", pairs, tiny_folder, tmp_path, quiet=True,
                         settings=["tune.augment=delete,replace", "train.steps=2", "machine.threads=1"])  # fmt: skip
     assert done.outcome.state.step == 2
 
@@ -182,10 +182,10 @@ def test_pairs_are_changed_in_both_texts(tiny_folder: Path, tmp_path: Path, toke
 def test_where_it_cannot_be_it_is_refused(tiny_folder: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
     spans = [Example(("我在北京",), (Span(2, 4, "LOC"),), i) for i in range(4)]
     with pytest.raises(InputError, match=r"tune\.augment changes the words .* gold of tag .*for .*classify, pair\."):
-        run.finetune("tag", spans, tiny_folder, tmp_path / "a", settings=["tune.augment=swap"])
+        finetune("tag", spans, tiny_folder, tmp_path / "a", settings=["tune.augment=swap"])
     config = folders.load(tiny_folder).config
     folders.save(tmp_path / "bare", bert.Bert(config), tokenizer)
     with pytest.raises(InputError, match="no masked-language-model head; begin with a pretrained one, or take delete"):
-        run.finetune("classify", made(), tmp_path / "bare", tmp_path / "b", settings=["tune.augment=replace"])
+        finetune("classify", made(), tmp_path / "bare", tmp_path / "b", settings=["tune.augment=replace"])
     with pytest.raises(InputError, match=r"tune\.augment is 'swop', .*Did you mean 'swap'"):
-        run.finetune("classify", made(), tiny_folder, tmp_path / "c", settings=["tune.augment=swop"])
+        finetune("classify", made(), tiny_folder, tmp_path / "c", settings=["tune.augment=swop"])

@@ -16,7 +16,6 @@ import torch
 from small_models import small_bert
 
 import filbert as fb
-from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.protocols import Item
 from filbert.core.records import Encoding, Example
@@ -25,6 +24,7 @@ from filbert.folder import folder as folders
 from filbert.models import bert
 from filbert.nn.torch_ops import TorchHost
 from filbert.pack.lay import collate
+from filbert.run.finetune import finetune
 from filbert.tasks.blank import items as blank
 from filbert.tasks.blank import spec as blank_spec
 from filbert.text.tokenizer import Tokenizer
@@ -252,7 +252,7 @@ def test_the_commands(tiny_folder: Path, tmp_path: Path, filbert: Callable[..., 
 def test_transformers_reads_the_folder(tiny_folder: Path, tmp_path: Path) -> None:
     transformers = pytest.importorskip("transformers")
     settings = [f"task.template={TEMPLATE}", "task.words=good=好,bad=云", "machine.threads=1"]
-    run.finetune("blank", made(8), tiny_folder, tmp_path / "r", epochs=1, settings=settings, quiet=True)
+    finetune("blank", made(8), tiny_folder, tmp_path / "r", epochs=1, settings=settings, quiet=True)
     model = fb.load(tmp_path / "r")
     theirs = transformers.BertForMaskedLM.from_pretrained(tmp_path / "r" / "model").eval()
     words = transformers.BertTokenizerFast.from_pretrained(tmp_path / "r" / "model")
@@ -306,7 +306,7 @@ def test_a_model_that_fills_no_blanks_is_refused(
     folders.save(tmp_path / "bare", model, tokenizer)
     settings = [f"task.template={TEMPLATE}", f"task.words={WORDS}", "task.prior=none"]
     with pytest.raises(InputError, match="no masked-language-model head"):
-        run.finetune("blank", made(8), tmp_path / "bare", tmp_path / "r", settings=settings, quiet=True)
+        finetune("blank", made(8), tmp_path / "bare", tmp_path / "r", settings=settings, quiet=True)
     code, _, err = filbert("predict", tmp_path / "bare", "--task", "blank", "--text", "好", "--set", settings[0])
     assert code == 2
     assert "has no head for blank" in err

@@ -17,11 +17,12 @@ from filbert.clock import budget, forecast  # noqa: E402
 from filbert.core.errors import InputError  # noqa: E402
 from filbert.corpus import shards as sharding  # noqa: E402
 from filbert.models import bert  # noqa: E402
-from filbert.run import Recipe  # noqa: E402
+from filbert.run.defaults import CLOCK  # noqa: E402
+from filbert.run.recipe import Recipe  # noqa: E402
 from filbert.text.corpus import CorpusReport  # noqa: E402
 from filbert.text.tokenizer import Tokenizer  # noqa: E402
 from filbert.text.vocab import train  # noqa: E402
-from filbert.train import loop, optim  # noqa: E402
+from filbert.train import listeners, loop, optim  # noqa: E402
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_a_run_that_goes_on_goes_on_in_its_schedule(now: list[float]) -> None:
     assert clock.progress() == 1
 
 
-class Told(loop.Deaf):
+class Told(listeners.Silent):
     def __init__(self) -> None:
         self.steps: list[Any] = []
 
@@ -121,7 +122,7 @@ class Told(loop.Deaf):
 
 def test_the_ear_times_what_comes_again(now: list[float]) -> None:
     clock, told = clock_of(100), Told()
-    ear = budget.Ear(told, clock)
+    ear = budget.Timing(told, clock)
     now[0] = 0.5
     ear.step({"step": 1})
     now[0] = 3.0
@@ -159,26 +160,26 @@ CPU = {"machine": {"device": "cpu"}}
 def test_more_time_never_makes_a_smaller_or_worse_model(
     text: tuple[sharding.Shards, Tokenizer], quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = [budget.choose(seconds, *text, {"given": CPU}) for seconds in (30, 300, 3_000, 300_000)]
+    found = [budget.choose(seconds, *text, budget.Limits(given=CPU), CLOCK) for seconds in (30, 300, 3_000, 300_000)]
     weights = [forecast.weights(one.model) for one in found]
     losses = [one.forecast.loss for one in found]
     assert weights == sorted(weights)
     assert losses == sorted(losses, reverse=True)
     assert found[-1].model.dropout == 0.1  # so many passes over so little text
     monkeypatch.setitem(vars(text[0].train), "num_tokens", 10**12)
-    assert budget.choose(30, *text, {"given": CPU}).model.dropout == 0
+    assert budget.choose(30, *text, budget.Limits(given=CPU), CLOCK).model.dropout == 0
     batches = [one.train["batch_tokens"] for one in found]
     assert set(batches) <= {512, 1_024, 2_048, 4_096, 8_192}
 
 
 def test_what_the_user_gave_stands(text: tuple[sharding.Shards, Tokenizer], quick: None) -> None:
     given = {**CPU, "train": {"batch_tokens": 512}, "model": {"layers": 3}, "task": {"max_length": 64}}
-    found = budget.choose(300, *text, {"preset": "mini", "given": given})
+    found = budget.choose(300, *text, budget.Limits(preset="mini", given=given), CLOCK)
     assert (found.model.layers, found.model.width) == (3, 256)
     assert found.train["batch_tokens"] == 512
     assert "mini (3 × 256)" in found.line
-    shape = dataclasses.replace(bert.preset("tiny", text[1].vocab_size), max_length=32, dropout=0.3)
-    further = budget.choose(300, *text, {"shape": shape, "given": CPU})
+    shape = dataclasses.replace(bert.SPEC.preset("tiny", text[1].vocab_size), max_length=32, dropout=0.3)
+    further = budget.choose(300, *text, budget.Limits(shape=shape, given=CPU), CLOCK)
     assert further.model == shape
     assert further.task["max_length"] == 32
     recipe = further.recipe_of(Recipe(model=bert.Config()))
@@ -187,31 +188,31 @@ def test_what_the_user_gave_stands(text: tuple[sharding.Shards, Tokenizer], quic
 
 def test_no_time_is_left(text: tuple[sharding.Shards, Tokenizer], quick: None) -> None:
     with pytest.raises(InputError, match="left for training"):
-        budget.choose(1, *text, {"given": CPU})
+        budget.choose(1, *text, budget.Limits(given=CPU), CLOCK)
 
 
 @pytest.mark.slow
 def test_the_machine_is_measured_by_real_steps(text: tuple[sharding.Shards, Tokenizer]) -> None:
     threads = torch.get_num_threads()
     try:
-        found = budget.choose(60, *text, {"given": {"machine": {"device": "cpu", "threads": 1}}})
+        found = budget.choose(60, *text, budget.Limits(given={"machine": {"device": "cpu", "threads": 1}}), CLOCK)
     finally:
         torch.set_num_threads(threads)
     assert found.machine == {"threads": 1}
     assert 0 < found.forecast.low < found.forecast.loss < found.forecast.high < 10
-    assert found.held_tokens >= budget.HELD_TOKENS[0]
+    assert found.held_tokens >= CLOCK.held_tokens[0]
     assert "forecast" in found.facts
     loop.Config(**found.train)
 
 
 def test_a_larger_batch_for_more_tokens() -> None:
-    assert [budget.batch_tokens(n, "cpu") for n in (1e5, 1e6, 8e6, 1e9)] == [512, 512, 1_024, 8_192]
-    assert [budget.batch_tokens(n, "cuda") for n in (1e6, 1e8, 1e9, 1e11)] == [8_192, 16_384, 65_536, 131_072]
+    assert [CLOCK.batch_tokens(n, "cpu") for n in (1e5, 1e6, 8e6, 1e9)] == [512, 512, 1_024, 8_192]
+    assert [CLOCK.batch_tokens(n, "cuda") for n in (1e6, 1e8, 1e9, 1e11)] == [8_192, 16_384, 65_536, 131_072]
 
 
 def test_a_wide_model_and_a_small_batch_learn_slowly() -> None:
-    assert [budget.peak_rate(width, 512) for width in (128, 256, 512)] == [1e-3, 5e-4, 2.5e-4]
-    assert [budget.peak_rate(width, 65_536) for width in (384, 512, 768, 1_024)] == [1.5e-3, 1e-3, 5e-4, 3e-4]
+    assert [CLOCK.peak_rate(width, 512) for width in (128, 256, 512)] == [1e-3, 5e-4, 2.5e-4]
+    assert [CLOCK.peak_rate(width, 65_536) for width in (384, 512, 768, 1_024)] == [1.5e-3, 1e-3, 5e-4, 3e-4]
 
 
 def test_speed_between_and_beyond_the_probes() -> None:
@@ -226,9 +227,9 @@ def test_speed_between_and_beyond_the_probes() -> None:
 
 def test_the_law_falls_with_size_and_text() -> None:
     runs = (("tiny", 1e5), ("tiny", 1e7), ("fill", 1e7), ("fill", 1e9))
-    losses = [forecast.forecast(7.0, bert.preset(size, 12_000), (d, d / 1_024), 10**12).loss for size, d in runs]
+    losses = [forecast.forecast(7.0, bert.SPEC.preset(size, 12_000), (d, d / 1_024), 10**12).loss for size, d in runs]
     assert losses == sorted(losses, reverse=True)
-    tiny = bert.preset("tiny", 12_000)
+    tiny = bert.SPEC.preset("tiny", 12_000)
     assert forecast.forecast(7.0, tiny, (1e3, 500), 10**12).loss == pytest.approx(7.0, rel=0.05)  # frequencies alone
     assert forecast.forecast(7.0, tiny, (1e3, 0), 10**12).loss == pytest.approx(math.log(12_000), rel=0.02)  # nothing
 

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 import filbert as fb
-from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.metrics import calibration
+from filbert.run.evaluate import evaluate
+from filbert.run.finetune import finetune
 
 Rows = Any
 
@@ -100,8 +101,8 @@ def test_dev_data_fit_the_temperature_that_the_folder_keeps(tiny_folder: Path, t
     golds = [f"l{(place + (place % 5 == 0)) % 3}" for place in range(60)]  # every fifth is wrong
     data = [Example((text,), gold, place) for place, (text, gold) in enumerate(zip(texts, golds, strict=True))]
     given: dict[str, Any] = {"settings": ["machine.threads=1", "train.learning_rate=0.01"], "epochs": 8, "quiet": True}
-    run.finetune("classify", data, tiny_folder, tmp_path, dev=data, **given)
-    told = run.evaluate(tmp_path, data[:30], threads=1)
+    finetune("classify", data, tiny_folder, tmp_path, dev=data, **given)
+    told = evaluate(tmp_path, data[:30], threads=1)
     heat = told["calibration"]["temperature"]
     assert heat != 1.0
     path = tmp_path / "model" / "task.json"
@@ -115,14 +116,14 @@ def test_dev_data_fit_the_temperature_that_the_folder_keeps(tiny_folder: Path, t
         logs = np.log([one.scores[name] for name in ("l0", "l1", "l2")])
         shares = [two.scores[name] for name in ("l0", "l1", "l2")]
         np.testing.assert_allclose(shares, calibration.shares([logs], heat)[0], rtol=1e-6)
-    assert run.evaluate(tmp_path, data[:30], threads=1)["accuracy"] == told["accuracy"]
+    assert evaluate(tmp_path, data[:30], threads=1)["accuracy"] == told["accuracy"]
 
 
 @pytest.mark.usefixtures("one_thread")
 def test_a_temperature_that_was_set_stays(tiny_folder: Path, tmp_path: Path) -> None:
     data = [Example((text,), label, place) for place, (text, label) in enumerate([("海", "a"), ("火", "b")] * 6)]
     settings = ["machine.threads=1", "task.temperature=3.5", "train.steps=2"]
-    run.finetune("classify", data, tiny_folder, tmp_path, dev=data, settings=settings, quiet=True)
+    finetune("classify", data, tiny_folder, tmp_path, dev=data, settings=settings, quiet=True)
     assert '"temperature": 3.5' in (tmp_path / "model" / "task.json").read_text()
     with pytest.raises(InputError, match=r"task\.temperature is 0"):
-        run.finetune("classify", data, tiny_folder, tmp_path / "x", settings=["task.temperature=0"])
+        finetune("classify", data, tiny_folder, tmp_path / "x", settings=["task.temperature=0"])

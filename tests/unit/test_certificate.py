@@ -11,7 +11,6 @@ import pytest
 import torch
 
 import filbert as fb
-from filbert import run
 from filbert.builtin.texts import sample
 from filbert.core.records import Example
 from filbert.engine.model import Model
@@ -21,6 +20,7 @@ from filbert.explain.explanation import read
 from filbert.explain.perturbation import Subject
 from filbert.folder.folder import save
 from filbert.models import bert
+from filbert.run.finetune import finetune
 from filbert.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -61,7 +61,7 @@ def learnt(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = [Example((each.text,), each.label, index) for index, each in enumerate(planted(1_600, seed=0))]
     words = ["machine.threads=1", "train.learning_rate=3e-3", "task.max_length=64", "task.mask_prob=0.1"]
     more = [*words, "train.batch_tokens=2048"]
-    run.finetune("classify", data, out / "fresh", out / "run", settings=more, epochs=4, quiet=True)
+    finetune("classify", data, out / "fresh", out / "run", settings=more, epochs=4, quiet=True)
     return out / "run"
 
 

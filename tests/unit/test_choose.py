@@ -14,15 +14,15 @@ import torch
 from small_models import small_bert
 
 import filbert as fb
-from filbert import run
+from filbert.core import registry
 from filbert.core.errors import InputError
 from filbert.core.records import Example
-from filbert.core.registry import member
 from filbert.folder import folder as folders
 from filbert.forms.datasets import examples
 from filbert.metrics.intervals import wilson
 from filbert.models import bert
 from filbert.nn.torch_ops import TorchHost
+from filbert.run.finetune import finetune
 from filbert.tasks.choose import items as choose
 from filbert.tasks.choose import spec as choose_spec
 from filbert.text.streams import Reading
@@ -199,7 +199,7 @@ def test_a_published_folder_is_read_as_transformers_reads_it(tokenizer: Tokenize
 
 def test_saved_and_loaded_it_says_the_same(tiny_folder: Path, tmp_path: Path) -> None:
     more: dict[str, Any] = {"settings": ["machine.threads=1", "task.max_length=48"], "quiet": True}
-    done = run.finetune("choose", made(12), tiny_folder, tmp_path / "r", dev=made(6), epochs=2, **more)
+    done = finetune("choose", made(12), tiny_folder, tmp_path / "r", dev=made(6), epochs=2, **more)
     assert (done.labels, done.watched) == ((), "accuracy")
     kept = json.loads((tmp_path / "r" / "model" / "task.json").read_text(encoding="utf-8"))
     assert kept.pop("temperature") > 0  # fitted on the dev data
@@ -228,11 +228,11 @@ def test_a_text_is_summed_up_by_the_first_token_where_that_reads_all(
     family: str, settings: list[str], pool: str, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     """The first token of a GPT has read nothing but itself; a pooler that is new helps no encoder that stays."""
-    module = member("models", family)
-    model = module.Model(module.preset("tiny", tokenizer.vocab_size))
+    spec = registry.model(family)
+    model = spec.model(spec.preset("tiny", tokenizer.vocab_size), (), 2)
     folders.save(tmp_path / "start", model, tokenizer)
     more = {"settings": ["machine.threads=1", "train.steps=1", *settings], "quiet": True}
-    run.finetune("choose", made(6), tmp_path / "start", tmp_path / "run", **more)
+    finetune("choose", made(6), tmp_path / "start", tmp_path / "run", **more)
     assert json.loads((tmp_path / "run" / "recipe.json").read_text(encoding="utf-8"))["task"]["pool"] == pool
 
 
@@ -357,12 +357,12 @@ def test_the_commands(shared: Path, tiny_folder: Path, tmp_path: Path, filbert: 
 
 def test_what_cannot_be_learnt_is_named(tiny_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"mc\.jsonl line 7: has 1 options, but needs"):
-        run.finetune("choose", [Example((FILL, "", "天气"), 0, 0, "mc.jsonl", 7)], tiny_folder, tmp_path / "x")
+        finetune("choose", [Example((FILL, "", "天气"), 0, 0, "mc.jsonl", 7)], tiny_folder, tmp_path / "x")
     for gold in (2, -1, "天气", True):
         with pytest.raises(InputError, match=r"example 0: the answer is .* number from 0 to 1"):
-            run.finetune("choose", [Example((FILL, "", "天气", "医生"), gold)], tiny_folder, tmp_path / "x")
+            finetune("choose", [Example((FILL, "", "天气", "医生"), gold)], tiny_folder, tmp_path / "x")
     with pytest.raises(InputError, match="has no labels"):
-        run.finetune("choose", [Example((FILL, "", "天气", "医生"))], tiny_folder, tmp_path / "x")
+        finetune("choose", [Example((FILL, "", "天气", "医生"))], tiny_folder, tmp_path / "x")
     for fields in ({"max_length": 3}, {"overlap": -1}, {"pool": "max"}, {"mask_prob": 1.0}, {"label_smoothing": -1.0}):
         with pytest.raises(InputError, match=next(iter(fields))):
             choose_spec.Config(**fields)  # type: ignore[arg-type]

@@ -13,19 +13,20 @@ import torch
 import torch.nn.functional as F
 from small_models import small_bert
 
-from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.folder import folder as folders
 from filbert.models import bert
 from filbert.nn.torch_ops import TorchHost
 from filbert.pack.lay import collate
+from filbert.run.evaluate import evaluate
+from filbert.run.finetune import Finetuned, finetune
 from filbert.tasks.classify import items as classify
 from filbert.tasks.classify import spec as classify_spec
 from filbert.tasks.classify.decode import predictions
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import encode_windows, merge_scores
-from filbert.train import loop, machine
+from filbert.train import listeners, loop, machine
 from filbert.train.step import on_device
 
 LABELS = ("rail", "sea", "sky")
@@ -231,7 +232,7 @@ def test_balanced_weights_are_those_of_scikit_learn(tiny_folder: Path, tmp_path:
     learn = pytest.importorskip("sklearn.utils.class_weight")
     data = [example for example in made(30) if example.gold != "sky" or example.id < 6]
     settings = ["task.class_weights=balanced", "train.steps=1", THREADS]
-    run.finetune("classify", data, tiny_folder, tmp_path, settings=settings, quiet=True)
+    finetune("classify", data, tiny_folder, tmp_path, settings=settings, quiet=True)
     said = json.loads(json.loads((tmp_path / "recipe.json").read_text())["task"]["class_weights"])
     wanted = learn.compute_class_weight("balanced", classes=np.array(LABELS), y=[example.gold for example in data])
     assert [said[label] for label in LABELS] == pytest.approx(wanted.tolist(), abs=1e-6)
@@ -329,7 +330,7 @@ class Killed(Exception):
     pass
 
 
-class Stops(loop.Deaf):
+class Stops(listeners.Silent):
     """Ends the run at a step, as if the machine had failed."""
 
     def __init__(self, at: int) -> None:
@@ -352,18 +353,18 @@ def test_a_run_that_is_killed_and_resumed_has_the_same_weights(tiny_folder: Path
     ]
     data = {"dev": made(9), "settings": words, "epochs": 5, "seed": 3}
 
-    def finetuned(out: str, **more: Any) -> run.Finetuned:
-        return run.finetune("classify", made(24), tiny_folder, tmp_path / out, **data, **more)
+    def finetuned(out: str, **more: Any) -> Finetuned:
+        return finetune("classify", made(24), tiny_folder, tmp_path / out, **data, **more)
 
     whole = finetuned("whole", quiet=True)
     with pytest.raises(Killed):
-        finetuned("cut", told=Stops(whole.outcome.state.step // 2 + 1), quiet=True)
+        finetuned("cut", listener=Stops(whole.outcome.state.step // 2 + 1), quiet=True)
     with pytest.raises(InputError, match="go on with --resume"):
         finetuned("cut", quiet=True)
     with pytest.raises(InputError, match="another train"):
-        run.finetune("classify", made(24), tiny_folder, tmp_path / "cut", resume=True, **{**data, "seed": 4})
+        finetune("classify", made(24), tiny_folder, tmp_path / "cut", resume=True, **{**data, "seed": 4})
     with pytest.raises(InputError, match="another data"):
-        run.finetune("classify", made(21), tiny_folder, tmp_path / "cut", resume=True,
+        finetune("classify", made(21), tiny_folder, tmp_path / "cut", resume=True,
                      **{**data, "settings": [*words, f"train.steps={whole.outcome.state.step}"]})  # fmt: skip
     resumed = finetuned("cut", quiet=True, resume=True)
     assert resumed.best == whole.best
@@ -375,12 +376,12 @@ def test_a_run_that_is_killed_and_resumed_has_the_same_weights(tiny_folder: Path
 def test_the_best_state_is_what_is_kept(tiny_folder: Path, tmp_path: Path) -> None:
     dev = made(12)
     words = ["train.batch_tokens=64", "train.learning_rate=0.02", THREADS]
-    done = run.finetune("classify", made(24), tiny_folder, tmp_path, dev=dev, settings=words, epochs=4, quiet=True)
+    done = finetune("classify", made(24), tiny_folder, tmp_path, dev=dev, settings=words, epochs=4, quiet=True)
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     held = [line["held"]["accuracy"] for line in lines if "held" in line]
     assert len(held) == 4
     assert done.best["accuracy"] == max(held)
-    told = run.evaluate(tmp_path, dev, threads=1)
+    told = evaluate(tmp_path, dev, threads=1)
     assert told["accuracy"] == pytest.approx(max(held))
     assert told["loss"] == pytest.approx(done.best["label_loss"], rel=1e-4)
     assert (tmp_path / "report.html").exists()
@@ -394,7 +395,7 @@ def test_a_run_begins_with_the_encoder_of_the_folder(tiny_folder: Path, tmp_path
     for pool, scratch in (("cls", False), ("mean", False), ("mean", True)):
         out = tmp_path / f"{pool}{scratch}"
         given = {"settings": [*words, f"task.pool={pool}"], "scratch": scratch, "quiet": True}
-        run.finetune("classify", made(), tiny_folder, out, **given)
+        finetune("classify", made(), tiny_folder, out, **given)
         found = folders.load(out).model
         assert found.parts == (("pooler", "labels") if pool == "cls" else ("labels",))
         for name, value in found.state_dict().items():
@@ -413,7 +414,7 @@ def test_a_run_begins_with_the_encoder_of_the_folder(tiny_folder: Path, tmp_path
 )
 def test_wrong_settings_are_named(tiny_folder: Path, tmp_path: Path, words: list[str], message: str) -> None:
     with pytest.raises(InputError, match=message):
-        run.finetune("classify", made(), tiny_folder, tmp_path / "out", settings=words)
+        finetune("classify", made(), tiny_folder, tmp_path / "out", settings=words)
 
 
 @pytest.mark.slow
@@ -427,7 +428,7 @@ def test_a_model_without_dropout_is_learnt_by_hiding_words(
 
     def recipe(count: int, **more: Any) -> Mapping[str, Any]:
         out = tmp_path / f"{count}-{len(more)}"
-        run.finetune("classify", made(count), tmp_path / "start", out, quiet=True, **more)
+        finetune("classify", made(count), tmp_path / "start", out, quiet=True, **more)
         return dict(json.loads((out / "recipe.json").read_text()))
 
     few = recipe(9, settings=[THREADS])
@@ -446,7 +447,7 @@ def test_a_model_without_dropout_is_learnt_by_hiding_words(
 @pytest.mark.slow
 def test_steps_follow_the_size_of_the_data(tiny_folder: Path, tmp_path: Path) -> None:
     more = {"settings": [THREADS, "train.steps=1"], "quiet": True}
-    run.finetune("classify", made(9_000), tiny_folder, tmp_path, **more)
+    finetune("classify", made(9_000), tiny_folder, tmp_path, **more)
     found = json.loads((tmp_path / "recipe.json").read_text())
     assert 512 < found["train"]["batch_tokens"] < 8_192
     assert found["epochs"] == 5  # of 50 steps each, or some more
@@ -460,9 +461,9 @@ def test_data_that_cannot_be_learnt_from_is_refused(tiny_folder: Path, tmp_path:
         ([Example(("x",), "Sea"), Example(("y",), "sea")], "differ only by case"),
     ):
         with pytest.raises(InputError, match=message):
-            run.finetune("classify", data, tiny_folder, tmp_path / "out")
+            finetune("classify", data, tiny_folder, tmp_path / "out")
     with pytest.raises(InputError, match="has no head for a task"):
-        run.evaluate(tiny_folder, made())
+        evaluate(tiny_folder, made())
 
 
 # Commands -------------------------------------------------------------------------------------------------------------
@@ -503,11 +504,11 @@ def test_the_commands(tiny_folder: Path, tmp_path: Path, filbert: Callable[..., 
 
 
 def test_a_task_file_that_does_not_fit_is_refused(tiny_folder: Path, tmp_path: Path) -> None:
-    run.finetune("classify", made(), tiny_folder, tmp_path, settings=["train.steps=1", THREADS], quiet=True)
+    finetune("classify", made(), tiny_folder, tmp_path, settings=["train.steps=1", THREADS], quiet=True)
     path = tmp_path / "model" / "task.json"
     (tmp_path / "model" / "manifest.json").unlink()
     for said in ({"task": "sing"}, {"task": "classify", "pool": "cls"}, {"task": "classify", "pool": 3},
                  {"task": "classify", "max_length": 9999}, {"task": "classify", "code": "x"}):  # fmt: skip
         path.write_text(json.dumps(said))
         with pytest.raises(InputError, match=r"task\.json"):
-            run.evaluate(tmp_path, made())
+            evaluate(tmp_path, made())

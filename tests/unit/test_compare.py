@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.run import compare
+from filbert.run.finetune import finetune
 from filbert.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -174,7 +174,7 @@ def test_a_writer_translates_from_the_command_line(data: Path, filbert: Any) -> 
     """Trained, saved, loaded and asked; a model of another task is refused by name."""
     (data / "a.txt").write_text("今天\n天气\n医生\n公园\n" * 3, encoding="utf-8")
     (data / "b.txt").write_text("天气\n今天\n公园\n医生\n" * 3, encoding="utf-8")
-    done = run.finetune(
+    done = finetune(
         "translate", f"{data}/a.txt,{data}/b.txt", None, data / "mt", arch="transformer", preset="tiny", epochs=30,
         vocab=data / "vocab", quiet=True,
         settings=["machine.threads=1", "train.batch_tokens=64", "train.learning_rate=3e-3", "model.dropout=0"],

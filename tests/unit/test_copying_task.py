@@ -12,7 +12,6 @@ import torch
 from small_models import gradients
 
 from filbert import load as loaded
-from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch
 from filbert.core.records import Example
@@ -21,6 +20,7 @@ from filbert.models import seq2seq, transformer
 from filbert.nn.copying import log_chances
 from filbert.nn.torch_ops import TorchHost
 from filbert.pack.lay import bins
+from filbert.run.finetune import finetune
 from filbert.tasks.summarize import items as summarize
 from filbert.tasks.summarize import spec as summarize_spec
 from filbert.tasks.translate import items as translate
@@ -145,7 +145,7 @@ def test_what_a_student_is_taught_is_the_whole_chance(tokenizer: Tokenizer) -> N
 def learn(out: Path, model: Any, **more: Any) -> Any:
     examples = [Example(pair[:1], pair[1], at) for at, pair in enumerate(PAIRS * 3)]
     settings = ["train.steps=2", "machine.threads=1"]
-    return run.finetune("summarize", examples, model, out, settings=settings, quiet=True, **more)
+    return finetune("summarize", examples, model, out, settings=settings, quiet=True, **more)
 
 
 @pytest.mark.slow

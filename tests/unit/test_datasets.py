@@ -15,7 +15,9 @@ import pytest
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Span
 from filbert.forms.datasets import examples, label_table, near_duplicates
-from filbert.forms.markup import Answer, Relation, joined
+from filbert.tasks.answer.reading import Answer
+from filbert.tasks.relation.reading import Relation
+from filbert.tasks.tag.words import joined
 from filbert.text.streams import CorpusReport, Reading
 
 
@@ -39,7 +41,7 @@ def counted(path: Path, task: str) -> tuple[list[Example], dict[str, int]]:
 def test_two_columns_without_a_header_are_read_as_they_lie(tmp_path: Path) -> None:
     path = write(tmp_path / "a.txt", '体验2D巅峰\t8\n"60年"铁树, 开花\t5\n')
     assert pairs(path) == [(("体验2D巅峰",), "8"), (('"60年"铁树, 开花',), "5")]
-    assert [(example.id, example.line, example.source) for example in examples(path)] == [
+    assert [(example.id, example.line, example.source) for example in examples(path, "classify")] == [
         (0, 1, str(path)),
         (1, 2, str(path)),
     ]
@@ -130,7 +132,7 @@ def test_fields_of_the_wrong_type(tmp_path: Path) -> None:
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("好\t1\n坏\t0\n".encode())))
-    found = list(examples("-"))
+    found = list(examples("-", "classify"))
     assert [(example.texts[0], example.gold, example.source) for example in found] == [
         ("好", "1", "-"),
         ("坏", "0", "-"),

@@ -19,20 +19,23 @@ import torch
 from small_models import small_bert
 
 import filbert as fb
-from filbert import run
+from filbert.core import registry
 from filbert.core.errors import InputError
 from filbert.core.protocols import Decisions
 from filbert.core.records import Example, Span
-from filbert.core.registry import member, naming
 from filbert.folder.folder import load, save
-from filbert.forms.markup import Answer, Relation
 from filbert.models import transformer
 from filbert.nn.crf import CRF
+from filbert.run.distill import Wish, distill, distill_general
+from filbert.run.finetune import finetune
+from filbert.run.pretrain import Corpus
 from filbert.ship import shrink
+from filbert.tasks.answer.reading import Answer
+from filbert.tasks.relation.reading import Relation
 from filbert.teach import losses
 from filbert.teach import teacher as distil
 from filbert.text.tokenizer import Tokenizer
-from filbert.train import loop
+from filbert.train import listeners
 from filbert.train.step import on_device
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -41,7 +44,7 @@ Numbers = npt.NDArray[np.float64]
 TEXTS = ("今天天气很好。", "我们坐火车去公园。", "医生说要多喝水。", "他打了一个电话。")
 TAGS = ("O", "B-城", "I-城", "B-人", "I-人")
 BLANKS = '{"好": "好", "不": "不"}'
-WISH = run.Wish(preset="tiny", arch="bert")
+WISH = Wish(preset="tiny", arch="bert")
 NARROW = ["model.width=16", "model.heads=2", "model.inner=32", "model.layers=1", "model.max_length=64"]
 
 
@@ -217,7 +220,7 @@ def teacher_model(case: Case, tokenizer: Tokenizer) -> Any:
     if "writer" in case.parts:
         torch.manual_seed(0)
         shape = {"width": 32, "layers": 1, "writer_layers": 1, "heads": 2, "inner": 64, "max_length": 64}
-        return transformer.Model(transformer.Config(vocab_size=tokenizer.vocab_size, **shape), case.parts).eval()
+        return transformer.Transformer(transformer.Config(vocab_size=tokenizer.vocab_size, **shape), case.parts).eval()
     return small_bert(tokenizer, case.parts, max(2, len(case.labels)) if case.labels != ("value",) else 1, noise=0.3)
 
 
@@ -234,23 +237,23 @@ def labelled(case: Case) -> list[Example]:
 
 
 def test_there_is_a_case_for_every_task() -> None:
-    assert {case.said["task"] for case in CASES.values()} == set(naming("tasks", "KEPT"))
+    assert {case.said["task"] for case in CASES.values()} == set(registry.tasks(only_learnt=True))
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_student_that_is_its_teacher_has_nothing_to_learn(name: str, tokenizer: Tokenizer) -> None:
     case = CASES[name]
-    module, model = member("tasks", case.said["task"]), teacher_model(case, tokenizer)
+    spec, model = registry.task(case.said["task"]), teacher_model(case, tokenizer)
     said = {key: value for key, value in case.said.items() if key != "task"}
-    config = module.Config(max_length=48, **said)
-    task = module.Task(labelled(case), case.labels, tokenizer, config)
-    asked = module.Task([], case.labels, tokenizer, task.config)
+    config = spec.config(max_length=48, **said)
+    task = spec.items(labelled(case), case.labels, tokenizer, config)
+    asked = spec.items([], case.labels, tokenizer, task.config)
     attends = case.parts[:1] != ("writer",)
-    lesson = distil.Config(gold=0.0, hidden=1.0 * attends, relations=1.0 * attends)
-    distilled = distil.Distilled(task, (asked, teacher_model(case, tokenizer)), lesson)
+    distillation = distil.Config(gold=0.0, hidden=1.0 * attends, relations=1.0 * attends)
+    distilled = distil.Distilled(task, asked, teacher_model(case, tokenizer), distillation)
     distilled.adapt(model)
     some = np.arange(len(task) if case.said["task"] != "embed" else 1)
-    batch = distilled.batch(distilled.plan(0).orders(some) if hasattr(task, "plan") else (0, some))
+    batch = distilled.batch(distilled.plan(0).orders(some))
     ready = on_device(batch, "cpu")
     counts, terms = distilled.counts(batch), distilled.loss(model, ready)
     assert counts.keys() == terms.keys()
@@ -260,10 +263,10 @@ def test_a_student_that_is_its_teacher_has_nothing_to_learn(name: str, tokenizer
     with torch.no_grad():  # another student has something to learn, and the gold's loss comes beside it
         for weight in model.parameters():
             weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(1)) * 0.2)
-    both = distil.Distilled(task, (asked, teacher_model(case, tokenizer)), distil.Config())
+    both = distil.Distilled(task, asked, teacher_model(case, tokenizer), distil.Config())
     terms, plain = both.loss(model.train(), ready), task.counts(batch)
     assert terms["soft_loss"].total.item() / counts["soft_loss"] > 1e-3
-    if getattr(task, "has_gold", True):
+    if task.has_gold:
         assert both.counts(batch).keys() == {*plain, "soft_loss"}
     sum(term.total for key, term in terms.items() if key.endswith("_loss")).backward()
     learning = [weight for weight in model.parameters() if weight.grad is not None and weight.grad.abs().max() > 0]
@@ -278,10 +281,10 @@ def test_every_task_can_be_distilled_on_eight_examples(name: str, tokenizer: Tok
     teacher = teacher_of(name, tokenizer, tmp_path / "teacher")
     writes, gold = "writer" in case.parts, labelled(case)
     mixed = gold if name.startswith("embed") else gold[:4] + case.examples[4:]
-    wish = run.Wish(preset="tiny", arch="transformer" if writes else None)
+    wish = Wish(preset="tiny", arch="transformer" if writes else None)
     shape = [*NARROW, "model.writer_layers=1"] if writes else NARROW
     held = None if name in ("embed",) else gold
-    done = run.distill(
+    done = distill(
         teacher, mixed, tmp_path / "run", wish, dev=held, quiet=True,
         settings=[*shape, "train.steps=2", "train.batch_tokens=4096", "machine.threads=1"],
     )  # fmt: skip
@@ -325,7 +328,7 @@ def taught(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run whose model knows the forty characters."""
     folder, words = tmp_path_factory.mktemp("taught") / "teacher", Tokenizer.load(tiny_folder)
     settings = ["machine.threads=1", "train.steps=150", "train.batch_tokens=1024", "train.learning_rate=3e-3"]
-    run.finetune("classify", written(words, 800, 1), tiny_folder, folder, settings=settings, quiet=True)
+    finetune("classify", written(words, 800, 1), tiny_folder, folder, settings=settings, quiet=True)
     return folder
 
 
@@ -340,10 +343,8 @@ QUICK = ["machine.threads=1", "train.steps=150", "train.batch_tokens=1024", "tra
 @pytest.mark.slow
 def test_unlabelled_text_teaches_what_a_few_labels_do_not(taught: Path, tokenizer: Tokenizer, tmp_path: Path) -> None:
     few, many, asked = written(tokenizer, 8, 2), bare(written(tokenizer, 600, 3)), written(tokenizer, 200, 4)
-    done = run.distill(
-        taught, few + many, tmp_path / "student", WISH, test=asked, settings=[*NARROW, *QUICK], quiet=True
-    )
-    run.finetune("classify", few, tmp_path / "student", tmp_path / "alone", settings=QUICK, scratch=True, quiet=True)
+    done = distill(taught, few + many, tmp_path / "student", WISH, test=asked, settings=[*NARROW, *QUICK], quiet=True)
+    finetune("classify", few, tmp_path / "student", tmp_path / "alone", settings=QUICK, scratch=True, quiet=True)
     student, alone, teacher = (right(each, asked) for each in (tmp_path / "student", tmp_path / "alone", taught))
     assert teacher > 0.95
     assert student > alone + 0.15
@@ -360,7 +361,7 @@ def test_every_second_layer_begins_with_the_teachers_head(taught: Path, tokenize
     """One layer of two, with half of its feed-forward, and everything inside compared."""
     inside = ["distil.relations=1", "distil.hidden=1", "distil.gold=0", "train.steps=60", *QUICK[:1], *QUICK[2:]]
     many, asked = bare(written(tokenizer, 600, 3)), written(tokenizer, 200, 4)
-    run.distill(taught, many, tmp_path / "run", run.Wish(layers=1, inner=32), settings=inside, quiet=True)
+    distill(taught, many, tmp_path / "run", Wish(layers=1, inner=32), settings=inside, quiet=True)
     assert right(tmp_path / "run", asked) > 0.9
     found = load(tmp_path / "run")
     assert (found.config.layers, found.config.inner) == (1, 32)
@@ -375,12 +376,12 @@ def test_raw_text_teaches_how_the_teacher_reads(tiny_folder: Path, tokenizer: To
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join(each.texts[0] * 3 for each in written(tokenizer, 400, 5)), encoding="utf-8")
     settings = ["train.steps=40", "train.batch_tokens=1024", "train.evaluate_every=20", "machine.threads=1"]
-    corpus = run.Corpus(sources=(str(text),), workers=1)
+    corpus = Corpus(sources=(str(text),), workers=1)
     for name, wish, more in (
-        ("new", WISH, NARROW), ("layers", run.Wish(layers="1"), ["distil.hidden=1", "distil.gold=0.5"]),
+        ("new", WISH, NARROW), ("layers", Wish(layers="1"), ["distil.hidden=1", "distil.gold=0.5"]),
     ):  # fmt: skip
         out = tmp_path / name
-        done = run.distill_general(tiny_folder, corpus, out, wish, settings=[*settings, *more], quiet=True)
+        done = distill_general(tiny_folder, corpus, out, wish, settings=[*settings, *more], quiet=True)
         lines = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
         held = [line["held"] for line in lines if "held" in line]
         assert held[-1]["relation_loss"] < held[0]["relation_loss"]
@@ -394,19 +395,19 @@ def test_a_teacher_without_words_teaches_relations_of_whole_text(tokenizer: Toke
     teacher = save(tmp_path / "teacher", small_bert(tokenizer, (), noise=0.3), tokenizer)
     text = tmp_path / "text.txt"
     text.write_text("\n\n".join(TEXTS * 20), encoding="utf-8")
-    corpus, settings = run.Corpus(sources=(str(text),), workers=1), [*NARROW, "train.steps=3", "machine.threads=1"]
-    done = run.distill_general(teacher, corpus, tmp_path / "run", WISH, settings=settings, quiet=True)
+    corpus, settings = Corpus(sources=(str(text),), workers=1), [*NARROW, "train.steps=3", "machine.threads=1"]
+    done = distill_general(teacher, corpus, tmp_path / "run", WISH, settings=settings, quiet=True)
     assert done.module.parts == ()
     lines = (tmp_path / "run" / "log.jsonl").read_text().splitlines()
     assert {"relation_loss", "hidden_loss"} <= json.loads(lines[-1]).keys() | json.loads(lines[0]).keys()
     with pytest.raises(InputError, match="no masked-language-model head"):
-        run.distill_general(teacher, corpus, tmp_path / "other", WISH, settings=["distil.soft=1"], quiet=True)
+        distill_general(teacher, corpus, tmp_path / "other", WISH, settings=["distil.soft=1"], quiet=True)
 
 
 # Runs that go on ------------------------------------------------------------------------------------------------------
 
 
-class Dies(loop.Deaf):
+class Dies(listeners.Silent):
     """Takes the process with it in the middle of a run."""
 
     def step(self, entry: Any) -> None:
@@ -417,7 +418,7 @@ class Dies(loop.Deaf):
 def distilled_to(teacher: Path, examples: list[Example], out: Path, **more: Any) -> None:
     settings = [*NARROW, "model.dropout=0.1", "machine.threads=1", "train.steps=12", "train.batch_tokens=512",
                 "train.checkpoint_every=3", "distil.relations=1", "distil.hidden=1"]  # fmt: skip
-    run.distill(teacher, examples, out, WISH, settings=settings, **more)
+    distill(teacher, examples, out, WISH, settings=settings, **more)
 
 
 @pytest.mark.slow
@@ -425,7 +426,7 @@ def test_a_run_that_was_killed_goes_on_bit_for_bit(taught: Path, tokenizer: Toke
     examples = written(tokenizer, 60, 6) + bare(written(tokenizer, 60, 7))
     distilled_to(taught, examples, tmp_path / "whole", quiet=True)
     child = multiprocessing.get_context("fork").Process(
-        target=distilled_to, args=(taught, examples, tmp_path / "cut"), kwargs={"told": Dies(), "quiet": True}
+        target=distilled_to, args=(taught, examples, tmp_path / "cut"), kwargs={"listener": Dies(), "quiet": True}
     )
     child.start()
     child.join(120)
@@ -485,18 +486,18 @@ def test_bad_input_is_told_in_one_sentence(
 ) -> None:
     some, out = written(tokenizer, 8, 2), tmp_path / "out"
 
-    def refused(match: str, teacher: Path, data: Any, wish: run.Wish, **more: Any) -> None:
+    def refused(match: str, teacher: Path, data: Any, wish: Wish, **more: Any) -> None:
         with pytest.raises(InputError, match=match):
-            run.distill(teacher, data, out, wish, quiet=True, **more)
+            distill(teacher, data, out, wish, quiet=True, **more)
         assert not out.exists() or not (out / "model").exists()
 
     other = Tokenizer([*tokenizer.vocabulary[:-1], "龘"])
     foreign = save(tmp_path / "foreign", small_bert(other, ()), other)
-    refused("vocabulary is not that of the teacher", taught, some, run.Wish(student=foreign))
+    refused("vocabulary is not that of the teacher", taught, some, Wish(student=foreign))
     refused("--general", tiny_folder, some, WISH, settings=NARROW)
     refused("has no examples", taught, [], WISH, settings=NARROW)
-    refused("must be one of: tiny", taught, some, run.Wish(preset="tny"))
-    refused("only dropout can be set", taught, some, run.Wish(layers=1), settings=["model.width=8"])
+    refused("must be one of: tiny", taught, some, Wish(preset="tny"))
+    refused("only dropout can be set", taught, some, Wish(layers=1), settings=["model.width=8"])
     refused("teaches nothing", taught, some, WISH, settings=[*NARROW, "distil.soft=0"])
     refused(
         "relation_heads is 5", taught, some, WISH, settings=[*NARROW, "distil.relations=1", "distil.relation_heads=5"]
@@ -507,7 +508,7 @@ def test_bad_input_is_told_in_one_sentence(
     refused("not one of the 2 that the model knows", taught, [Example(("好",), "上")], WISH, settings=NARROW)
     for wrong in ({}, {"preset": "tiny", "layers": 1}):
         with pytest.raises(InputError, match="in one way"):
-            run.Wish(**wrong)
+            Wish(**wrong)
     for field_, wrong_value in (("temperature", 0.0), ("gold", -1.0), ("pairs", "qx"), ("relation_heads", -1)):
         with pytest.raises(InputError, match=f"distil.{field_}"):
             distil.Config(**{field_: wrong_value})

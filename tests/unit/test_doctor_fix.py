@@ -16,9 +16,10 @@ import pytest
 from filbert.core.errors import InputError
 from filbert.doctor.diagnosis import examine
 from filbert.doctor.mending import LIST, cell, mended, records
-from filbert.doctor.mending_json import safe_place
-from filbert.doctor.places import edited, parsed, removals, rewritten
-from filbert.forms.datasets import TASKS, examples
+from filbert.forms.datasets import examples
+from filbert.forms.json_places import edited, parsed, removals, rewritten
+from filbert.forms.spec import task_names
+from filbert.tasks.answer.files import safe_place
 from filbert.text.streams import Reading, whole_lines
 from filbert.text.tables import cells
 
@@ -211,6 +212,11 @@ def test_an_array_of_rows(tmp_path: Path) -> None:
 
 
 # -- CoNLL -------------------------------------------------------------------------------------------------------
+
+
+def test_an_array_of_texts_alone_is_copied(tmp_path: Path) -> None:
+    array = '[{"text": "one"}, {"text": "two"}, {"text": "two"}]\n'
+    assert repaired(tmp_path, write(tmp_path / "a.json", array)) == ([array], [])
 
 
 def test_tags_begin_and_the_spans_stay(tmp_path: Path) -> None:
@@ -424,6 +430,6 @@ def test_whatever_json_holds_there_is_a_copy_or_a_sentence(tmp_path: Path) -> No
         lines = "\n".join(json.dumps(made()) for _ in range(chance.choice([1, 1, 3])))
         path = write(tmp_path / f"{number}.json{chance.choice(['', 'l'])}", lines)
         with contextlib.suppress(InputError):  # anything else is a bug
-            mended([path], tmp_path / f"out {number}", chance.choice([None, *TASKS]))
+            mended([path], tmp_path / f"out {number}", chance.choice([None, *task_names()]))
             num_copied += 1
     assert num_copied > 50

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from filbert.doctor.checks import Measure, is_blank, loose_key, sequence_tokens
+from filbert.core.registry import files
+from filbert.doctor.checks import Measure, loose_key
 from filbert.doctor.diagnosis import examine, rendered
+from filbert.text.characters import is_blank
 from filbert.text.tokenizer import Tokenizer
 
 
@@ -280,10 +282,10 @@ def test_embed_reads_texts_alone(tmp_path: Path) -> None:
 
 
 def test_what_is_read_together_is_counted_together() -> None:
-    assert sequence_tokens("classify", [5]) == [7]
-    assert sequence_tokens("pair", [5, 6]) == sequence_tokens("answer", [5, 6]) == [14]
-    assert sequence_tokens("choose", [5, 2, 1, 4, 3]) == [14]
-    assert sequence_tokens("embed", [5, 6]) == [7, 8]
+    assert files("classify").num_tokens([5]) == [7]
+    assert files("pair").num_tokens([5, 6]) == files("answer").num_tokens([5, 6]) == [14]
+    assert files("choose").num_tokens([5, 2, 1, 4, 3]) == [14]
+    assert files("embed").num_tokens([5, 6]) == [7, 8]
 
 
 def test_lengths_are_counted_in_the_models_tokens(tmp_path: Path, tokenizer: Tokenizer) -> None:

@@ -198,6 +198,6 @@ def test_what_is_wrong_is_named() -> None:
         with pytest.raises(InputError, match=f"elmo config: {next(iter(wrong))} is"):
             elmo.Config(**wrong)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="Did you mean 'small'"):
-        elmo.preset("smal", 10)
+        elmo.SPEC.preset("smal", 10)
     with pytest.raises(InputError, match="no language-model head"):
         model(()).word_scores(torch.zeros(1, 5))

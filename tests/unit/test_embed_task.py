@@ -17,7 +17,6 @@ import torch.nn.functional as F
 from small_models import small_bert
 
 import filbert as fb
-from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.metrics import vectors as metrics
@@ -25,6 +24,8 @@ from filbert.metrics.calibration import Fit
 from filbert.metrics.intervals import wilson
 from filbert.models import bert
 from filbert.nn.torch_ops import TorchHost
+from filbert.run.evaluate import evaluate
+from filbert.run.finetune import finetune
 from filbert.tasks.embed import items as embed
 from filbert.tasks.embed import spec as embed_spec
 from filbert.text.tokenizer import Tokenizer
@@ -232,14 +233,14 @@ def test_data_that_teach_nothing_are_refused(tiny_folder: Path, tmp_path: Path, 
                   [Example(("a", "b"), "3"), Example(("c", "d"), "3")]):  # fmt: skip
         assert not task_of(wrong, tokenizer).teaches
         with pytest.raises(InputError, match="nothing to learn"):
-            run.finetune("embed", wrong, tiny_folder, tmp_path / "x")
+            finetune("embed", wrong, tiny_folder, tmp_path / "x")
     for objective, kind in (("ranking", "pairs"), ("contrastive", "numbers"), ("contrastive", "texts")):
         with pytest.raises(InputError, match=rf"task\.objective={objective}"):
-            run.finetune("embed", made(6, kind), tiny_folder, tmp_path / "x", settings=[f"task.objective={objective}"])
+            finetune("embed", made(6, kind), tiny_folder, tmp_path / "x", settings=[f"task.objective={objective}"])
     with pytest.raises(InputError, match=r"task\.widths has 64, but the model's vectors have 32"):
-        run.finetune("embed", made(6), tiny_folder, tmp_path / "x", settings=["task.widths=64,8"], quiet=True)
+        finetune("embed", made(6), tiny_folder, tmp_path / "x", settings=["task.widths=64,8"], quiet=True)
     with pytest.raises(InputError, match="has no labels, so it cannot say"):
-        run.finetune("embed", made(6), tiny_folder, tmp_path / "y", dev=made(4, "texts"))
+        finetune("embed", made(6), tiny_folder, tmp_path / "y", dev=made(4, "texts"))
     assert task_of([Example(("a", "b"), "1"), Example(("c", "d"), "1")], tokenizer).teaches
 
 
@@ -304,7 +305,7 @@ def test_a_folder_keeps_how_it_makes_vectors(tiny_folder: Path, tmp_path: Path, 
     settings = ["machine.threads=1", "task.max_length=16", "task.overlap=4", "task.pool=cls", "task.widths=32,8",
                 "task.group=8"]  # fmt: skip
     examples = [*made(12, "labels"), *made(4, "labels", 40)]
-    done = run.finetune("embed", examples, tiny_folder, tmp_path / "run", dev=examples * 4, epochs=2, settings=settings,
+    done = finetune("embed", examples, tiny_folder, tmp_path / "run", dev=examples * 4, epochs=2, settings=settings,
                         quiet=True)  # fmt: skip
     assert set(done.best) >= {"ranked", "step"}
     about = json.loads((tmp_path / "run" / "model" / "task.json").read_text())
@@ -322,7 +323,7 @@ def test_a_folder_keeps_how_it_makes_vectors(tiny_folder: Path, tmp_path: Path, 
     np.testing.assert_allclose(np.linalg.norm(model.embed(texts), axis=1), 1, atol=1e-5)
     cut = model.embed(texts, width=8)
     np.testing.assert_allclose(cut, plain[:, :8] / np.linalg.norm(plain[:, :8], axis=1, keepdims=True), atol=1e-5)
-    told = run.evaluate(tmp_path / "run", examples, threads=1)
+    told = evaluate(tmp_path / "run", examples, threads=1)
     assert told["threshold"] == pytest.approx(about["threshold"])
     assert told["fitted"] is False
     pairs = [(example.texts[0], example.texts[1]) for example in examples]
@@ -335,7 +336,7 @@ def test_a_folder_keeps_how_it_makes_vectors(tiny_folder: Path, tmp_path: Path, 
 
 @pytest.mark.slow
 def test_unsupervised_runs_are_judged_by_rated_pairs(tiny_folder: Path, tmp_path: Path) -> None:
-    done = run.finetune("embed", made(30, "texts"), tiny_folder, tmp_path / "run", dev=made(10, "numbers"), epochs=2,
+    done = finetune("embed", made(30, "texts"), tiny_folder, tmp_path / "run", dev=made(10, "numbers"), epochs=2,
                         settings=["machine.threads=1"], quiet=True)  # fmt: skip
     assert 0 <= done.best["ranked"] <= 1
 
@@ -427,7 +428,7 @@ def test_retrieval_counts_no_luck_and_no_copies() -> None:
     one = np.eye(2)[same]
     told = metrics.retrieval(one, one, same)
     assert (told["recall@1"], told["num_candidates"]) == (1, 2)
-    places = metrics.places_of_own(np.eye(3), np.roll(np.eye(3), 1, axis=1) + 0.5 * np.eye(3), np.arange(3))
+    places = metrics.ranks_of_pairs(np.eye(3), np.roll(np.eye(3), 1, axis=1) + 0.5 * np.eye(3), np.arange(3))
     assert places.tolist() == [2, 2, 2]
     assert metrics.retrieval(np.zeros((0, 2)), np.zeros((0, 2)), np.zeros(0, dtype=np.int64))["mrr"] == 0
 

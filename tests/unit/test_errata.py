@@ -22,7 +22,6 @@ from bert_by_hand import SAID, by_hand, gelu, mapped
 from small_models import small_bert
 from torch.utils.flop_counter import FlopCounterMode
 
-from filbert import run
 from filbert.builtin.texts import sample
 from filbert.core import registry
 from filbert.core.errors import InputError
@@ -37,6 +36,7 @@ from filbert.nn.dropout import Dropout
 from filbert.nn.layers import FeedForward, SelfAttention
 from filbert.pack.lay import pack
 from filbert.pack.stretches import FOLLOWS, RANDOM
+from filbert.run.finetune import finetune
 from filbert.tasks.mlm_nsp import items as mlm_nsp
 from filbert.tasks.mlm_nsp import spec as mlm_nsp_spec
 from filbert.tasks.pair import items as pair
@@ -479,7 +479,7 @@ def test_fine_tuning_puts_a_new_head_on_the_pooled_first_token_and_moves_every_w
     for method in ("full", "frozen"):
         settings = ["task.pool=cls", f"tune.method={method}", "train.steps=2", "machine.threads=1"]
         out = tmp_path / method
-        tuned = run.finetune("classify", rows, tiny_folder, out, settings=settings, quiet=True).module
+        tuned = finetune("classify", rows, tiny_folder, out, settings=settings, quiet=True).module
         assert tuned.parts == ("pooler", "labels")
         assert tuned.heads["labels"].weight.shape == (3, tuned.width), "three labels; NSP's head has two answers"
         same = {n for n, weight in tuned.state_dict().items() if n in started and torch.equal(weight, started[n])}

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 import filbert as fb
-from filbert import run
 from filbert.core.records import Example
 from filbert.judge import report as honest
+from filbert.run.evaluate import evaluate
+from filbert.run.finetune import finetune
 
 pytest.importorskip("sklearn")
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -139,7 +140,7 @@ def test_data_kept_back_are_no_training_data(
     assert report["evaluations"]["dev"]["leaks"]["num"] == 0
     kept = 60 - report["train"]["num_examples"]
     assert 5 < kept < 30
-    told = run.evaluate(tmp_path / "run", files["train"], threads=1)
+    told = evaluate(tmp_path / "run", files["train"], threads=1)
     assert told["leaks"]["exact"] == 60 - kept  # the others were kept back again
 
 
@@ -157,7 +158,7 @@ def test_a_file_without_labels_is_refused_before_training(
 
 
 def test_test_data_alone_are_measured_once(tiny_folder: Path, tmp_path: Path, files: dict[str, Path]) -> None:
-    done = run.finetune("classify", files["train"], tiny_folder, tmp_path / "run", test=files["test"], epochs=1,
+    done = finetune("classify", files["train"], tiny_folder, tmp_path / "run", test=files["test"], epochs=1,
                         settings=["machine.threads=1"], quiet=True)  # fmt: skip
     assert done.best == {}
     assert list(done.report["evaluations"]) == ["test"]
@@ -173,20 +174,18 @@ def test_an_interrupt_in_the_evaluation_costs_no_model(
 
     monkeypatch.setattr(honest, "report", stopped)
     with pytest.raises(KeyboardInterrupt):
-        run.finetune("classify", files["train"], tiny_folder, tmp_path / "run", dev=files["dev"], epochs=1,
+        finetune("classify", files["train"], tiny_folder, tmp_path / "run", dev=files["dev"], epochs=1,
                      settings=["machine.threads=1"], quiet=True)  # fmt: skip
     assert (tmp_path / "run" / "report.html").exists()
     assert fb.load(tmp_path / "run").predict(["海上的船"])[0].label in ("sea", "train")
     monkeypatch.undo()
-    assert run.evaluate(tmp_path / "run", files["dev"], threads=1)["baselines"]["tfidf"]["accuracy"] > 0.8
+    assert evaluate(tmp_path / "run", files["dev"], threads=1)["baselines"]["tfidf"]["accuracy"] > 0.8
 
 
 @pytest.mark.slow
 def test_examples_from_memory_are_remembered_by_nobody(tiny_folder: Path, tmp_path: Path) -> None:
     data = [Example((text,), label, place) for place, (text, label) in enumerate(rows(20))]
-    done = run.finetune(
-        "classify", data, tiny_folder, tmp_path, dev=data[:6], settings=["machine.threads=1"], quiet=True
-    )
+    done = finetune("classify", data, tiny_folder, tmp_path, dev=data[:6], settings=["machine.threads=1"], quiet=True)
     assert done.report["evaluations"]["dev"]["leaks"]["exact"] == 6
     assert "data" not in json.loads((tmp_path / "recipe.json").read_text())
-    assert "missing" in run.evaluate(tmp_path, data, threads=1)["leaks"]
+    assert "missing" in evaluate(tmp_path, data, threads=1)["leaks"]

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -110,7 +111,7 @@ def test_D03_bom_is_stripped(tmp_path: Path) -> None:
     assert read(write(tmp_path / "a.txt", b"\xef\xbb\xbfone"))[0] == ["one"]
     path = write(tmp_path / "a.csv", b"\xef\xbb\xbftext,label\none,1\n")
     assert read(path)[0] == ["one"]
-    assert [example.texts for example in examples(path)] == [("one",)]
+    assert [example.texts for example in examples(path, "classify")] == [("one",)]
     assert read(write(tmp_path / "b.jsonl", b'\xef\xbb\xbf{"text": "one"}'))[0] == ["one"]
 
 
@@ -119,7 +120,7 @@ def test_D04_line_ends_give_the_same_documents(end: str, tmp_path: Path) -> None
     text = "一\n二\n\n三\n\n\n四".replace("\n", end)
     assert read(write(tmp_path / "a.txt", text))[0] == ["一\n二", "三", "四"]
     table = 'text,label\none,1\n"two\nlines",2\n'.replace("\n", end)
-    found = [(example.texts[0], example.line) for example in examples(write(tmp_path / "a.csv", table))]
+    found = [(example.texts[0], example.line) for example in examples(write(tmp_path / "a.csv", table), "classify")]
     assert found == [("one", 2), ("two\nlines", 3)]
 
 
@@ -141,7 +142,7 @@ def test_D06_other_separators_are_not_line_breaks(char: str, tmp_path: Path) -> 
     text = f"one{char}two\n\nthree{char}{char}four"
     assert read(write(tmp_path / "a.txt", text))[0] == text.split("\n\n")
     assert len(read(write(tmp_path / "b.txt", text), unit="line")[0]) == 2
-    found = list(examples(write(tmp_path / "c.tsv", f"one{char}two\t1\nthree\t2\n")))
+    found = list(examples(write(tmp_path / "c.tsv", f"one{char}two\t1\nthree\t2\n"), "classify"))
     assert [(example.texts[0], example.line) for example in found] == [(f"one{char}two", 1), ("three", 2)]
 
 
@@ -154,7 +155,7 @@ def test_D07_a_corpus_without_text_is_refused(data: bytes, tmp_path: Path) -> No
     with pytest.raises(InputError, match=r"a\.txt: no text; every file is empty or blank"):
         read(path)
     with pytest.raises(InputError, match="is empty or blank"):
-        list(examples(path))
+        list(examples(path, "classify"))
 
 
 def test_D07_an_empty_file_among_others_is_named(tmp_path: Path) -> None:
@@ -217,7 +218,7 @@ def test_D14_lone_surrogates_are_refused_or_replaced(tmp_path: Path) -> None:
     texts, report = read(path, errors="replace")
     assert (texts, report.num_replaced) == (["ok", "a\ufffdb"], 1)
     with pytest.raises(InputError, match="line 2: holds half a surrogate pair"):
-        list(examples(path))
+        list(examples(path, "classify"))
     with pytest.raises(InputError, match="byte 0xed at offset 1 is not UTF-8"):
         read(write(tmp_path / "b.txt", b"a\xed\xa0\x80b"))
 
@@ -229,7 +230,7 @@ def test_D14_lone_surrogates_are_refused_or_replaced(tmp_path: Path) -> None:
 def test_D19_words_that_look_missing_stay_text(word: str, tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", f"text,label\n{word},{word}\nother,x\n")
     assert read(path)[0] == [word, "other"]
-    first = next(examples(path))
+    first = next(examples(path, "classify"))
     assert (first.texts, first.gold) == ((word,), word)
 
 
@@ -248,7 +249,7 @@ def test_D20_broken_tables_have_line_numbers(table: str, message: str, tmp_path:
     with pytest.raises(InputError, match=rf"a\.csv {message}"):
         read(path, field="text")
     with pytest.raises(InputError, match=rf"a\.csv {message}"):
-        list(examples(path))
+        list(examples(path, "classify"))
 
 
 def test_D20_the_doctor_lists_all_broken_rows(tmp_path: Path) -> None:
@@ -260,7 +261,7 @@ def test_D20_the_doctor_lists_all_broken_rows(tmp_path: Path) -> None:
 @pytest.mark.parametrize("tail", ['{"text": "thr', '{"text"', "{", '{"text": "three"'])
 def test_D21_a_truncated_last_line_has_its_number(tail: str, tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", '{"text": "one"}\n{"text": "two"}\n' + tail)
-    for reader in (documents, examples):
+    for reader in (documents, partial(examples, task="classify")):
         with pytest.raises(InputError, match=r"a\.jsonl line 3: the file ends in the middle of a JSON object"):
             list(reader(path))  # type: ignore[operator]
 
@@ -275,12 +276,12 @@ def test_D21_a_broken_line_in_the_middle_has_its_number(tmp_path: Path) -> None:
 def test_D22_labels_of_two_types_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", '{"text": "a", "label": 1}\n{"text": "b", "label": "1"}\n')
     with pytest.raises(InputError, match="line 2: the label '1' is text, but line 1 has a number; write all alike"):
-        list(examples(path))
+        list(examples(path, "classify"))
 
 
 def test_D22_near_duplicate_labels_are_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "a.csv", "text,label\na,pos\nb,Pos \nc,neg\n")
-    table = label_table(examples(path))
+    table = label_table(examples(path, "classify"))
     assert table.near_duplicates == (("Pos ", "pos"),)
     with pytest.raises(InputError, match=r"the labels 'Pos ' \(1 times\) and 'pos' \(1 times\) differ only by case"):
         table.check()
@@ -317,7 +318,7 @@ def test_D24_what_is_no_file_is_refused_at_once(make: object, tmp_path: Path) ->
         with pytest.raises(InputError, match=r"a\.txt: (is a named pipe|cannot be read|is a device or socket)"):
             read(source)
     with pytest.raises(InputError, match=r"a\.txt: (is a named pipe|cannot be read|is a device or socket)"):
-        list(examples(path))
+        list(examples(path, "classify"))
     assert time.perf_counter() - started < 10  # it waits for nobody to write
 
 
@@ -325,7 +326,7 @@ def test_D24_a_folder_where_a_file_is_needed(tmp_path: Path) -> None:
     folder = tmp_path / "a.csv"
     make_folder(folder)
     with pytest.raises(InputError, match=r"a\.csv: is a folder, but a plain file is needed here"):
-        list(examples(folder, reading=Reading()))
+        list(examples(folder, "classify", reading=Reading()))
 
 
 def test_D24_a_loop_of_folders_ends(tmp_path: Path) -> None:

@@ -200,7 +200,7 @@ def test_finetune_refuses_and_writes_nothing(
 @pytest.fixture(scope="module")
 def trained(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A run of each task on a few rows."""
-    from filbert import run
+    from filbert.run.finetune import finetune
 
     folder = tmp_path_factory.mktemp("trained")
     data = {
@@ -213,7 +213,7 @@ def trained(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     for task, (name, text) in data.items():
         path = written(folder, f"{task}-{name}", text)
         settings = ["machine.threads=1", "task.max_length=32"]
-        run.finetune(task, path, tiny_folder, folder / task, epochs=1, settings=settings, quiet=True)
+        finetune(task, path, tiny_folder, folder / task, epochs=1, settings=settings, quiet=True)
         found[task] = folder / task
     return found
 
@@ -277,7 +277,7 @@ def test_D23_numbers_are_names_so_gaps_and_signs_do_no_harm(
     filbert: Callable[..., Any], tiny_folder: Path, tmp_path: Path
 ) -> None:
     path = written(tmp_path, "a.csv", HEAD + "".join(f"第{n}条,{(-1, 1, 7)[n % 3]}\n" for n in range(9)))
-    assert set(label_table(examples(path)).check().labels) == {"-1", "1", "7"}
+    assert set(label_table(examples(path, "classify")).check().labels) == {"-1", "1", "7"}
     ran = filbert("finetune", "classify", "--train", path, "--model", tiny_folder, "-o", tmp_path / "run", *QUICK)
     assert ran.code == 0, ran.err
     said = filbert("predict", tmp_path / "run", "--text", "第1条")
@@ -305,7 +305,7 @@ def test_D19_words_that_look_missing_are_learnt_and_answered(
     path = written(
         tmp_path, "a.csv", HEAD + "".join(f"{word} {n},{(word, 'x')[n % 2]}\n" for n in range(10)) + f"{word},x\n"
     )
-    found = list(examples(path))
+    found = list(examples(path, "classify"))
     assert [found[0].gold, found[-1].texts] == [word, (word,)]
     ran = filbert("doctor", path)
     assert ran.code == 0

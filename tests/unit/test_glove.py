@@ -214,14 +214,14 @@ def test_a_vector_is_the_sum_of_both_tables(dtype: torch.dtype) -> None:
 
 
 def test_parts_and_fields_are_checked() -> None:
-    bare = glove.Model(glove.preset("small", VOCAB))
+    bare = glove.GloVe(glove.SPEC.preset("small", VOCAB))
     assert bare.biases is None
     with pytest.raises(InputError, match=r"this model has no biases"):
         bare.log_counts(torch.tensor([1]), torch.tensor([2]))
     with pytest.raises(InputError, match=r"glove config: vocab_size is 0"):
         glove.Config(vocab_size=0)
     with pytest.raises(InputError, match=r"the glove preset is 'smal'.*Did you mean 'small'"):
-        glove.preset("smal", 9)
+        glove.SPEC.preset("smal", 9)
 
 
 def test_it_fits_the_counts_by_the_one_loop(one_thread: None) -> None:

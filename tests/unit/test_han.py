@@ -249,7 +249,7 @@ def test_a_config_that_cannot_be_is_named(shape: dict[str, Any], said: str) -> N
 
 def test_presets() -> None:
     for name in han.PRESETS:
-        assert han.preset(name, 99).vocab_size == 99
+        assert han.SPEC.preset(name, 99).vocab_size == 99
     assert han.Config(**{**SHAPE, "ends": [STOP]}).ends == (STOP,)  # as a file gives it
     with pytest.raises(InputError, match="Did you mean 'small'"):
-        han.preset("smal", 99)
+        han.SPEC.preset("smal", 99)

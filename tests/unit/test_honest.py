@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from filbert import run
 from filbert.core import errors
 from filbert.core.records import Example, Span
-from filbert.forms.markup import Answer, Relation
 from filbert.judge import baselines, page, sections
 from filbert.judge import report as honest
 from filbert.metrics import paired
+from filbert.run.finetune import finetune
+from filbert.tasks.answer.reading import Answer
 from filbert.tasks.choose import items as choose
 from filbert.tasks.choose import spec as choose_spec
 from filbert.tasks.classify import items as classify
@@ -27,6 +27,7 @@ from filbert.tasks.pair import items as pair
 from filbert.tasks.pair import spec as pair_spec
 from filbert.tasks.relation import items as relation
 from filbert.tasks.relation import spec as relation_spec
+from filbert.tasks.relation.reading import Relation
 from filbert.tasks.tag import items as tag
 from filbert.tasks.tag import spec as tag_spec
 from filbert.text.tokenizer import Tokenizer
@@ -249,7 +250,7 @@ def test_answers(tokenizer: Tokenizer, tiny_folder: Path, tmp_path: Path) -> Non
 
     data = [asked(place) for place in range(16)]
     settings = ["machine.threads=1", "task.max_length=64", "task.overlap=16", "train.steps=2"]
-    done = run.finetune("answer", data[:8], tiny_folder, tmp_path, dev=data[8:], settings=settings, quiet=True)
+    done = finetune("answer", data[:8], tiny_folder, tmp_path, dev=data[8:], settings=settings, quiet=True)
     told = done.report["evaluations"]["dev"]
     assert told["baselines"]["tfidf"]["f1"] > 0.2  # the sentence has the answer in it
     assert told["baselines"]["tfidf"]["exact"] == 0
@@ -298,7 +299,7 @@ def test_choices(tokenizer: Tokenizer) -> None:
 def test_vectors_have_their_metrics_and_leaks(tiny_folder: Path, tmp_path: Path) -> None:
     data = [Example((text, text[1:] + "啊"), None, place) for place, (text, _) in enumerate(texts(24))]
     settings = ["machine.threads=1", "train.steps=2"]
-    done = run.finetune("embed", data[:16], tiny_folder, tmp_path, dev=data[12:], settings=settings, quiet=True)
+    done = finetune("embed", data[:16], tiny_folder, tmp_path, dev=data[12:], settings=settings, quiet=True)
     told = done.report["evaluations"]["dev"]
     assert told["intervals"]
     assert told["leaks"]["num"] == 4

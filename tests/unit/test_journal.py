@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 
 from filbert.core.errors import InputError
+from filbert.draw import charts
 from filbert.train import journal, report
 
 
@@ -366,22 +367,23 @@ def test_the_journal_feeds_the_report(tmp_path: Path) -> None:
     log = written(tmp_path, 40)
     _, parser = page(log=log)
     assert parser.seen.count("svg") == 3  # loss, rate, speed; nothing was measured
-    drawn = report.svg(report.loss_lines(log), "Loss", alone=True)
-    root = ElementTree.fromstring(drawn)
-    assert root.tag == "{http://www.w3.org/2000/svg}svg"
-    assert root.get("width") == "520"
-    assert report.svg([], "nothing") == ""
+    chart = charts.Chart(title="Loss", lines=report.loss_lines(log), x_name="step", has_heading=True)
+    root = ElementTree.fromstring(charts.svg(chart))
+    assert root.tag == "svg"
+    assert root.get("viewBox") == "0 0 520 280"
+    assert {"Loss", "each step", "smoothed", "step"} <= {each.text for each in root.iter("text")}
+    assert charts.svg(charts.Chart(title="nothing", lines=[], x_name="step")) == ""
 
 
 def test_ticks_are_round_and_lie_inside() -> None:
-    assert report.ticks(0, 10_000, 5) == [0, 2_000, 4_000, 6_000, 8_000, 10_000]
-    assert report.labels(report.ticks(1.93, 2.31, 5)) == ["2.0", "2.1", "2.2", "2.3"]
-    assert report.labels(report.ticks(0.0, 1.0, 5), percent=True) == ["0%", "20%", "40%", "60%", "80%", "100%"]
-    assert report.labels(report.ticks(0.0, 4e-4, 4)) == ["0", "0.0001", "0.0002", "0.0003", "0.0004"]
-    assert report.labels(report.ticks(0.0, 4e-5, 4)) == ["0", "1e-5", "2e-5", "3e-5", "4e-5"]
-    assert report.labels(report.ticks(0.0, 1.2e6, 4)) == ["0", "500k", "1M"]
+    assert charts.ticks(0, 10_000, 5) == [0, 2_000, 4_000, 6_000, 8_000, 10_000]
+    assert charts.labels(charts.ticks(1.93, 2.31, 5)) == ["2.0", "2.1", "2.2", "2.3"]
+    assert charts.labels(charts.ticks(0.0, 1.0, 5), percent=True) == ["0%", "20%", "40%", "60%", "80%", "100%"]
+    assert charts.labels(charts.ticks(0.0, 4e-4, 4)) == ["0", "0.0001", "0.0002", "0.0003", "0.0004"]
+    assert charts.labels(charts.ticks(0.0, 4e-5, 4)) == ["0", "1e-5", "2e-5", "3e-5", "4e-5"]
+    assert charts.labels(charts.ticks(0.0, 1.2e6, 4)) == ["0", "500k", "1M"]
     for low, high in ((0.1, 0.30001), (-5.0, 5.0), (1e-14, 3e-14), (0.0, 123456.0), (0.0, 1e30)):
-        found = report.ticks(low, high, 5)
+        found = charts.ticks(low, high, 5)
         assert 2 <= len(found) <= 7
         assert all(low * 0.999 <= value <= high * 1.001 or low < 0 for value in found)
 
@@ -390,8 +392,8 @@ def test_a_long_series_keeps_its_peaks_and_gaps() -> None:
     points: list[tuple[float, float | None]] = [(float(i), 1.0) for i in range(10_000)]
     points[1_234] = (1_234.0, 99.0)
     points[5_000:5_100] = [(float(i), None) for i in range(5_000, 5_100)]
-    thin = list(report._thinned(points))
-    assert len(thin) <= 2 * report.PLACES
+    thin = list(charts.thinned(points))
+    assert len(thin) <= 2 * charts.PLACES
     assert (1_234.0, 99.0) in thin
     assert any(y is None for _, y in thin)
     assert [x for x, _ in thin] == sorted(x for x, _ in thin)

@@ -16,7 +16,7 @@ from filbert.core.protocols import Batch, Item, Term
 from filbert.core.records import Encoding
 from filbert.models import bert
 from filbert.pack.batches import OneByOne
-from filbert.train import loop, machine
+from filbert.train import listeners, loop, machine
 from filbert.train.distributed import Ranks
 from filbert.train.feed import Feed
 
@@ -141,7 +141,7 @@ def test_a_loss_that_is_no_number_never_reaches_the_weights(number: float) -> No
     before = weights(model)
     config = loop.Config(steps=9, batch_tokens=20)
     with pytest.raises(FilbertError, match=r"3 steps in a row .* step 3 \(epoch 0, batch 2: examples \d+"):
-        loop.Training(model, Recall(bad=tuple(range(1, 9)), number=number), config, loop.Course(told=told)).run()
+        loop.Training(model, Recall(bad=tuple(range(1, 9)), number=number), config, loop.Course(listener=told)).run()
     assert_same(before, weights(model))
     assert [kind for kind, _ in told.events] == ["skipped"] * 3
 
@@ -151,7 +151,7 @@ def test_a_single_bad_step_is_skipped_and_the_run_goes_on() -> None:
     told = Heard()
     model = tiny()
     outcome = loop.Training(
-        model, Recall(bad=(2, 3, 5, 6)), loop.Config(steps=8, batch_tokens=20), loop.Course(told=told)
+        model, Recall(bad=(2, 3, 5, 6)), loop.Config(steps=8, batch_tokens=20), loop.Course(listener=told)
     ).run()
     assert (outcome.state.skipped, outcome.state.in_a_row) == (4, 0)
     assert [message.split(" (")[0] for _, message in told.events] == [f"step {n}" for n in (2, 3, 5, 6)]
@@ -159,7 +159,7 @@ def test_a_single_bad_step_is_skipped_and_the_run_goes_on() -> None:
     assert len(told.steps) == 8
 
 
-class Heard(loop.Deaf):
+class Heard(listeners.Silent):
     """Keeps what it is told."""
 
     def __init__(self) -> None:
@@ -184,7 +184,7 @@ def test_held_out_items_are_asked_and_change_nothing() -> None:
     told = Heard()
     plain, watched = tiny(), tiny()
     loop.fit(plain, Recall(), config)
-    course = loop.Course(held=Recall(5), told=told)
+    course = loop.Course(held=Recall(5), listener=told)
     outcome = loop.Training(watched, Recall(), config, course).run()
     assert_same(weights(plain), weights(watched))
     assert [entry["step"] for entry in told.evaluations] == [5, 10, 12]
@@ -194,7 +194,7 @@ def test_held_out_items_are_asked_and_change_nothing() -> None:
 def test_patience_ends_a_run_that_gets_no_better() -> None:
     told = Heard()
     config = loop.Config(steps=100, batch_tokens=24, learning_rate=1e-9, evaluate_every=2, patience=3)
-    course = loop.Course(held=Recall(5), watched="accuracy", told=told)
+    course = loop.Course(held=Recall(5), watched="accuracy", listener=told)
     outcome = loop.Training(tiny(), Recall(), config, course).run()
     assert outcome.stopped_early
     assert outcome.state.step == 8  # the first evaluation is the best, and three more are no better

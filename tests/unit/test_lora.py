@@ -10,7 +10,6 @@ import pytest
 import torch
 
 import filbert as fb
-from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.folder import folder as folders
@@ -18,6 +17,7 @@ from filbert.models import bert
 from filbert.nn import lora
 from filbert.nn.attention import tensors
 from filbert.pack.lay import pack
+from filbert.run.finetune import finetune
 from filbert.tasks.classify import items as classify
 from filbert.tasks.classify import spec as classify_spec
 from filbert.text.tokenizer import Tokenizer
@@ -90,7 +90,7 @@ def test_merged_says_the_same(shape: dict[str, object], rows: str | None, tokeni
 
 def test_a_rank_that_no_map_has_is_refused(tiny_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"tune\.rank is 33, but a map of this model has only rank 32"):
-        run.finetune("classify", made(), tiny_folder, tmp_path, settings=[*LORA, "tune.rank=33"])
+        finetune("classify", made(), tiny_folder, tmp_path, settings=[*LORA, "tune.rank=33"])
 
 
 @pytest.mark.slow
@@ -99,7 +99,7 @@ def test_eight_examples_are_learnt_and_the_base_stays(
     optimiser: str, rate: float, tiny_folder: Path, tmp_path: Path, tokenizer: Tokenizer
 ) -> None:
     settings = [*LORA, f"train.learning_rate={rate}", f"train.optimiser={optimiser}", "train.steps=40", "task.pool=cls"]
-    done = run.finetune("classify", made(), tiny_folder, tmp_path, settings=settings, quiet=True)
+    done = finetune("classify", made(), tiny_folder, tmp_path, settings=settings, quiet=True)
     start = folders.load(tiny_folder).model.state_dict()
     newest = Store(tmp_path / "checkpoints", 2).newest()
     assert newest is not None
@@ -120,7 +120,7 @@ def test_eight_examples_are_learnt_and_the_base_stays(
 def test_the_folder_is_an_ordinary_one(tiny_folder: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
     transformers = pytest.importorskip("transformers")
     settings = [*LORA, "train.learning_rate=0.02", "train.steps=30", "task.pool=cls"]
-    done = run.finetune("classify", made(), tiny_folder, tmp_path, settings=settings, quiet=True)
+    done = finetune("classify", made(), tiny_folder, tmp_path, settings=settings, quiet=True)
     found = Store(tmp_path / "checkpoints", 2).newest()
     assert found is not None
     adapted = bert.Bert(done.module.config, ("pooler", "labels"), 2)
@@ -128,10 +128,10 @@ def test_the_folder_is_an_ordinary_one(tiny_folder: Path, tmp_path: Path, tokeni
     weights = {n.removeprefix("model/"): t for n, t in found.tensors().items() if n.startswith("model/")}
     adapted.load_state_dict(weights)
     task = classify.Items(made(), LABELS, tokenizer, classify_spec.Config(max_length=64, pool="cls"))
-    wanted = np.stack(scored(adapted, task, 4096, threads=1))
+    wanted = np.stack(scored(adapted, task, 4096, machine.Config(threads=1)))
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "model").eval()
     ours = folders.load(tmp_path)
-    np.testing.assert_allclose(np.stack(scored(ours.model, task, 4096, threads=1)), wanted, atol=1e-5)
+    np.testing.assert_allclose(np.stack(scored(ours.model, task, 4096, machine.Config(threads=1))), wanted, atol=1e-5)
     for index in range(8):
         ids = torch.as_tensor(task.item(index, 0).sequences[0].ids)[None].long()
         with torch.inference_mode():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from filbert.metrics import bootstrap
 from filbert.metrics import labels as metrics
 from filbert.metrics.intervals import wilson
 
@@ -59,7 +60,7 @@ def test_the_bootstrap_is_that_of_drawn_examples() -> None:
 def test_many_labels_are_drawn_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     table = metrics.confusion(*made(num_labels=40, size=2_000), 40)
     whole = metrics.intervals(table, resamples=200)
-    monkeypatch.setattr(metrics, "CHUNK_CELLS", 1)
+    monkeypatch.setattr(bootstrap, "CHUNK_CELLS", 1)
     assert metrics.intervals(table, resamples=200) == whole
 
 

@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from small_models import small_bert
 
 import filbert as fb
-from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.folder import folder as folders
@@ -24,6 +23,7 @@ from filbert.metrics import label_sets as metrics
 from filbert.models import bert
 from filbert.nn.torch_ops import TorchHost
 from filbert.pack.lay import collate
+from filbert.run.finetune import finetune
 from filbert.tasks.classify import items as classify
 from filbert.tasks.classify import spec as classify_spec
 from filbert.tasks.classify.decode import chances, set_predictions
@@ -342,7 +342,7 @@ def test_killed_and_resumed(cut_short: Callable[..., tuple[bytes, bytes]]) -> No
 
 
 def test_save_and_load_is_bit_equal(tiny_folder: Path, tmp_path: Path, tokenizer: Tokenizer) -> None:
-    done = run.finetune("classify", made(16), tiny_folder, tmp_path, settings=[THREADS, "train.steps=3"], quiet=True)
+    done = finetune("classify", made(16), tiny_folder, tmp_path, settings=[THREADS, "train.steps=3"], quiet=True)
     task = task_of(tokenizer, made(16), max_length=64)
     again = folders.load(tmp_path)
     assert again.labels == list(LABELS)
@@ -354,7 +354,7 @@ def test_transformers_takes_it_for_what_it_is(tiny_folder: Path, tmp_path: Path,
     """And its folders are read as they were meant: without a task.json, by problem_type."""
     transformers = pytest.importorskip("transformers")
     settings = [THREADS, "train.steps=20", "train.learning_rate=5e-3", "task.pool=cls"]
-    run.finetune("classify", made(16), tiny_folder, tmp_path / "run", settings=settings, quiet=True)
+    finetune("classify", made(16), tiny_folder, tmp_path / "run", settings=settings, quiet=True)
     theirs = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "run" / "model").eval()
     assert theirs.config.problem_type == "multi_label_classification"
     theirs.save_pretrained(tmp_path / "published")
@@ -371,7 +371,7 @@ def test_transformers_takes_it_for_what_it_is(tiny_folder: Path, tmp_path: Path,
 
 def test_pairs_may_have_several_labels_too(tiny_folder: Path, tmp_path: Path) -> None:
     data = [Example((e.texts[0], "关于什么"), e.gold, e.id) for e in made(16)]
-    run.finetune("pair", data, tiny_folder, tmp_path, settings=[THREADS, "train.steps=3"], quiet=True)
+    finetune("pair", data, tiny_folder, tmp_path, settings=[THREADS, "train.steps=3"], quiet=True)
     model = fb.load(tmp_path)
     said = model.predict([(data[0].texts[0], data[0].texts[1])])
     assert said[0].labels is not None
@@ -383,4 +383,4 @@ def test_pairs_may_have_several_labels_too(tiny_folder: Path, tmp_path: Path) ->
 def test_texts_without_any_label_teach_nothing(tiny_folder: Path, tmp_path: Path) -> None:
     data = [Example(("甲",), (), 0), Example(("乙",), (), 1)]
     with pytest.raises(InputError, match="no text of the training data has a label"):
-        run.finetune("classify", data, tiny_folder, tmp_path)
+        finetune("classify", data, tiny_folder, tmp_path)

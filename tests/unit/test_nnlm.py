@@ -124,7 +124,7 @@ def test_what_is_wrong_is_named() -> None:
         with pytest.raises(InputError, match=f"nnlm config: {next(iter(wrong))} is"):
             nnlm.Config(**wrong)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="Did you mean 'small'"):
-        nnlm.preset("smal", 10)
-    assert nnlm.preset("tiny", 10).vocab_size == 10
+        nnlm.SPEC.preset("smal", 10)
+    assert nnlm.SPEC.preset("tiny", 10).vocab_size == 10
     with pytest.raises(InputError, match="no language-model head"):
-        nnlm.Nnlm(nnlm.preset("tiny", 10)).word_scores(torch.zeros(1, 128))
+        nnlm.Nnlm(nnlm.SPEC.preset("tiny", 10)).word_scores(torch.zeros(1, 128))

@@ -13,13 +13,14 @@ import torch
 from small_models import small_bert
 
 import filbert as fb
-from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.folder import folder as folders
 from filbert.metrics import numbers
 from filbert.models import bert
 from filbert.nn.torch_ops import TorchHost
+from filbert.run.evaluate import evaluate
+from filbert.run.finetune import finetune
 from filbert.tasks.pair import items as pair
 from filbert.tasks.pair import spec as pair_spec
 from filbert.text.tokenizer import Tokenizer
@@ -156,7 +157,7 @@ def test_the_commands(tiny_folder: Path, tmp_path: Path, filbert: Callable[..., 
 
 
 def test_wrong_pairs_are_named(tiny_folder: Path, tmp_path: Path) -> None:
-    run.finetune("pair", made(8), tiny_folder, tmp_path / "r", epochs=1, settings=["machine.threads=1"], quiet=True)
+    finetune("pair", made(8), tiny_folder, tmp_path / "r", epochs=1, settings=["machine.threads=1"], quiet=True)
     model = fb.load(tmp_path / "r")
     assert model.task() == "pair"
     for wrong in (["one"], [("one",)], [("one", "two", "three")], [("one", 2)]):
@@ -213,10 +214,10 @@ def test_what_is_no_number_is_named(tokenizer: Tokenizer, tiny_folder: Path, tmp
     wrong = [*numbered(4), Example(("a", "b"), "much", 4, "pairs.tsv", 17)]
     settings = ["task.answer=number", "machine.threads=1"]
     with pytest.raises(InputError, match=r"pairs\.tsv line 17: the label 'much' is no number"):
-        run.finetune("pair", wrong, tiny_folder, tmp_path / "x", settings=settings)
+        finetune("pair", wrong, tiny_folder, tmp_path / "x", settings=settings)
     same = [Example(("a", "b"), "3", index) for index in range(4)]
     with pytest.raises(InputError, match="no two different numbers"):
-        run.finetune("pair", same, tiny_folder, tmp_path / "x", settings=settings)
+        finetune("pair", same, tiny_folder, tmp_path / "x", settings=settings)
     for field in ("nan", "inf"):
         with pytest.raises(InputError, match="is no number"):
             pair_spec.number(Example(("a", "b"), field))
@@ -232,10 +233,10 @@ def test_a_run_of_numbers_from_file_to_prediction(tiny_folder: Path, tmp_path: P
     data.write_text("".join(f"{e.texts[0]}\t{e.texts[1]}\t{e.gold}\n" for e in numbered(30)), encoding="utf-8")
     settings = ["task.answer=number", "machine.threads=1", "train.learning_rate=1e-3"]
     columns = {"first": 1, "second": 2, "label": 3}
-    done = run.finetune("pair", data, tiny_folder, tmp_path / "run", dev=data, settings=settings, epochs=6, quiet=True,
+    done = finetune("pair", data, tiny_folder, tmp_path / "run", dev=data, settings=settings, epochs=6, quiet=True,
                         columns=columns)  # fmt: skip
     assert "explained" in done.best
-    told = run.evaluate(tmp_path / "run", data, threads=1, columns=columns)
+    told = evaluate(tmp_path / "run", data, threads=1, columns=columns)
     said = fb.load(tmp_path / "run").predict([(e.texts[0], e.texts[1]) for e in numbered(30)])
     assert all(p.label is None for p in said)
     assert np.mean([(p.scores["value"] - float(e.gold)) ** 2 for p, e in zip(said, numbered(30), strict=True)]) == (

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from filbert.core.errors import InputError
-from filbert.draw import text_layout
+from filbert.draw import charts, text_layout
 from filbert.draw.book import packed
 from filbert.draw.pictures import KINDS, attention, draw, png, svg
 from filbert.draw.pictures import Choices as Chosen
@@ -329,3 +329,22 @@ def test_a_view_without_the_part_says_so(kind: str, key: str) -> None:
     for each in ("head", "layers"):
         with pytest.raises(InputError, match="this view"):
             svg(bare, each)
+
+
+def test_a_chart_tells_its_lines_apart_without_colour() -> None:
+    lines = [charts.Line(f"line {at}", [(0, 0.2), (1, 0.3 + at / 10)], marked=True) for at in range(4)]
+    chart = charts.Chart(
+        title="four", lines=lines, x_name="layer", x_labels=["0", "7"], levels=[("chance", 0.5)], percent=True,
+        size=(320, 240), has_hovers=False,
+    )  # fmt: skip
+    root = ElementTree.fromstring(charts.svg(chart))
+    drawn = [each for each in root.iter("path") if (each.get("class") or "").startswith("c")]
+    assert len({each.get("stroke-dasharray") for each in drawn}) == 4
+    titles = [each.text for each in root.iter("title")]
+    assert "line 3: 0.6" in titles
+    assert len(titles) == 8
+    texts = list(root.iter("text"))
+    assert {"chance", "layer", "0", "7", "20%", "line 3"} <= {each.text for each in texts}
+    rows = {each.get("y") for each in texts if (each.text or "").startswith("line")}
+    assert len(rows) == 2  # the legend has no room for four names in one
+    assert all((each.get("class") or "") == "ink" for each in texts)  # so that a dark page shows them light

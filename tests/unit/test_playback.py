@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 import torch
 
-from filbert import run
 from filbert.core.records import Example, Span
 from filbert.folder.folder import load
-from filbert.forms.markup import Answer, Relation
-from filbert.train import loop, machine
+from filbert.run.finetune import finetune
+from filbert.tasks.answer.reading import Answer
+from filbert.tasks.relation.reading import Relation
+from filbert.train import listeners, machine
 from filbert.train import recorded as playback
 
 TEXTS = [
@@ -97,7 +98,7 @@ def trained(
     task, data, own = TASKS[name]
     losses: list[float] = []
 
-    class Heard(loop.Deaf):
+    class Heard(listeners.Silent):
         def step(self, entry: Any) -> None:
             losses.append(entry["loss"])
 
@@ -105,7 +106,7 @@ def trained(
     with monkeypatch.context() as patched:
         if not plays:
             patched.setattr(playback.Player, "_tape", lambda self, packed: None)
-        run.finetune(task, data, folder, out, settings=wished, epochs=epochs, told=Heard(), quiet=True)
+        finetune(task, data, folder, out, settings=wished, epochs=epochs, listener=Heard(), quiet=True)
     return load(out).model.state_dict(), losses
 
 

@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 
 import filbert as fb
-from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction
 from filbert.engine import answers
 from filbert.engine.answers import Asked, answered
 from filbert.engine.results import Results
+from filbert.run.evaluate import evaluate
+from filbert.run.finetune import finetune
 
 ROWS = [("the train leaves the station", "rail"), ("a ship on the water", "sea"), ("clouds and the wind", "sky")]
 
@@ -35,7 +36,7 @@ def folder(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     data = [Example((text,), label, index) for index, (text, label) in enumerate(ROWS * 4)]
     out = tmp_path_factory.mktemp("predict") / "run"
     words = ["machine.threads=1", "task.max_length=16", "task.overlap=4", "train.learning_rate=1e-3"]
-    run.finetune("classify", data, tiny_folder, out, settings=words, epochs=5, quiet=True)
+    finetune("classify", data, tiny_folder, out, settings=words, epochs=5, quiet=True)
     return out
 
 
@@ -67,7 +68,7 @@ def test_predictions_are_the_scores_of_evaluation_in_order(folder: Path, tmp_pat
             assert share == pytest.approx(alone.scores[name], abs=1e-5)
         assert together.coverage == 1.0
     gold = [Example((text,), "sea") for text in asked]
-    told = run.evaluate(folder, gold, threads=1)
+    told = evaluate(folder, gold, threads=1)
     assert told["accuracy"] == pytest.approx(np.mean([p.label == "sea" for p in said]))
     assert model.predict([]) == []
 

@@ -14,7 +14,6 @@ import torch
 from small_models import small_bert
 
 import filbert as fb
-from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.files import json_text
 from filbert.core.records import Example, Packed
@@ -24,6 +23,7 @@ from filbert.models import bert
 from filbert.nn import lora, maps
 from filbert.nn.attention import tensors
 from filbert.pack.lay import pack
+from filbert.run.finetune import finetune
 from filbert.see import head_importance
 from filbert.ship import prune
 from filbert.text.tokenizer import Tokenizer
@@ -219,7 +219,7 @@ def test_a_pruned_model_learns_on(fine: Path, data: Path, tmp_path: Path) -> Non
     start = fb.load(tmp_path / "out", device="cpu")
     assert 0 in start.config.heads[1:] or min(start.config.heads[1:]) < 4
     settings = ["machine.threads=1", "train.learning_rate=0.003", "train.batch_tokens=64", "train.steps=30"]
-    run.finetune("classify", data, tmp_path / "out", tmp_path / "run", settings=settings, quiet=True, epochs=4)
+    finetune("classify", data, tmp_path / "out", tmp_path / "run", settings=settings, quiet=True, epochs=4)
     after = fb.load(tmp_path / "run", device="cpu")
     assert after.config.heads == start.config.heads
     losses = [head_importance.loss(model, head_importance.labelled(model, data)) for model in (start, after)]

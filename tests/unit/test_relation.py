@@ -14,19 +14,19 @@ import torch
 from small_models import small_bert
 
 import filbert as fb
-from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Span
 from filbert.folder import folder as folders
 from filbert.forms.datasets import examples, label_table
-from filbert.forms.markup import Relation
 from filbert.metrics import labels as label_metrics
 from filbert.metrics import relations as metrics
 from filbert.metrics.intervals import wilson
 from filbert.models import bert
 from filbert.nn.torch_ops import TorchHost
+from filbert.run.finetune import finetune
 from filbert.tasks.relation import items as relation
 from filbert.tasks.relation import spec as relation_spec
+from filbert.tasks.relation.reading import Relation
 from filbert.text.streams import Reading
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop, machine
@@ -259,7 +259,7 @@ def test_micro_f1_is_that_of_scikit_learn() -> None:
 @pytest.mark.slow
 def test_saved_and_loaded_it_says_the_same(tokenizer: Tokenizer, tiny_folder: Path, tmp_path: Path) -> None:
     more: dict[str, Any] = {"settings": ["machine.threads=1", "task.max_length=48"], "quiet": True}
-    done = run.finetune("relation", made(12), tiny_folder, tmp_path / "r", dev=made(6), epochs=2, **more)
+    done = finetune("relation", made(12), tiny_folder, tmp_path / "r", dev=made(6), epochs=2, **more)
     kept = json.loads((tmp_path / "r" / "model" / "task.json").read_text(encoding="utf-8"))
     assert kept.pop("temperature") > 0  # fitted on the dev data
     assert kept == {"task": "relation", "max_length": 48, "none": "none", "marks": relation_spec.marks_of(tokenizer)}
@@ -486,7 +486,7 @@ def test_what_cannot_be_learnt_is_named(tiny_folder: Path, tmp_path: Path, filbe
     assert "task.none is 'nothing', but must be one of" in refused(rows, rows, "--set", "task.none=nothing")
     assert "must be four different tokens" in refused(rows, rows, "--set", "task.marks=# #")
     with pytest.raises(InputError, match=r"example 0: has no two mentions"):
-        run.finetune("relation", [Example(("我们",), "none")] * 2, tiny_folder, tmp_path / "y")
+        finetune("relation", [Example(("我们",), "none")] * 2, tiny_folder, tmp_path / "y")
     for fields in ({"max_length": 8}, {"mask_prob": 1.0}, {"label_smoothing": -1.0}, {"marks": "a b c"}):
         with pytest.raises(InputError, match=next(iter(fields))):
             relation_spec.Config(**fields)  # type: ignore[arg-type]

@@ -305,6 +305,6 @@ def test_a_config_that_cannot_be_is_named(shape: dict[str, Any], said: str) -> N
 
 def test_presets() -> None:
     for name in seq2seq.PRESETS:
-        assert seq2seq.preset(name, 99).vocab_size == 99
+        assert seq2seq.SPEC.preset(name, 99).vocab_size == 99
     with pytest.raises(InputError, match="Did you mean 'small'"):
-        seq2seq.preset("smal", 99)
+        seq2seq.SPEC.preset("smal", 99)

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 
 import filbert as fb
-from filbert import run
 from filbert.core.records import Example
 from filbert.engine.reader import record
-from filbert.serve.batcher import Batcher, FullError
-from filbert.serve.lane import Lane
+from filbert.run.finetune import finetune
+from filbert.serve.look_queue import LookQueue
+from filbert.serve.queue import Batcher, FullError
 from served import Server, serving, until
 
 pytest.importorskip("fastapi")
@@ -31,7 +31,7 @@ def folder(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small classifier."""
     data = [Example((text,), label, index) for index, (text, label) in enumerate(ROWS * 4)]
     out = tmp_path_factory.mktemp("serve") / "news"
-    run.finetune("classify", data, tiny_folder, out, settings=["machine.threads=1"], epochs=2, quiet=True)
+    finetune("classify", data, tiny_folder, out, settings=["machine.threads=1"], epochs=2, quiet=True)
     return out
 
 
@@ -228,7 +228,7 @@ def test_several_threads_share_what_waits_and_a_job_is_alone() -> None:
     text = "x" * 900
     found = [batcher.ask([text]) for _ in range(2)]
     assert [own.result(10) for own in found] == [[text], [text]]
-    lane = Lane(10, 10)
+    lane = LookQueue(10, 10)
     assert lane.ask(lambda: "looked").result(10) == "looked"
     with pytest.raises(ZeroDivisionError):
         lane.ask(lambda: 1 / 0).result(10)

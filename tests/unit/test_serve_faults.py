@@ -20,8 +20,8 @@ from typing import Any
 
 import pytest
 
-from filbert import run
 from filbert.core.records import Example
+from filbert.run.finetune import finetune
 from filbert.serve import process
 from filbert.ship import onnx
 from served import NO_TORCH, SLOW, Server, is_alive, received, request_bytes, serving, until
@@ -37,7 +37,7 @@ def folder(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small classifier, exported: it runs without torch."""
     data = [Example((text,), label, index) for index, (text, label) in enumerate(ROWS * 4)]
     place = tmp_path_factory.mktemp("serve")
-    run.finetune("classify", data, tiny_folder, place / "run", settings=["machine.threads=1"], epochs=2, quiet=True)
+    finetune("classify", data, tiny_folder, place / "run", settings=["machine.threads=1"], epochs=2, quiet=True)
     onnx.export(place / "run", place / "news")
     return place / "news"
 

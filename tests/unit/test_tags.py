@@ -10,6 +10,7 @@ import pytest
 
 from filbert.core.errors import FilbertError, InputError
 from filbert.core.records import Span
+from filbert.metrics import bootstrap
 from filbert.metrics import tags as metrics
 from filbert.metrics.intervals import wilson
 from filbert.nn import crf_walk
@@ -212,7 +213,7 @@ def test_the_bootstrap_is_that_of_drawn_sentences(monkeypatch: pytest.MonkeyPatc
         assert found[name] == pytest.approx(tuple(np.quantile(values, [0.025, 0.975])), abs=0.01), name
     assert found == metrics.intervals(counts, tokens, resamples=3_000)
     assert found != metrics.intervals(counts, tokens, resamples=3_000, seed=1)
-    monkeypatch.setattr(metrics, "CHUNK_CELLS", 1)
+    monkeypatch.setattr(bootstrap, "CHUNK_CELLS", 1)
     assert metrics.intervals(counts, tokens, resamples=50, seed=2)["f1"][0] > 0.4
 
 

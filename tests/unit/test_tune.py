@@ -13,15 +13,16 @@ import torch
 from small_models import small_bert
 
 import filbert as fb
-from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.folder import folder as folders
 from filbert.models import bert
+from filbert.run.finetune import Finetuned, finetune
+from filbert.run.recipe import paced
 from filbert.tasks.classify import items as classify
 from filbert.tasks.classify import spec as classify_spec
 from filbert.text.tokenizer import Tokenizer
-from filbert.train import loop, machine, optim, tune
+from filbert.train import listeners, loop, machine, optim, tune
 from filbert.train.checkpoint import Store
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -90,7 +91,7 @@ def test_a_weight_moves_from_its_step_on_and_not_before(
     before, seen = weights(module), list[tuple[int, set[str], set[str]]]()
     training: loop.Training
 
-    class Watches(loop.Deaf):
+    class Watches(listeners.Silent):
         def step(self, entry: Mapping[str, Any]) -> None:
             moved = {n.split(".")[0] + n.split(".")[1] for n, value in module.state_dict().items()
                      if not torch.equal(value, before[n])}  # fmt: skip
@@ -100,7 +101,7 @@ def test_a_weight_moves_from_its_step_on_and_not_before(
 
     config = loop.Config(steps=16, learning_rate=1e-3, optimiser=optimiser, batch_tokens=4096, schedule="constant")
     how = machine.Config(threads=1, precision=precision)
-    course = loop.Course(machine=how, told=Watches(), tuning=tune.Config(method="gradual"))
+    course = loop.Course(machine=how, listener=Watches(), tuning=tune.Config(method="gradual"))
     training = loop.Training(module, task, config, course)
     training.run()
     parts = {"headslabels": 0, "layers1": 2, "layers0": 4}
@@ -165,15 +166,15 @@ def test_each_layer_below_has_its_share_of_the_rate(name: str, tokenizer: Tokeni
 
 
 def test_a_method_has_its_own_usual_rates(tiny_folder: Path, tmp_path: Path) -> None:
-    assert tune.paced("full", 1e-4, 50.0, True) == {"learning_rate": 1e-4, "head_rate": 50.0}
-    assert tune.paced("gradual", 3e-4, 1.0, False) == {"learning_rate": 3e-4, "head_rate": 1.0}
-    assert tune.paced("frozen", 1e-4, 50.0, True)["head_rate"] == 400
-    lora = tune.paced("lora", 1e-4, 50.0, True)
+    assert paced("full", 1e-4, 50.0, True) == {"learning_rate": 1e-4, "head_rate": 50.0}
+    assert paced("gradual", 3e-4, 1.0, False) == {"learning_rate": 3e-4, "head_rate": 1.0}
+    assert paced("frozen", 1e-4, 50.0, True)["head_rate"] == 400
+    lora = paced("lora", 1e-4, 50.0, True)
     assert lora["learning_rate"] == pytest.approx(3e-3)
     assert lora["learning_rate"] * lora["head_rate"] == pytest.approx(5e-3)  # the head's own stays
     for words, rates in (([], (1e-2, 1.0)), (["train.learning_rate=1e-3", "train.head_rate=2"], (1e-3, 2.0))):
         settings = [THREADS, "tune.method=lora", "train.steps=1", *words]
-        run.finetune("classify", made(), tiny_folder, tmp_path / str(rates), settings=settings, quiet=True)
+        finetune("classify", made(), tiny_folder, tmp_path / str(rates), settings=settings, quiet=True)
         found = json.loads((tmp_path / str(rates) / "recipe.json").read_text())["train"]
         assert (found["learning_rate"], found["head_rate"]) == pytest.approx(rates)
 
@@ -184,7 +185,7 @@ def test_a_rate_that_falls_with_depth_moves_low_layers_less(tiny_folder: Path, t
     moved = {}
     for decay in (1.0, 0.1):
         settings = [THREADS, f"tune.layer_decay={decay}", "train.steps=5"]
-        run.finetune("classify", made(), tiny_folder, tmp_path / str(decay), settings=settings, quiet=True)
+        finetune("classify", made(), tiny_folder, tmp_path / str(decay), settings=settings, quiet=True)
         found = folders.load(tmp_path / str(decay)).model.state_dict()
         names = ("embeddings.positions.weight", "layers.0.feed.up.weight", "layers.1.feed.up.weight")
         moved[decay] = [float((found[name] - start[name]).abs().mean()) for name in names]
@@ -236,7 +237,7 @@ def test_gradual_is_exact_when_killed_and_resumed(
 
 def test_a_checkpoint_has_no_state_of_what_never_learnt(tiny_folder: Path, tmp_path: Path) -> None:
     settings = [THREADS, "tune.method=frozen", "train.steps=3"]
-    run.finetune("classify", made(), tiny_folder, tmp_path, settings=settings, quiet=True)
+    finetune("classify", made(), tiny_folder, tmp_path, settings=settings, quiet=True)
     found = Store(tmp_path / "checkpoints", 2).newest()
     assert found is not None
     states = {name.split("/")[2] for name in found.tensors() if name.startswith("optimiser/")}
@@ -244,9 +245,9 @@ def test_a_checkpoint_has_no_state_of_what_never_learnt(tiny_folder: Path, tmp_p
 
 
 def test_another_way_to_train_is_another_run(tiny_folder: Path, tmp_path: Path) -> None:
-    def again(*words: str, resume: bool = True) -> run.Finetuned:
+    def again(*words: str, resume: bool = True) -> Finetuned:
         settings = [THREADS, "train.steps=4", *words]
-        return run.finetune("classify", made(), tiny_folder, tmp_path, settings=settings, quiet=True, resume=resume)
+        return finetune("classify", made(), tiny_folder, tmp_path, settings=settings, quiet=True, resume=resume)
 
     again("tune.layer_decay=0.9", resume=False)
     assert again("tune.layer_decay=0.9").outcome.state.step == 4
@@ -261,9 +262,9 @@ def test_another_way_to_train_is_another_run(tiny_folder: Path, tmp_path: Path) 
 def test_a_named_measure_says_which_state_is_best(tiny_folder: Path, tmp_path: Path) -> None:
     words = ["train.batch_tokens=64", "train.learning_rate=0.03", THREADS]
 
-    def held(watched: str) -> tuple[run.Finetuned, list[dict[str, float]]]:
+    def held(watched: str) -> tuple[Finetuned, list[dict[str, float]]]:
         settings = [*words, f"tune.watched={watched}"]
-        done = run.finetune(
+        done = finetune(
             "classify", made(24), tiny_folder, tmp_path / watched, dev=made(10), settings=settings, epochs=6, quiet=True
         )
         lines = (tmp_path / watched / "log.jsonl").read_text().splitlines()
@@ -281,16 +282,16 @@ def test_a_named_measure_says_which_state_is_best(tiny_folder: Path, tmp_path: P
 def test_patience_follows_the_named_measure(tiny_folder: Path, tmp_path: Path) -> None:
     words = [THREADS, "tune.watched=loss", "train.patience=2", "train.learning_rate=0.5", "train.batch_tokens=64"]
     more = {"dev": made(10), "settings": words, "epochs": 30, "quiet": True}
-    done = run.finetune("classify", made(24), tiny_folder, tmp_path, **more)
+    done = finetune("classify", made(24), tiny_folder, tmp_path, **more)
     assert done.outcome.stopped_early
     assert done.watched == "loss"
 
 
 def test_a_measure_that_is_not_there_is_named(tiny_folder: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"tune\.watched is 'acuracy', .*label_loss, accuracy, loss.*mean 'accuracy'"):
-        run.finetune("classify", made(), tiny_folder, tmp_path, dev=made(), settings=["tune.watched=acuracy"])
+        finetune("classify", made(), tiny_folder, tmp_path, dev=made(), settings=["tune.watched=acuracy"])
     with pytest.raises(InputError, match="without dev data nothing is measured"):
-        run.finetune("classify", made(), tiny_folder, tmp_path, settings=["tune.watched=accuracy"])
+        finetune("classify", made(), tiny_folder, tmp_path, settings=["tune.watched=accuracy"])
 
 
 @pytest.mark.parametrize(

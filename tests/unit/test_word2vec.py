@@ -100,7 +100,7 @@ def packed_of(*rows: list[int]) -> Packed:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_vector_is_the_tokens_own_wherever_it_stands(dtype: torch.dtype) -> None:
-    model = word2vec.Model(word2vec.preset("tiny", VOCAB)).to(dtype).eval()
+    model = word2vec.Word2vec(word2vec.SPEC.preset("tiny", VOCAB)).to(dtype).eval()
     packed = packed_of([5], [7, 8, 5], [])
     got = model(packed)
     assert (got.shape, got.dtype) == ((4, model.width), dtype)
@@ -119,7 +119,7 @@ def test_a_wrong_field_or_part_is_named() -> None:
     with pytest.raises(InputError, match=r"dropout is 1.5"):
         word2vec.Config(dropout=1.5)
     with pytest.raises(InputError, match=r"the word2vec preset is 'smal'.*Did you mean 'small'"):
-        word2vec.preset("smal", 9)
+        word2vec.SPEC.preset("smal", 9)
     with pytest.raises(InputError, match=r"a part of word2vec is 'node'.*Did you mean 'nodes'"):
         word2vec.Word2vec(word2vec.Config(vocab_size=4), ("node",))
 
@@ -409,7 +409,7 @@ def test_it_serves_a_task_as_any_encoder_does(tokenizer: Tokenizer) -> None:
     examples = [Example((text,), ("财经", "体育")[at % 2], id=at) for at, text in enumerate(texts)]
     task = classify.Items(examples, ["财经", "体育"], tokenizer, classify_spec.Config(max_length=16))
     torch.manual_seed(0)
-    model = word2vec.Word2vec(word2vec.preset("tiny", tokenizer.vocab_size), task.parts, labels=2)
+    model = word2vec.Word2vec(word2vec.SPEC.preset("tiny", tokenizer.vocab_size), task.parts, labels=2)
     batch = on_device(collate([task.item(at, 0) for at in range(8)]), "cpu")
     optimiser = torch.optim.Adam(model.parameters(), 0.05)
     for _ in range(40):

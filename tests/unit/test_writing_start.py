@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from filbert import run
 from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.folder.folder import load, save
 from filbert.models import gpt
 from filbert.run import new_models
+from filbert.run.finetune import finetune
 from filbert.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -30,14 +30,14 @@ def test_the_encoder_of_a_bert_begins_a_transformer(tiny_folder: Path, tmp_path:
     assert new_models.writing(made) is made
     examples = [Example(pair[:1], pair[1], at) for at, pair in enumerate(PAIRS * 4)]
     settings = ["train.steps=2", "machine.threads=1"]
-    done = run.finetune("summarize", examples, tiny_folder, tmp_path / "run", settings=settings, quiet=True)
+    done = finetune("summarize", examples, tiny_folder, tmp_path / "run", settings=settings, quiet=True)
     assert done.module.writer is not None
     assert load(tmp_path / "run").config == done.module.config
     assert rate_of(tmp_path / "run") == 5e-4  # at 1e-3 a trained encoder is spoilt
     more = {"arch": "transformer", "preset": "tiny", "vocab": tiny_folder}
-    run.finetune("summarize", examples, None, tmp_path / "new", settings=settings, quiet=True, **more)
+    finetune("summarize", examples, None, tmp_path / "new", settings=settings, quiet=True, **more)
     assert rate_of(tmp_path / "new") == 1e-3
-    run.finetune("summarize", examples, tmp_path / "run", tmp_path / "further", settings=settings, quiet=True)
+    finetune("summarize", examples, tmp_path / "run", tmp_path / "further", settings=settings, quiet=True)
     assert rate_of(tmp_path / "further") == 5e-4
 
 
@@ -48,6 +48,6 @@ def rate_of(folder: Path) -> float:
 
 def test_what_cannot_be_taught_to_write_is_told(tiny_folder: Path, tmp_path: Path) -> None:
     tokenizer = Tokenizer.load(tiny_folder)
-    save(tmp_path / "gpt", gpt.Gpt(gpt.preset("tiny", tokenizer.vocab_size)), tokenizer)
+    save(tmp_path / "gpt", gpt.Gpt(gpt.SPEC.preset("tiny", tokenizer.vocab_size)), tokenizer)
     with pytest.raises(InputError, match="a gpt of this layout cannot be taught to write from another text"):
-        run.finetune("chat", [Example(("好",), "好", 0)], tmp_path / "gpt", tmp_path / "run")
+        finetune("chat", [Example(("好",), "好", 0)], tmp_path / "gpt", tmp_path / "run")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from filbert.text.streams import CorpusReport, Reading
 
 if TYPE_CHECKING:
     from filbert.engine.results import Record, Results
+    from filbert.forms.sources import ReadOptions
     from filbert.text.tokenizer import Tokenizer
 
 COUNTED_BYTES = 256 * 2**20  # files of so much in all are read once more beforehand, to know how many texts they have
@@ -32,7 +33,7 @@ class Texts:
     here: Sequence[tuple[str, ...]]  # given as options
     sources: Sequence[str]  # files, folders and -
     task: str  # whose data they are
-    options: Mapping[str, Any] = field(default_factory=dict)  # columns, encoding, trained_on; see forms.sources.read
+    options: ReadOptions  # of the files
     files: tuple[str, ...] = field(default=(), init=False)  # the sources, with the files of folders in order
     walk: CorpusReport = field(default_factory=CorpusReport, init=False)  # what of the folders is not read
 

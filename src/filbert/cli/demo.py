@@ -122,7 +122,7 @@ def _vocabulary(texts: Sequence[str], show: Callable[[str], None]) -> Any:
 
 def _recipe(vocab_size: int, steps: int, seed: int) -> Any:
     from filbert.models import bert
-    from filbert.run import Recipe
+    from filbert.run.recipe import Recipe
     from filbert.tasks.mlm_nsp import spec as mlm_nsp_spec
     from filbert.train import loop, machine
 
@@ -146,23 +146,25 @@ def _train(
     import torch
 
     from filbert.models import bert
-    from filbert.run import measure, pretrain
+    from filbert.run.pretrain import measure, pretrain
+    from filbert.train import machine
     from filbert.train.loop import StoppedError
 
     shards, kept = (_shards(part, out, name, tokenizer) for name, part in zip(("learnt", "kept"), texts, strict=True))
     torch.manual_seed(recipe.train.seed)
     parts = ("pooler", "mlm", "nsp")
-    before = measure(bert.Bert(recipe.model, parts), kept.train.shards, tokenizer, recipe.task, threads=1)
+    untrained, one = bert.Bert(recipe.model, parts), machine.Config(threads=1)
+    before = measure(untrained, kept.train.shards, tokenizer, recipe.task, one)
     shape = f"{recipe.model.layers} layers × {recipe.model.width}"
     asked = f"masked words ({recipe.task.mask_prob:.0%} of them, twice BERT's share) and next sentences"
     show(f"Training a BERT of {shape} for {recipe.train.steps:,} steps on {asked} …")
     watch = _watch(recipe.train.steps, show)
     try:
-        finished = pretrain(shards, tokenizer, recipe, out, told=watch, quiet=True)
+        finished = pretrain(shards, tokenizer, recipe, out, listener=watch, quiet=True)
     except StoppedError as stop:
         stop.args = (f"interrupted: {out}/checkpoints holds the run so far; the next demo begins anew.",)
         raise
-    after = measure(finished.module, kept.train.shards, tokenizer, recipe.task, threads=1)
+    after = measure(finished.module, kept.train.shards, tokenizer, recipe.task, one)
     show(f"On the {len(texts[1])} documents kept back (the same blanks before and after):")
     rows = [("", "before", "after")]
     rows.append(("masked word, loss", f"{before['mlm_loss']:.2f}", f"{after['mlm_loss']:.2f}"))
@@ -223,9 +225,9 @@ def _numbers(measured: dict[str, float]) -> dict[str, float]:
 
 def _watch(steps: int, show: Callable[[str], None]) -> Any:
     """A listener that shows every step: a moving bar on a terminal, ten plain lines elsewhere."""
-    from filbert.train.loop import Deaf
+    from filbert.train.listeners import Silent
 
-    class Watch(Deaf):
+    class Watch(Silent):
         def __init__(self) -> None:
             self.losses, self.begun = list[float](), time.perf_counter()
             self.seconds, self.num_tokens = 0.0, 0

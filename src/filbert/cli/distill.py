@@ -37,19 +37,20 @@ def command(teacher: str, data: tuple[str, ...], out: str, as_json: bool, **opti
     Rows without a label are learnt from too: the teacher says what is right. Both models are then measured side by
     side on --dev and --test.
     """
-    from filbert import run
+    from filbert.run.distill import Wish, distill
+    from filbert.run.folders import is_first
 
     check_force(options)
     begun = time.monotonic()
-    wish = run.Wish(**{name: options.pop(name) for name in ("preset", "arch", "layers", "inner", "student")})
+    wish = Wish(**{name: options.pop(name) for name in ("preset", "arch", "layers", "inner", "student")})
     finished: Any
     if options.pop("general"):
         finished = _general(teacher, data, out, wish, options)
     else:
         options["columns"] = roles(options["columns"])
         dev, test = _one(options.pop("dev")), _one(options.pop("test"))
-        finished = run.distill(teacher, _one(data) or (), out, wish, dev=dev, test=test, **options)
-    if not run.is_first():
+        finished = distill(teacher, _one(data) or (), out, wish, dev=dev, test=test, **options)
+    if not is_first():
         return
     took, report = time.monotonic() - begun, getattr(finished, "report", {})
     state, distilled = finished.outcome.state, report.get("distilled", {})
@@ -65,15 +66,16 @@ def command(teacher: str, data: tuple[str, ...], out: str, as_json: bool, **opti
 
 def _general(teacher: str, data: tuple[str, ...], out: str, wish: Any, options: dict[str, Any]) -> Any:
     """The run without a task; what only a task has is refused."""
-    from filbert import run
     from filbert.corpus.shards import Options
+    from filbert.run.distill import distill_general
+    from filbert.run.pretrain import Corpus
 
     for name in ("task", "dev", "test", "epochs", "columns"):
         if options[name]:
             raise click.UsageError(f"--{name} is of a task, which --general has none; give train.steps with --set.")
-    corpus = run.Corpus(sources=data, reading=Options(encoding=options["encoding"] or "utf-8"))
+    corpus = Corpus(sources=data, reading=Options(encoding=options["encoding"] or "utf-8"))
     how = {name: options[name] for name in ("settings", "seed", "resume", "force")}
-    return run.distill_general(teacher, corpus, out, wish, **how)
+    return distill_general(teacher, corpus, out, wish, **how)
 
 
 def _one(files: tuple[str, ...]) -> str | tuple[str, ...] | None:

@@ -56,11 +56,12 @@ def command(data: tuple[str, ...], columns: str | None, as_json: bool, **options
 
 def _measure(model: str | None) -> Measure:
     """What texts are measured with: each task's own window, and the model's tokenizer if one is named."""
-    from filbert.core.registry import member, naming
+    from filbert.core import registry
     from filbert.doctor.checks import Measure
-    from filbert.forms.datasets import TASKS
+    from filbert.forms.spec import task_names
 
-    windows = {task: member("tasks", task).Config().max_length for task in naming("tasks", "KEPT") if task in TASKS}
+    learnt = [task for task in registry.tasks(only_learnt=True) if task in task_names()]
+    windows = {task: registry.task(task).config().max_length for task in learnt}
     if model is None:
         return Measure(windows=windows)
     from filbert.folder.config import described

@@ -28,9 +28,9 @@ def command(model: str, data: str, columns: str | None, as_json: bool, **options
     Beside the score: simple models that it has to beat, rows that it knew from training, how far its probabilities can
     be believed, labels that are probably wrong, and its worst mistakes.
     """
-    from filbert import run
+    from filbert.run.evaluate import evaluate
 
-    told = run.evaluate(model, data, columns=roles(columns), **options)
+    told = evaluate(model, data, columns=roles(columns), **options)
     if as_json:
         result(told)
         return

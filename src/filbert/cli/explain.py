@@ -14,9 +14,9 @@ from filbert.cli.shared import (
     errors_option,
     given,
     json_option,
+    read_options,
     refuse_for_texts,
     result,
-    roles,
     say,
     table,
 )
@@ -165,8 +165,8 @@ def _rows(loaded: Any, data: tuple[str, ...], out: str | None, options: dict[str
     from filbert.text.streams import Reading
 
     reading, how = Reading(errors=options["errors"]), _how(options)
-    given = {"columns": roles(options["columns"]), "encoding": options["encoding"], "trained_on": loaded.trained_on}
-    texts = Texts((), data, _kind(loaded, options["task"]), given)
+    how_read = read_options(options["columns"], options["encoding"], loaded.trained_on)
+    texts = Texts((), data, _kind(loaded, options["task"]), how_read)
     begun, count, failed = time.perf_counter(), 0, 0
     kept: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
@@ -212,7 +212,7 @@ def _told(loaded: Any, example: Example, how: dict[str, Any]) -> dict[str, Any]:
 def _kind(loaded: Any, task: str | None) -> str:
     """What its files are read as."""
     from filbert.core.errors import InputError
-    from filbert.explain.questions import FILL
+    from filbert.explain.filling import FILL
 
     if task != FILL:
         try:

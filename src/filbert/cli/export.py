@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import data_encoding_option, json_option, refuse_given, result, roles, say
+from filbert.cli.shared import data_encoding_option, json_option, read_options, refuse_given, result, say
 
 
 @click.command("export")
@@ -44,8 +44,8 @@ def command(model: str, out: str, form: str, int8: bool, as_json: bool, **option
         return
     from filbert.ship import cost, export
 
-    how = {"columns": roles(options["columns"]), "encoding": options["encoding"]}
-    folder, found = export.export(model, out, int8=int8, dev=dev, how=how)
+    how = read_options(options["columns"], options["encoding"])
+    folder, found = export.export(model, out, int8=int8, dev=dev, options=how)
     sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
     if as_json:
         result({"out": str(folder), "format": form, **({"int8": found} if found else {}), "files": sizes})

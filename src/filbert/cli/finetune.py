@@ -37,7 +37,8 @@ def command(task: str, train: tuple[str, ...], model: str | None, out: str, as_j
 
     Texts longer than task.max_length are read whole, in overlapping windows.
     """
-    from filbert import run
+    from filbert.run.finetune import finetune
+    from filbert.run.folders import is_first
 
     check_force(options)
     if model is not None and options["arch"] is not None:
@@ -45,8 +46,8 @@ def command(task: str, train: tuple[str, ...], model: str | None, out: str, as_j
     begun = time.monotonic()
     columns = roles(options.pop("columns"))
     dev, test = _one(options.pop("dev")), _one(options.pop("test"))
-    finished = run.finetune(task, _one(train) or (), model, out, dev=dev, test=test, columns=columns, **options)
-    if not run.is_first():
+    finished = finetune(task, _one(train) or (), model, out, dev=dev, test=test, columns=columns, **options)
+    if not is_first():
         return
     state, took = finished.outcome.state, time.monotonic() - begun
     best = {name: value for name, value in finished.best.items() if name != "step"}

@@ -14,9 +14,9 @@ from filbert.cli.shared import (
     json_option,
     model_options,
     model_wishes,
+    read_options,
     refuse_for_texts,
     result,
-    roles,
     say,
 )
 
@@ -66,8 +66,7 @@ def command(model: str, data: tuple[str, ...], out: str | None, **options: Any) 
     reading = Reading(errors=options["errors"])
     loaded = load(model, **model_wishes(options))
     task = loaded.task(options["task"] or (loaded.untuned if options["pair"] else None))
-    how = {"columns": roles(options["columns"]), "encoding": options["encoding"], "trained_on": loaded.trained_on}
-    texts = Texts(here, data, task, how)
+    texts = Texts(here, data, task, read_options(options["columns"], options["encoding"], loaded.trained_on))
     examples = texts.read(reading)
     if options["settings"]:
         first, examples = peeked(examples, CHUNK)

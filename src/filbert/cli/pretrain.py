@@ -5,21 +5,22 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from filbert.cli.shared import Trains, check_force, corpus_options, json_option, refuse_given, result, say
+from filbert.run import defaults
 
 if TYPE_CHECKING:
     from filbert.clock.budget import Choice, Clock, Plan
-    from filbert.run import Corpus, Recipe
+    from filbert.run.pretrain import Corpus
+    from filbert.run.recipe import Recipe
+    from filbert.text.tokenizer import Tokenizer
 
-BUDGET = "25m"
 SECTIONS = ("model", "task", "train", "machine")
-HELD_TOKENS = 16_384  # are kept back where they are no more than a twentieth: 2,500 masked words to judge a run by
 OLDEST_S = 60.0  # a process that is older began for something else
 
 
@@ -27,7 +28,8 @@ OLDEST_S = 60.0  # a process that is older began for something else
 @click.argument("sources", metavar="CORPUS...", nargs=-1, required=True)
 @click.option("-o", "--out", required=True, help="Run folder to write.")
 @click.option(
-    "--budget", help=f"Time for the whole run, e.g. 90s, 25m, 2h.  [default: {BUDGET} unless train.steps is set]"
+    "--budget",
+    help=f"Time for the whole run, e.g. 90s, 25m, 2h.  [default: {defaults.BUDGET} unless train.steps is set]",
 )
 @click.option("--arch", default="bert", show_default=True, help="Model: bert, gpt, elmo, nnlm, word2vec or glove.")
 @click.option("--preset", help="Size, tiny to large, or modern.  [default: what the budget allows, else small]")
@@ -65,23 +67,28 @@ def command(sources: tuple[str, ...], out: str, as_json: bool, **options: Any) -
         steps_set = True  # only what BERT does in a given time is known
     _check_parts(options)
     options["by_clock"] = not steps_set
-    from filbert import run
+    from filbert.clock.budget import EXIT
+    from filbert.run.folders import is_first
+    from filbert.run.pretrain import check_unbegun, prepared, pretrain
 
     imported = time.monotonic()
     options["given"] = _given(options)  # a wrong field is refused before the corpus is read …
-    run.check_unbegun(Path(out), options["resume"])  # … and a folder before anything is made in it
+    check_unbegun(Path(out), options["resume"])  # … and a folder before anything is made in it
     plan = None if steps_set else _plan(Path(out), options, imported - begun)
-    corpus, tokenizer, start = _inputs(sources, Path(out), options, plan.most_bytes if plan else 0)
-    shards = run.prepared(corpus, tokenizer, Path(out))
-    if run.is_first():
+    inputs = _inputs(sources, Path(out), options, plan.most_bytes if plan else 0)
+    shards = prepared(inputs.corpus, inputs.tokenizer, Path(out))
+    if is_first():
         for note in shards.report.remarks():
             say(f"note: {note}")
-    recipe, clock, facts = _recipe(tokenizer, shards, start, options, (plan, begun, imported))
-    finished = run.pretrain(
-        shards, tokenizer, recipe, out, start=start, resume=options["resume"], force=options["force"],
-        clock=clock, facts=facts, quiet=False, base=options["start"], settings=options["settings"],
+    clock = None
+    if plan is not None:
+        clock = _clock(plan, begun, Path(out), _chooser(inputs, shards, options))
+        clock.acts.exit_s = EXIT * (imported - begun)
+    finished = pretrain(
+        shards, inputs.tokenizer, _recipe(inputs, options, clock), out, start=inputs.start, base=options["start"],
+        settings=options["settings"], clock=clock, resume=options["resume"], force=options["force"],
     )  # fmt: skip
-    if run.is_first():
+    if is_first():
         _told(finished, clock, as_json, begun)
 
 
@@ -134,66 +141,77 @@ def _plan(out: Path, options: dict[str, Any], imported_s: float) -> Plan:
     said = options["budget"]
     if before is not None and before.choice is not None:
         return replace(before, seconds=budgets.seconds(said) if said else before.seconds)
-    seconds = budgets.seconds(said or BUDGET)
+    seconds = budgets.seconds(said or defaults.BUDGET)
     on_gpu = torch.cuda.is_available() and "machine.device=cpu" not in options["settings"]
     how = () if is_launched() else (imported_s,)  # all ranks must read the same
     most = 0 if options["shards"] else budgets.most_bytes(seconds, on_gpu, *how)
     return budgets.Plan(seconds=seconds, most_bytes=most)
 
 
-def _inputs(sources: tuple[str, ...], out: Path, options: dict[str, Any], most_bytes: int) -> tuple[Corpus, Any, Any]:
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """What a run reads, and the module that it goes on from, if any."""
+
+    corpus: Corpus
+    tokenizer: Tokenizer
+    start: Any = None
+
+
+def _inputs(sources: tuple[str, ...], out: Path, options: dict[str, Any], most_bytes: int) -> Inputs:
     """The corpus, the tokenizer and the model to start from, if any."""
-    from filbert import run
     from filbert.corpus.shards import Options
     from filbert.folder.folder import load
+    from filbert.run.pretrain import Corpus, check_length, vocabulary
     from filbert.tasks.mlm_nsp import spec as mlm_nsp_spec
     from filbert.text.tokenizer import Tokenizer
 
     words = (options["masking"] or "whole-word") != "token"
     how = {name: options[name] for name in ("field", "encoding", "errors", "unit")}
-    reading = Options(words=words, most_bytes=most_bytes, held_tokens=HELD_TOKENS, **how)
+    reading = Options(words=words, most_bytes=most_bytes, held_tokens=defaults.HELD_TOKENS, **how)
     folder = Path(options["shards"]) if options["shards"] else None
-    corpus = run.Corpus(sources=sources, reading=reading, without=options["without"], folder=folder)
+    corpus = Corpus(sources=sources, reading=reading, without=options["without"], folder=folder)
     _ = corpus.excluded  # a file that is not there is refused now
     if options["start"]:
         start = load(options["start"])
         if start.family != options["arch"]:
             raise click.UsageError(f"--model {options['start']} is of {start.family}: give --arch {start.family}.")
         if options["arch"] == "bert":
-            run.check_length(mlm_nsp_spec.Config(**options["given"].get("task", {})), start.config)
-        return corpus, Tokenizer.load(start.folder), start.model
+            check_length(mlm_nsp_spec.Config(**options["given"].get("task", {})), start.config)
+        return Inputs(corpus=corpus, tokenizer=Tokenizer.load(start.folder), start=start.model)
     if options["vocab"]:
-        return corpus, Tokenizer.load(options["vocab"]), None
-    return corpus, run.vocabulary(corpus, options["vocab_size"], out, _note, options["force"]), None
+        return Inputs(corpus=corpus, tokenizer=Tokenizer.load(options["vocab"]))
+    made = vocabulary(corpus, options["vocab_size"], out, _note, options["force"])
+    return Inputs(corpus=corpus, tokenizer=made)
 
 
-def _note(told: str) -> None:
-    say(f"note: {told}")
+def _note(sentence: str) -> None:
+    say(f"note: {sentence}")
 
 
-def _recipe(
-    tokenizer: Any, shards: Any, start: Any, options: dict[str, Any], timing: tuple[Plan | None, float, float]
-) -> tuple[Recipe, Any, dict[str, str]]:
-    """The recipe that the options ask for, by the clock where there is one."""
+def _chooser(inputs: Inputs, shards: Any, options: dict[str, Any]) -> Callable[[float], Choice]:
+    """What chooses a run of so many seconds."""
     from filbert.clock import budget as budgets
+
+    shape = inputs.start.config if inputs.start is not None else None
+    limits = budgets.Limits(preset=options["preset"], shape=shape, given=options["given"])
+    return lambda left: budgets.choose(left, shards, inputs.tokenizer, limits, defaults.CLOCK)
+
+
+def _recipe(inputs: Inputs, options: dict[str, Any], clock: Clock | None) -> Recipe:
+    """The recipe that the options ask for, by the clock where there is one."""
     from filbert.core.settings import changed
     from filbert.models import bert
-    from filbert.run import Recipe, recipe_of
+    from filbert.run.recipe import Recipe, recipe_of
 
-    given, preset = options["given"], options["preset"]
+    given, preset, tokenizer = options["given"], options["preset"], inputs.tokenizer
+    shape = inputs.start.config if inputs.start is not None else None
     if options["arch"] != "bert":
-        shape = start.config if start is not None else None
-        return recipe_of(options["arch"], preset, tokenizer, given, shape), None, {}
-    recipe = Recipe(model=start.config if start is not None else bert.preset(preset or "small", tokenizer.vocab_size))
-    plan, begun, imported = timing
-    clock = None
-    if plan is not None:
-        limits = {"preset": preset, "shape": start.config if start is not None else None, "given": given}
-        clock = _clock(plan, begun, Path(options["out"]), lambda left: budgets.choose(left, shards, tokenizer, limits))
-        clock.acts.exit_s = budgets.EXIT * (imported - begun)
+        return recipe_of(options["arch"], preset, tokenizer, given, shape)
+    usual = bert.SPEC.preset(preset or defaults.PRESET, tokenizer.vocab_size)
+    recipe = Recipe(model=shape if shape is not None else usual)
+    if clock is not None:
         recipe = clock.choice.recipe_of(recipe)
-    recipe = Recipe(**{name: changed(getattr(recipe, name), given.get(name, {})) for name in SECTIONS})
-    return recipe, clock, dict(clock.choice.facts) if clock else {}
+    return Recipe(**{name: changed(getattr(recipe, name), given.get(name, {})) for name in SECTIONS})
 
 
 def _given(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -223,9 +241,9 @@ def _given(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _check(given: dict[str, dict[str, Any]], options: dict[str, Any]) -> None:
     """Refuses what no recipe can have, by making each of its parts once."""
-    from filbert import run
     from filbert.clock import budget
     from filbert.core.registry import member
+    from filbert.run.pretrain import check_length
     from filbert.train import loop, machine
 
     module = member("models", options["arch"])
@@ -239,27 +257,27 @@ def _check(given: dict[str, dict[str, Any]], options: dict[str, Any]) -> None:
         return
     size, preset = options["vocab_size"], options["preset"]
     if options["by_clock"] and not preset:
-        shapes = list(budget.candidates({"given": given}, size).values())
+        shapes = list(budget.candidates(budget.Limits(given=given), size, defaults.CLOCK).values())
     else:
-        shapes = [replace(module.preset(preset or "small", size), **given.get("model", {}))]
+        shapes = [replace(module.preset(preset or defaults.PRESET, size), **given.get("model", {}))]
     for shape in shapes:
-        run.check_length(task, shape)
+        check_length(task, shape)
 
 
 def _clock(plan: Plan, begun: float, out: Path, chosen: Callable[[float], Choice]) -> Clock:
     """The clock of a new run, for which one rank chooses, or of one that goes on in the time that it has left."""
-    from filbert import run
     from filbert.clock import budget as budgets
+    from filbert.run.folders import CHECKPOINTS, is_first
 
     if plan.choice is not None:
-        return budgets.resumed(plan, begun, out / run.CHECKPOINTS)
-    if not run.is_first():
+        return budgets.resumed(plan, begun, out / CHECKPOINTS)
+    if not is_first():
         plan = budgets.awaited(out)
         assert plan.choice is not None
         return budgets.Clock(begun, plan.seconds, plan.choice)
     choice = chosen(plan.seconds - (time.monotonic() - begun))
     plan = replace(plan, choice=choice, before_s=time.monotonic() - begun, launch=budgets.launch())
-    if not budgets.trained_s(out / run.CHECKPOINTS):  # else there is a run, which this one may not begin anew
+    if not budgets.trained_s(out / CHECKPOINTS):  # else there is a run, which this one may not begin anew
         plan.write(out)
     return budgets.Clock(begun, plan.seconds, choice)
 

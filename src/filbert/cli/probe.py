@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import encoding_option, json_option, result, roles, say, table
+from filbert.cli.shared import encoding_option, json_option, read_options, result, say, table
 
 
 @click.command("probe")
@@ -43,7 +43,7 @@ def command(model: str, data: str, task: str, out: str | None, as_json: bool, **
     loaded = load(model)
     for note in loaded.notes:
         say(f"note: {note}")
-    how = {"columns": roles(options["columns"]), "encoding": options["encoding"]}
+    how = read_options(options["columns"], options["encoding"])
     reading = Reading()
     examples = sources.read(task, data, how, reading)
     sources.tell(data, reading)

@@ -56,11 +56,12 @@ def command(
 def _fewer_layers(model: str, out: str, layers: str | None, inner: int | None, as_json: bool) -> None:
     from filbert.ship.prune import fewer_layers
 
-    left, sizes = fewer_layers(model, out, layers, inner)
+    fewer = fewer_layers(model, out, layers, inner)
     if as_json:
-        result({"out": out, "layers": list(left), "parameters": sizes})
+        result({"out": out, "layers": list(fewer.layers), "parameters": fewer.parameters})
         return
-    click.echo(f"{out}: layers {', '.join(map(str, left))} are left; weights {sizes[0]:,} → {sizes[1]:,}")
+    before, after = fewer.parameters
+    click.echo(f"{out}: layers {', '.join(map(str, fewer.layers))} are left; weights {before:,} → {after:,}")
     click.echo(f"win back what that cost: filbert distill {model} --student {out} --data …")
 
 

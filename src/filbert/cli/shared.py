@@ -14,6 +14,7 @@ from filbert.core import names, registry
 
 if TYPE_CHECKING:
     from filbert.core.records import Document
+    from filbert.forms.sources import ReadOptions
 
     Choice = click.Choice[str]
 else:
@@ -223,6 +224,13 @@ def table(rows: Sequence[Sequence[str]]) -> str:
     widths = [max(width(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = ["  ".join(cell + " " * (w - width(cell)) for cell, w in zip(row, widths, strict=True)) for row in rows]
     return "\n".join(line.rstrip() for line in lines)
+
+
+def read_options(columns: str | None, encoding: str | None, trained_on: ReadOptions | None = None) -> ReadOptions:
+    """How the files of --data are read, as --columns and --encoding say."""
+    from filbert.forms.sources import ReadOptions
+
+    return ReadOptions(columns=roles(columns), encoding=encoding, trained_on=trained_on)
 
 
 def roles(columns: str | None) -> dict[str, str | int] | None:

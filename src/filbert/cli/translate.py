@@ -7,7 +7,15 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import data_encoding_option, device_option, json_option, refuse_for_texts, result, say
+from filbert.cli.shared import (
+    data_encoding_option,
+    device_option,
+    json_option,
+    read_options,
+    refuse_for_texts,
+    result,
+    say,
+)
 
 LINES = "lines"  # how a file is written whose suffix does not say otherwise
 
@@ -60,7 +68,7 @@ def answer_all(
     loaded = writer(task, model, options)
     for note in loaded.notes:
         say(f"note: {note}")
-    how = {"encoding": options["encoding"], "trained_on": loaded.trained_on}
+    how = read_options(None, options["encoding"], loaded.trained_on)
     texts, reading = Texts([(text,) for text in given], data, task, how), Reading()
     kept: list[dict[str, Any]] = []
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import data_encoding_option, json_option, refuse_given, result, roles, say, table
+from filbert.cli.shared import data_encoding_option, json_option, read_options, refuse_given, result, say, table
 
 
 @click.command("verify")
@@ -79,6 +79,6 @@ def _held(model: str, options: dict[str, Any]) -> tuple[list[str], dict[str, Any
     promised = stated(folder, cost.INT8)
     if not promised or not (folder / SMALL_ENCODER).exists():
         raise InputError(f"{folder}: states no cost of int8 to be held to; export it with --int8.")
-    how = {"columns": roles(options["columns"]), "encoding": options["encoding"]}
+    how = read_options(options["columns"], options["encoding"])
     now = cost.measured(folder, files[0] if len(files) == 1 else files, how)
     return cost.kept(promised, now), now

@@ -23,6 +23,7 @@ import torch
 
 from filbert.clock import forecast as forecasts
 from filbert.clock.forecast import Forecast
+from filbert.clock.rules import Rules
 from filbert.core.errors import FilbertError, InputError
 from filbert.core.files import json_object, json_text, write_text
 from filbert.models import bert
@@ -30,34 +31,25 @@ from filbert.pack.stretches import Text
 from filbert.tasks.mlm_nsp import items as mlm_nsp
 from filbert.tasks.mlm_nsp import spec as mlm_nsp_spec
 from filbert.text.tokenizer import Tokenizer
-from filbert.train import loop, machine
+from filbert.train import machine
 from filbert.train.checkpoint import Store
 from filbert.train.distributed import Ranks
 from filbert.train.feed import Feed
 from filbert.train.journal import duration
+from filbert.train.listeners import Listener
 from filbert.train.machine import Machine
 from filbert.train.step import Stepper
 
 PLAN = "budget.json"
 UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
-LADDER = ("tiny", "mini", "small", "fill", "medium", "base", "large")  # presets to choose from
 PROBES = {"cpu": (("tiny", 512), ("mini", 512)), "cuda": (("fill", 32_768), ("base", 32_768))}  # and their batches
 COMPILED = 1.18  # a compiled step against the same without (experiments/2026-11-16-gpu-packed-training.md)
 COMPILE_S = 45.0  # until a compiled step is ready
 FASTER = 1.4  # all threads must be so much faster than half of them to be taken
 LARGER = 0.1  # FLOP/s beyond the larger probe grow with this power of the FLOPs of a token …
 MOST_LARGER = 1.25  # … up to this factor
-RATES = ((128, 1.2e-3), (384, 1.5e-3), (512, 1e-3), (768, 5e-4), (1 << 30, 3e-4))  # peak rate of adamw by width …
-SMALL_RATE, SMALL_BATCH, RATE_POWER = 0.128, 512, 0.4  # … and where steps are small: 0.128 / width at 512 tokens
-BATCHES = {"cpu": (350, 512, 8_192), "cuda": (2_048, 8_192, 131_072)}  # tokens at a million seen; least; most
-PASSES = 3  # from so many passes over the text on, dropout is of use
-EVALUATIONS = 6
-HELD_PART = 0.007  # of the time for one evaluation
-HELD_TOKENS = (8_192, 2**20)  # least and most of them in one evaluation
 FORWARD = 3.0  # an evaluation is so many times faster than training
 TRAINING = 0.9  # of the time left goes into steps; the rest into evaluations, checkpoints and the last acts
-LONG_TOKENS, LONG_DOCUMENTS = 2e9, 512  # a run that sees so many tokens of so long documents reads 512 at a time
-CHECKPOINT_S = 120.0  # between two checkpoints of a long run
 SAVED_BYTES_S = 150e6  # before the first checkpoint was timed
 IMPORT_S = 3.0  # that importing torch takes where nobody else is at work
 EXIT = 0.35  # of the time that importing torch took, it takes to leave it again
@@ -158,11 +150,11 @@ class Acts:
         return again + LINE_S * self.num_steps + self.exit_s + self.steps.mean() / 2
 
 
-class Ear:
-    """Hears a run for its clock, and passes everything on."""
+class Timing:
+    """A listener that times a run for its clock, and passes everything on."""
 
-    def __init__(self, told: loop.Told, clock: Clock) -> None:
-        self.told, self.clock, self.before = told, clock, time.monotonic()
+    def __init__(self, listener: Listener, clock: Clock) -> None:
+        self.listener, self.clock, self.before = listener, clock, time.monotonic()
 
     def _taken(self) -> float:
         before, self.before = self.before, time.monotonic()
@@ -172,16 +164,16 @@ class Ear:
         """A step was done."""
         self.clock.acts.steps.taken.append(self._taken())
         self.clock.acts.num_steps = int(entry["step"])
-        self.told.step({**entry, "left_s": self.clock.left()})
+        self.listener.step({**entry, "left_s": self.clock.left()})
 
     def evaluation(self, entry: Mapping[str, Any]) -> None:
-        """The held-out items were asked: the loop does so right after it told of a step."""
+        """The held-out items were measured: the loop does so right after it reported a step."""
         self.clock.acts.evaluations.taken.append(self._taken())
-        self.told.evaluation(entry)
+        self.listener.evaluation(entry)
 
     def event(self, kind: str, message: str, **more: Any) -> None:
         """Something out of the ordinary."""
-        self.told.event(kind, message, **more)
+        self.listener.event(kind, message, **more)
 
 
 class TimedStore(Store):
@@ -233,14 +225,47 @@ class Choice:
         return cls(**{**plain, **made, "guesses": tuple(plain["guesses"])})
 
 
-def choose(seconds: float, shards: Any, tokenizer: Tokenizer, limits: Mapping[str, Any]) -> Choice:
+Given = Mapping[str, Mapping[str, Any]]  # fields of the recipe that the user fixed: {"train": {…}, …}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What of a run the user has fixed."""
+
+    given: Given = field(default_factory=dict)
+    preset: str | None = None  # a size
+    shape: bert.Config | None = None  # of a model that is trained further
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """One size that a run could have, and what it would come to."""
+
+    name: str
+    model: bert.Config
+    speed: float  # tokens a second
+    tokens: float  # that it would see
+    forecast: Forecast
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conditions:
+    """What a choice is made for: the time, the text and the machine."""
+
+    left_s: float  # of the budget, for training
+    seconds: float  # all of it
+    unique: int  # tokens of the text
+    document: float  # tokens of one, on average
+    here: Machine
+
+
+def choose(seconds: float, shards: Any, tokenizer: Tokenizer, limits: Limits, rules: Rules) -> Choice:
     """Measures this machine for a moment and takes the size with the lowest forecast loss.
 
-    seconds: all that is left of the budget. limits: `given` are fields that the user fixed ({"train": {…}, …}),
-    `preset` a size, `shape` the config of a model that is trained further.
+    seconds: all that is left of the budget.
     """
     before = time.monotonic()
-    given = limits.get("given", {})
+    given = limits.given
     world, local, local_world = (int(os.environ.get(name, default)) for name, default in
                                  (("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")))  # fmt: skip
     here = machine.found(machine.Config(**given.get("machine", {})), local, local_world)
@@ -257,46 +282,43 @@ def choose(seconds: float, shards: Any, tokenizer: Tokenizer, limits: Mapping[st
     entropy = forecasts.entropy(shards.train.shards, tokenizer.vocab_size)
     unique = max(1, shards.train.num_tokens)
     sizes = []
-    for name, model in candidates(limits, tokenizer.vocab_size).items():
+    for name, model in candidates(limits, tokenizer.vocab_size, rules).items():
         per_token = forecasts.flops(model, task)
         speed = gain * found.flops_s(per_token) / per_token
         tokens = TRAINING * left * speed
-        steps = tokens / _batch(given, tokens, here)
+        steps = tokens / _batch(given, tokens, here, rules)
         forecast = forecasts.forecast(entropy, model, (tokens, steps), unique)
-        sizes.append((forecast, name, model, speed, tokens))
-    best = min(sizes, key=lambda size: size[0].loss)
-    return _choice(best, (left, seconds), (unique, _mean_document(shards)), here, given)
+        sizes.append(Size(name=name, model=model, speed=speed, tokens=tokens, forecast=forecast))
+    best = min(sizes, key=lambda size: size.forecast.loss)
+    conditions = Conditions(left_s=left, seconds=seconds, unique=unique, document=_mean_document(shards), here=here)
+    return _choice(best, conditions, given, rules)
 
 
-def candidates(limits: Mapping[str, Any], vocab_size: int) -> dict[str, bert.Config]:
+def candidates(limits: Limits, vocab_size: int, rules: Rules) -> dict[str, bert.Config]:
     """The sizes that the user's wishes leave, by name."""
-    if limits.get("shape") is not None:
-        return {"the given model": limits["shape"]}
-    names = (limits["preset"],) if limits.get("preset") else LADDER
-    wished = limits.get("given", {}).get("model", {})
-    return {name: replace(bert.preset(name, vocab_size), **wished) for name in names}
+    if limits.shape is not None:
+        return {"the given model": limits.shape}
+    names = (limits.preset,) if limits.preset else rules.ladder
+    wished = limits.given.get("model", {})
+    return {name: replace(bert.SPEC.preset(name, vocab_size), **wished) for name in names}
 
 
-def _choice(
-    best: tuple[Forecast, str, bert.Config, float, float],
-    time_s: tuple[float, float],
-    text: tuple[int, float],
-    here: Machine,
-    given: Mapping[str, Any],
-) -> Choice:
-    forecast, name, model, speed, tokens = best
-    (left, seconds), (unique, document) = time_s, text
-    batch = _batch(given, tokens, here)
+def _choice(size: Size, conditions: Conditions, given: Given, rules: Rules) -> Choice:
+    name, model, speed, tokens = size.name, size.model, size.speed, size.tokens
+    seconds, unique, here = conditions.seconds, conditions.unique, conditions.here
+    batch = _batch(given, tokens, here, rules)
     steps = max(1, int(tokens / batch))
     if name in bert.PRESETS and "dropout" not in given.get("model", {}) and model.norm == "post":
-        model = replace(model, dropout=0.1 if tokens >= PASSES * unique else 0.0)
-    every = max(1, steps // EVALUATIONS)
-    train = {"steps": steps, "batch_tokens": batch, "learning_rate": peak_rate(model.width, batch),
-             "schedule": "linear", "warmup": 0.1, "weight_decay": 0.01, "evaluate_every": every,
-             "checkpoint_every": max(every, int(CHECKPOINT_S * steps / max(left, 1)))}  # fmt: skip
-    length = min(model.max_length, 512 if tokens >= LONG_TOKENS and document >= LONG_DOCUMENTS else 128)
+        model = replace(model, dropout=rules.dropout if tokens >= rules.passes * unique else 0.0)
+    every = max(1, steps // rules.evaluations)
+    train = {"steps": steps, "batch_tokens": batch, "learning_rate": rules.peak_rate(model.width, batch),
+             "schedule": rules.schedule, "warmup": rules.warmup, "weight_decay": rules.weight_decay,
+             "evaluate_every": every,
+             "checkpoint_every": max(every, int(rules.checkpoint_s * steps / max(conditions.left_s, 1)))}  # fmt: skip
+    is_long = tokens >= rules.long_tokens and conditions.document >= rules.long_documents
+    length = min(model.max_length, rules.long_length if is_long else rules.length)
     fixed = {**train, **given.get("train", {})}
-    held = int(min(max(HELD_PART * seconds * speed * FORWARD, HELD_TOKENS[0]), HELD_TOKENS[1]))
+    held = int(min(max(rules.held_part * seconds * speed * FORWARD, rules.held_tokens[0]), rules.held_tokens[1]))
     saved = 12 * sum(math.prod(shape) for shape in bert.shapes(model).values()) / SAVED_BYTES_S
     where = (
         here.name
@@ -310,28 +332,18 @@ def _choice(
     )
     facts = {"budget": duration(seconds), "size": f"{name}, {model.layers} × {model.width}",
              "speed measured": f"{speed:,.0f} tokens/s", "tokens expected": f"{tokens:,.0f}",
-             "forecast": str(forecast)}  # fmt: skip
+             "forecast": str(size.forecast)}  # fmt: skip
     return Choice(
         model=model, task={"max_length": length}, train=train,
-        machine={} if here.is_cuda else {"threads": torch.get_num_threads()}, forecast=forecast, held_tokens=held,
+        machine={} if here.is_cuda else {"threads": torch.get_num_threads()}, forecast=size.forecast, held_tokens=held,
         guesses=(held / speed / FORWARD, saved), settle=5 if here.compiled else 1, line=line, facts=facts,
     )  # fmt: skip
 
 
-def batch_tokens(tokens: float, kind: str) -> int:
-    """Tokens of a step where a run sees so many: the more there are, the surer each step can be."""
-    at_million, least, most = BATCHES[kind]
-    return int(min(max(2 ** round(math.log2(at_million * (tokens / 1e6) ** 0.5)), least), most))
-
-
-def _batch(given: Mapping[str, Any], tokens: float, here: Machine) -> int:
-    return int(given.get("train", {}).get("batch_tokens") or batch_tokens(tokens, "cuda" if here.is_cuda else "cpu"))
-
-
-def peak_rate(width: int, batch: int) -> float:
-    """Of adamw. With steps of few tokens a rate too high stays where only frequencies are known."""
-    most = next(rate for least, rate in RATES if width <= least)
-    return float(f"{min(most, SMALL_RATE / width * (batch / SMALL_BATCH) ** RATE_POWER):.2g}")
+def _batch(given: Given, tokens: float, here: Machine, rules: Rules) -> int:
+    return int(
+        given.get("train", {}).get("batch_tokens") or rules.batch_tokens(tokens, "cuda" if here.is_cuda else "cpu")
+    )
 
 
 def _mean_document(shards: Any) -> float:
@@ -398,7 +410,7 @@ def _probed(
     """(FLOPs of a token, FLOP/s)."""
     name, tokens = probe
     until, here = math.inf, machine.plain(here)
-    model = bert.Model(bert.preset(name, tokenizer.vocab_size), task.parts)
+    model = bert.Bert(bert.SPEC.preset(name, tokenizer.vocab_size), task.parts)
     stepper = Stepper(model, task, ("adamw", 1e-5, 0.01, 1.0), here, Ranks(), 0)
     seen, taken = 0, 0.0
     for number, fed in enumerate(Feed(task, 0, max(tokens, task.config.max_length), here, Ranks(), (0, 0), 1)):

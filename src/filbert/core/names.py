@@ -44,6 +44,6 @@ ADVICE = {
     **dict.fromkeys(("lr_scheduler_type", "scheduler"), "the setting is train.schedule."),
     **dict.fromkeys(("optim", "optimizer"), "the setting is train.optimiser (adamw, bert-adamw or muon)."),
     **dict.fromkeys(("save_steps", "eval_steps"), "the settings are train.checkpoint_every and train.evaluate_every."),
-    **dict.fromkeys(("verbose", "callbacks"), "see quiet and told."),
+    **dict.fromkeys(("verbose", "callbacks"), "see quiet and listener."),
     **dict.fromkeys(("num_labels", "id2label"), "labels are those of the training data."),
 }

@@ -14,13 +14,14 @@ import importlib.metadata
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 from filbert.core.errors import InputError, one_of
 
 if TYPE_CHECKING:
+    from filbert.core.protocols import Objective
     from filbert.forms.spec import FileSpec
+    from filbert.nn.encoder import ModelSpec
     from filbert.tasks.task import CorpusSpec, TaskSpec
 
 Room = Literal["models", "tasks"]
@@ -108,10 +109,26 @@ def files(task_name: str) -> FileSpec:
     return task(task_name).files()
 
 
-def model(name: str) -> ModuleType:
-    """The module of a model, imported now."""
-    _checked("models", name)
-    return importlib.import_module(f"filbert.models.{name}")
+def model(name: str) -> ModelSpec[Any]:
+    """The record of a model."""
+    return _spec("models", name)  # type: ignore[no-any-return]
+
+
+def model_of(config: object) -> ModelSpec[Any]:
+    """The record of the model that has such a config."""
+    name = type(config).__module__.rpartition(".")[2]
+    if name in _ours("models"):
+        return model(name)
+    for other in _outside("models"):
+        if type(config) is model(other).config:
+            return model(other)
+    raise InputError(f"{type(config).__qualname__} is the config of no model that is installed.")
+
+
+def taught_by(objective: Objective) -> CorpusSpec[Any]:
+    """The task by which a model learns this from plain text."""
+    specs = (_spec("tasks", name) for name in members("tasks"))
+    return next(spec for spec in specs if not spec.reads_examples and spec.objective is objective)
 
 
 @cache
@@ -127,16 +144,24 @@ def sentence(room: Room, name: str) -> str:
 
 def member(room: Room, name: str) -> Any:
     """TEMPORARY: a task under the names that `run` still uses."""
-    if room == "models":
-        return model(name)
     from types import SimpleNamespace
+
+    if room == "models":
+        record = model(name)
+        task_name = taught_by(record.objective).name if record.objective else None
+        return SimpleNamespace(
+            Config=record.config, PRESETS=record.presets, preset=record.preset, Model=record.model, fitted=record.fit,
+            PRETRAINS=task_name, WRITES=record.writes, FIRST_READS_ALL=record.first_reads_all, TRAINS=record.train,
+            LEARNS=record.task, **({"RATE": record.rate} if record.rate else {}),
+        )  # fmt: skip
 
     spec = _spec("tasks", name)
     if not spec.reads_examples:
         return SimpleNamespace(Config=spec.config, Task=spec.items, idle=spec.idle)
     names: dict[str, Any] = {
         "Config": spec.config, "Task": spec.items, "HEAD": spec.part, "HEADS": spec.heads_of, "KEPT": spec.kept,
-        "NEEDS_GOLD": not any(trait.name == "NEEDS_NO_GOLD" for trait in spec.traits), "problem": spec.problem, "fitted": spec.fit,
+        "NEEDS_GOLD": not any(trait.name == "NEEDS_NO_GOLD" for trait in spec.traits),
+        "problem": spec.problem, "fitted": spec.fit,
         "label_names": spec.labels, "idle": spec.idle, "POOL": spec.pool or None, "called": spec.card,
         "record": spec.record, "LATER": spec.later,
     }  # fmt: skip
@@ -149,4 +174,4 @@ def naming(room: Room, name: str) -> tuple[str, ...]:
         if name == "AUGMENTS":
             return tuple(each for each in tasks() if any(trait.name == name for trait in task(each).traits))
         return tasks(only_learnt=name == "KEPT")
-    return tuple(each for each in members(room) if name in _ours(room)[each].read_text(encoding="utf-8"))
+    return tuple(each for each in members(room) if model(each).objective is not None)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import types
 import typing
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from filbert.core.errors import InputError, did_you_mean, one_of
 
 Config = TypeVar("Config")
+Settings = Sequence[str] | Mapping[str, object]  # fields of a recipe: ["train.steps=500"], or {"train.steps": 500}
 BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}
 
 
@@ -36,7 +37,7 @@ def parsed(words: Iterable[str], sections: Mapping[str, type]) -> dict[str, dict
     return found
 
 
-def worded(settings: Iterable[str] | Mapping[str, Any]) -> list[str]:
+def worded(settings: object) -> list[str]:
     """["train.steps=500"] from that or from {"train.steps": 500}; a string alone is refused."""
     if isinstance(settings, Mapping):
         return [f"{name}={value}" for name, value in settings.items()]

@@ -61,7 +61,7 @@ class Options:
     field: str | None = None  # these four: how the corpus is read, see text.corpus.documents
     encoding: str = "utf-8"
     errors: str = "strict"
-    unit: str = "blank"
+    unit: str = "blank"  # a document ends at a blank line
     most_bytes: int = 0  # of the corpus that are read, shared out over its files by their sizes; 0 reads everything
 
     def __post_init__(self) -> None:

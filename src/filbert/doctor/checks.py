@@ -5,7 +5,6 @@ Texts are hashed, so that duplicates across large files can be found; some are k
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import re
 import unicodedata
@@ -14,8 +13,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from filbert.doctor.findings import Notebook
+from filbert.forms.gold import hashed
 from filbert.forms.near import Neighbours
+from filbert.forms.spec import FileSpec
 from filbert.text import streams
+from filbert.text.characters import is_blank
 from filbert.text.streams import Reading
 from filbert.text.tokenizer import Tokenizer
 
@@ -27,14 +29,8 @@ MEASURED_TEXTS, MEASURED_CHARS = 2_000, 2**20  # tokenised together
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff]")
 _SPACE = re.compile(r"\s")
 _ODD = re.compile("[\ufffd\ufeff\x01-\x08\x0e-\x1f\x7f]")
-_UNSEEN = frozenset({"Cc", "Cf", "Zs", "Zl", "Zp"})  # categories that a tokenizer drops or takes for white space
 _SIGNS = re.compile(r"[\W_]+")
 _BITS = re.compile(r"[^\W\u2e80-\U0010ffff]{1,5}|\S")  # about the tokens of a text: Han one by one, words in bits
-
-
-def is_blank(text: str) -> bool:
-    """Whether there is nothing to read: no character but white space, control and format characters."""
-    return not any(unicodedata.category(char) not in _UNSEEN for char in text)
 
 
 def exact_key(texts: Sequence[str], more: str = "") -> int:
@@ -46,12 +42,6 @@ def loose_key(texts: Sequence[str], more: str = "") -> int:
     """A hash of texts without case, width, white space and punctuation; 0 where nothing is left of them."""
     bare = [_SIGNS.sub("", unicodedata.normalize("NFKC", text).casefold()) for text in texts]
     return hashed("\0".join((*bare, more))) if all(bare) else 0
-
-
-def hashed(text: str) -> int:
-    """64 bits of the text's hash; never 0."""
-    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-    return int.from_bytes(digest, "little") or 1
 
 
 # -- bytes -------------------------------------------------------------------------------------------------------
@@ -127,7 +117,7 @@ class Seen:
     kept: list[tuple[str, ...]] = field(default_factory=list)  # texts and mentions of earlier files
     places: list[str] = field(default_factory=list)  # where each of them stands
     num_kept: int = 0  # characters
-    task: str = ""  # of these
+    task: str = ""  # whose data these are
     first_labels: tuple[str, Counter[str]] | None = None
 
 
@@ -147,20 +137,14 @@ class Measure:
         return [int(end) - int(start) for start, end in itertools.pairwise(bounds)]
 
 
-def sequence_tokens(task: str, counts: Sequence[int]) -> list[int]:
-    """The tokens of what a task reads together, special ones too, from those of an example's texts."""
-    if task in ("pair", "answer") and len(counts) == 2:
-        return [sum(counts) + 3]
-    if task == "choose" and len(counts) > 2:
-        return [counts[0] + counts[1] + max(counts[2:]) + 3]
-    return [count + 2 for count in counts]
-
-
 class Texts:
     """Looks at every text of a file once: lengths, Chinese, odd characters, duplicates; keeps numbers and hashes."""
 
-    def __init__(self, notebook: Notebook, seen: Seen, task: str = "corpus", measure: Measure | None = None) -> None:
-        self.notebook, self.seen, self.task, self.measure = notebook, seen, task, measure or Measure()
+    def __init__(
+        self, notebook: Notebook, seen: Seen, spec: FileSpec | None = None, measure: Measure | None = None
+    ) -> None:
+        self.notebook, self.seen, self.measure = notebook, seen, measure or Measure()
+        self.spec = spec  # of the task that the file is data for; None: of a corpus
         self.lengths: Counter[int] = Counter()
         self.tokens: Counter[int] = Counter()
         self.num_sampled = self.num_han = self.num_texts = 0
@@ -183,9 +167,9 @@ class Texts:
             odd = _ODD.search(text)
             if odd:
                 self._odd(odd.group(), line + text.count("\n", 0, odd.start()) if line else 0, example.place)
-        if self.task != "corpus":
+        if self.spec is not None:
             self._measure(example.texts)
-        may_lack = 2 if self.task == "choose" else 0  # a choice need not be asked for by a question
+        may_lack = self.spec.blank_text if self.spec is not None else 0
         blank = [number for number, text in enumerate(example.texts, 1) if is_blank(text) and number != may_lack]
         if blank:
             what = "the text" if len(example.texts) == 1 else f"text {blank[0]} of {len(example.texts)}"
@@ -217,7 +201,7 @@ class Texts:
         if (there, other_file) != (example.place, file):
             self._same(example, there, other, other_file == file)
             return
-        loose = loose_key(example.texts, example.more) if self.task != "corpus" else 0
+        loose = loose_key(example.texts, example.more) if self.spec is not None else 0
         if loose:
             there, other_file, _ = self.seen.loose.setdefault(loose, here)
             if other_file != file:
@@ -243,14 +227,14 @@ class Texts:
     def _leak(self, example: Example, what: str, there: str, file: str) -> None:
         self.leaked.add(example.place)
         message = f"{what} stands in another file, at {there}: leakage if one tests the other"
-        is_training = self.task != "corpus" and file == self.seen.first_file
+        is_training = self.spec is not None and file == self.seen.first_file
         advice = "remove it from the training file (--fix does)" if is_training else "remove one of the two"
         self.warn(example, f"{message}; {advice}.", f"{what} stands in {file}: leakage")
 
     # -- near copies -------------------------------------------------------------------------------------------------
 
     def _keep(self, example: Example) -> None:
-        if self.task == "corpus" or not self.is_all_kept:
+        if self.spec is None or not self.is_all_kept:
             return
         self.seen.num_kept += sum(map(len, example.texts))
         self.is_all_kept = self.seen.num_kept <= KEPT_CHARS
@@ -259,8 +243,9 @@ class Texts:
 
     def tell_near(self) -> None:
         """Texts that are nearly the same as one of an earlier file for the same task; for when the file is read."""
+        task = self.spec.task if self.spec is not None else ""
         seen, rows = self.seen, [(*example.texts, *example.mentions) for example in self.kept]
-        if seen.kept and rows and seen.task == self.task:
+        if seen.kept and rows and seen.task == task:
             for match in Neighbours(rows, seen.kept).leaks():
                 example = self.kept[match.row]
                 if example.place not in self.leaked:
@@ -274,8 +259,8 @@ class Texts:
             self.notebook.add(
                 "note", 0, message + "copies that differ at most by case, width, space and signs are told."
             )
-        seen.task = seen.task or self.task
-        if seen.task == self.task:
+        seen.task = seen.task or task
+        if seen.task == task:
             seen.kept += rows
             seen.places += [example.place for example in self.kept]
 
@@ -288,9 +273,10 @@ class Texts:
             self._measured()
 
     def _measured(self) -> None:
+        assert self.spec is not None, "a corpus is not read in windows"
         counts = iter(self.measure.counts([text for texts in self.waiting for text in texts]) if self.waiting else ())
         for texts in self.waiting:
-            self.tokens.update(sequence_tokens(self.task, [next(counts) for _ in texts]))
+            self.tokens.update(self.spec.num_tokens([next(counts) for _ in texts]))
         self.waiting, self.num_waiting = [], 0
 
     def tell(self, called: str) -> None:
@@ -304,12 +290,11 @@ class Texts:
             f"95 % up to {quantile(self.lengths, 0.95):,}, longest {max(self.lengths):,}; {share:.0f} % Chinese."
         )
         self.notebook.add("note", 0, message)
-        if self.task != "corpus":
+        if self.spec is not None:
             self._measured()
-            self._tell_tokens()
+            self._tell_tokens(self.measure.windows.get(self.spec.task, self.measure.window))
 
-    def _tell_tokens(self) -> None:
-        window = self.measure.windows.get(self.task, self.measure.window)
+    def _tell_tokens(self, window: int) -> None:
         edges = [16]
         while edges[-1] < max(self.tokens):
             edges.append(2 * edges[-1])

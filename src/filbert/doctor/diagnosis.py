@@ -8,23 +8,27 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 
 from filbert.core.errors import InputError, one_of
 from filbert.doctor import checks
 from filbert.doctor.findings import MAX_OF_A_KIND, Finding, Notebook, rendered
 from filbert.doctor.labelled import examine_labelled
-from filbert.forms import datasets, markup
-from filbert.forms.columns import ROLES, TAG_NAMES, TOKEN_NAMES, column_roles, named_roles
+from filbert.forms import datasets
+from filbert.forms.columns import column_roles, named_roles
 from filbert.forms.formats import Shape, Undecodable, shape, table_rows
-from filbert.forms.headers import LABEL_NAMES, PAIR_NAMES, TEXT_NAMES
+from filbert.forms.labelled import has_text
+from filbert.forms.spec import FileHead, FileSpec, named_spec, spec_of_form, specs, task_names
 from filbert.text import corpus
 from filbert.text.sentences import sentences
 from filbert.text.streams import CorpusReport, Reading
 
-__all__ = ["MAX_OF_A_KIND", "Finding", "examine", "rendered", "told_task"]
+__all__ = ["MAX_OF_A_KIND", "Finding", "examine", "read_for", "rendered"]
 
 LONG_LINE_CHARS = 100_000
 LOST = ("NUL characters were removed.", "became U+FFFD.")  # remarks of which a file should be rid
+BLANK_LINES = "blank"  # the unit of a corpus: documents stand between blank lines
+CORPUS = "corpus"  # what a file is said to be for where it is data for no task
 FIRST_ROWS = 200  # of a column, from which it is told what it holds
 
 
@@ -41,8 +45,8 @@ def examine(
     Files are compared in the order given: the first with labels is taken to be the training set.
     measure: whose tokens count; most: findings of one kind that are listed of each file, None for all.
     """
-    if task not in (None, "corpus", *datasets.TASKS):
-        raise one_of("the task", task, ("corpus", *datasets.TASKS))
+    if task not in (None, CORPUS, *task_names()):
+        raise one_of("the task", task, (CORPUS, *task_names()))
     seen = checks.Seen()
     findings: list[Finding] = []
     walk, given = CorpusReport(), [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
@@ -69,24 +73,24 @@ def _examine_file(
         raise InputError("-: the doctor reads a file twice, which standard input does not allow; save it first.")
     reading = Reading(encoding, fault=notebook.fault, mended=notebook.mended)
     _examine_bytes(path, encoding, notebook)
-    form, broken = (None, None) if task == "corpus" else _form(path, encoding, columns)
+    form, broken = (None, None) if task == CORPUS else _form(path, encoding, columns)
     try:
-        task = task or told_task(path, form, reading, columns)
-        roles = _roles(path, task, form, columns)
+        spec = read_for(path, task, form, reading, columns)
+        roles = _roles(path, spec, form, columns)
     except InputError as error:
         raise broken or error from None
-    texts = checks.Texts(notebook, seen, task, measure)
-    if task == "corpus" or form is None:
+    texts = checks.Texts(notebook, seen, spec, measure)
+    if spec is None or form is None:
         told = (
             form.told if form is not None and form.kind != "text" else "plain text with blank lines between documents"
         )
         notebook.add("note", 0, f"read as {told}, for a corpus.")
         _examine_corpus(path, str((columns or {}).get("text", "")) or None, reading, texts)
     else:
-        taken = datasets.read_as(task, form, roles)
+        taken = datasets.read_as(spec, form, roles)
         if not form.is_guessed:  # else every command that reads the file says so, and it is among the remarks below
             notebook.add("note", 0, f"{taken}.")
-        examine_labelled(path, task, columns, form, reading, texts)
+        examine_labelled(path, spec, columns, form, texts, reading)
     _tell_report(reading, notebook)
 
 
@@ -102,10 +106,12 @@ def _form(path: str, encoding: str, columns: Mapping[str, str | int] | None) -> 
             raise error from None
 
 
-def _roles(path: str, task: str, form: Shape | None, columns: Mapping[str, str | int] | None) -> dict[str, str]:
-    if form is None or task == "corpus" or form.kind in markup.TASK_OF:
+def _roles(
+    path: str, spec: FileSpec | None, form: Shape | None, columns: Mapping[str, str | int] | None
+) -> dict[str, str]:
+    if form is None or spec is None or spec_of_form(form.kind) is not None:
         return {}
-    return column_roles(path, task, form, named_roles(task, columns))
+    return column_roles(path, spec, form, named_roles(spec, columns))
 
 
 def _tell_report(reading: Reading, notebook: Notebook) -> None:
@@ -134,85 +140,89 @@ def _examine_bytes(path: str, encoding: str, notebook: Notebook) -> None:
 # -- what a file is ----------------------------------------------------------------------------------------------
 
 
-def told_task(source: str, form: Shape | None, reading: Reading, columns: Mapping[str, str | int] | None = None) -> str:
-    """The task a file is data for, or "corpus"; refused where it could be two things."""
-    if form is not None and form.kind in markup.TASK_OF:
-        return markup.TASK_OF[form.kind]
+def read_for(
+    source: str,
+    task: str | None,
+    form: Shape | None,
+    reading: Reading,
+    columns: Mapping[str, str | int] | None = None,
+) -> FileSpec | None:
+    """The record of the task that a file is data for; None for a corpus; refused where it could be two things.
+
+    task: the one that the user names; None: it is told from the file.
+    """
+    if task is not None:
+        return None if task == CORPUS else named_spec(task)
+    owner = spec_of_form(form.kind) if form is not None else None
+    if owner is not None:
+        return owner
     if columns and form is not None:
-        return _task_of_columns(source, form, columns, reading)
+        return _spec_of_columns(source, form, columns, reading)
     if form is None or form.kind == "text":
-        return "corpus"
-    if not form.has_header:
-        return _task_by_place(source, form)
-    return _task_by_name(source, form, reading)
+        return None
+    head = _head(source, form, reading)
+    return _spec_by_name(source, head) if form.has_header else _spec_by_place(source, head)
 
 
-def _task_by_name(source: str, form: Shape, reading: Reading) -> str:
-    names = {name.strip().lower() for name in form.columns}
-    if names & {"options", "choices", "ending0"}:
-        return "choose"
-    if {"question", "context"} <= names:
-        return "answer"
-    if {"head", "tail"} <= names:
-        return "relation"
-    if any(first in names and second in names for first, second in PAIR_NAMES):
-        return "pair"
-    label = next((name for name in form.columns if name.strip().lower() in (*LABEL_NAMES, "score")), None)
-    has_text = bool(names & {*TEXT_NAMES, "data"})
-    if names & {"entities", "spans"} or (names & set(TOKEN_NAMES) and names & set(TAG_NAMES) and "text" not in names):
-        return "tag"
-    if label and has_text:
-        return "tag" if _holds_spans(source, form, label, reading) else "classify"
-    if has_text:
-        return "corpus"
-    raise InputError(f"{source}: cannot tell what {', '.join(form.columns)} are; name the task and the columns.")
+def _head(source: str, form: Shape, reading: Reading) -> FileHead:
+    """What tasks claim a file by; a column's first value is read when it is asked for."""
+
+    @cache
+    def first_value(column: str) -> object:
+        rows = table_rows(source, form, Reading(reading.encoding, "replace", fault=lambda *_: None))
+        values = (row.get(column) for _, row in itertools.islice(rows, FIRST_ROWS))
+        return next((value for value in values if value not in (None, [])), None)
+
+    return FileHead(form, frozenset(name.strip().lower() for name in form.columns), first_value)
 
 
-def _holds_spans(source: str, form: Shape, column: str, reading: Reading) -> bool:
-    """Whether a column holds objects, or lists of objects or lists, as entities are written; labels are no such."""
-    rows = table_rows(source, form, Reading(reading.encoding, "replace", fault=lambda *_: None))
-    values = (row.get(column) for _, row in itertools.islice(rows, FIRST_ROWS))
-    first = next((value for value in values if value not in (None, [])), None)
-    return isinstance(first, dict) or (isinstance(first, list) and isinstance(first[0], (dict, list)))
+def _last_first() -> list[FileSpec]:
+    """The records in the order in which they are asked whether a file is theirs: the most particular first."""
+    return sorted(specs(), key=lambda spec: spec.rank, reverse=True)
 
 
-def _task_of_columns(source: str, form: Shape, columns: Mapping[str, str | int], reading: Reading) -> str:
-    """The task whose roles the user speaks of; refused where several have them."""
-    fitting = [task for task in ROLES if _are_roles(task, columns)]
+def _spec_by_name(source: str, head: FileHead) -> FileSpec | None:
+    """The task that claims a file by the names of its columns; None for texts alone."""
+    claims = (spec for spec in _last_first() if spec.claims_names is not None and spec.claims_names(head))
+    claimed = next(claims, None)
+    if claimed is not None or has_text(head.names):
+        return claimed
+    listed = ", ".join(head.form.columns)
+    raise InputError(f"{source}: cannot tell what {listed} are; name the task and the columns.")
+
+
+def _spec_of_columns(source: str, form: Shape, columns: Mapping[str, str | int], reading: Reading) -> FileSpec | None:
+    """The task whose roles the user speaks of, the first of several; refused where none has them."""
     if set(columns) == {"text"}:  # a text and nothing else is what all tasks of one text begin with
-        return "corpus"
-    if fitting[:1] == ["classify"] and isinstance(form.columns, tuple):
-        label = named_roles("classify", columns).get("label", "")
-        spans = form.kind != "table" and label in form.columns and _holds_spans(source, form, label, reading)
-        return "tag" if spans else "classify"
-    for task in ("pair", "tag", "relation", "answer", "choose", "embed", "translate"):
-        if task in fitting:
-            return task
-    listed = ", ".join(columns)
-    raise InputError(f"{source}: no task has columns for {listed}; name the task: --task {' or '.join(ROLES)}.")
+        return None
+    head = _head(source, form, reading)
+    claims = (spec for spec in specs() if spec.claims_roles is not None and spec.claims_roles(head, columns))
+    claimed = next(claims, None) or next((spec for spec in specs() if _are_roles(spec, columns)), None)
+    if claimed is not None:
+        return claimed
+    listed, tasks = ", ".join(columns), sorted(specs(), key=lambda spec: spec.rank)
+    named = " or ".join(spec.task for spec in tasks)
+    raise InputError(f"{source}: no task has columns for {listed}; name the task: --task {named}.")
 
 
-def _are_roles(task: str, columns: Mapping[str, str | int]) -> bool:
+def _are_roles(spec: FileSpec, columns: Mapping[str, str | int]) -> bool:
     try:
-        named = named_roles(task, columns)
+        named = named_roles(spec, columns)
     except InputError:
         return False
     return len(named) > 1
 
 
-def _task_by_place(source: str, form: Shape) -> str:
-    rows = [row for row in form.sample if len(row) == len(form.columns)]
-    num_values = [len({row[place] for row in rows}) for place in range(len(form.columns))]
-    width = len(form.columns)
-    has_label = num_values[-1] <= max(len(rows) / 2, 3)
+def _spec_by_place(source: str, head: FileHead) -> FileSpec | None:
+    """The task that claims a file without header by what stands where; None for texts alone."""
+    width = len(head.form.columns)
     if width == 1:
-        return "corpus"
-    if width == 2:
-        return "pair" if min(num_values) > len(rows) / 2 and len(rows) > 10 else "classify"
-    if width == 3 and has_label and not all(row[0].isdigit() for row in rows):
-        return "pair"
-    if width == 4 and sum(row[0] in row[3] and row[1] in row[3] for row in rows) > len(rows) / 2:
-        return "relation"
+        return None
+    claims = (spec for spec in _last_first() if spec.claims_places is not None and spec.claims_places(head))
+    claimed = next(claims, None)
+    if claimed is not None:
+        return claimed
+    rows = [row for row in head.form.sample if len(row) == width]
     shown = ", ".join(f"{place}: {cell[:20]!r}" for place, cell in enumerate(rows[0], 1))
     message = f"has {width} columns and no header ({shown}); name the task and say which column is which"
     raise InputError(f"{source}: {message}: --columns text=NUMBER,label=NUMBER.")
@@ -224,7 +234,7 @@ def _task_by_place(source: str, form: Shape) -> str:
 def _examine_corpus(path: str, column: str | None, reading: Reading, texts: checks.Texts) -> None:
     notebook = texts.notebook
     num_single = num_lines = 0
-    for document in corpus.file_documents(path, column, "blank", reading, "--columns text=NAME"):
+    for document in corpus.file_documents(path, column, BLANK_LINES, reading, "--columns text=NAME"):
         texts.look(checks.Example((document.text,), document.line, f"{path}:{document.line}"))
         num_single += _is_one_sentence(document.text)
         num_lines += document.text.count("\n") + 1

@@ -1,42 +1,41 @@
-"""A labelled file of any task comes in; findings on its labels, spans, answers, choices and ids go out, by line."""
+"""A labelled file of any task comes in; findings on its labels, its ids and what its task checks go out, by line."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
 
 from filbert.core.errors import InputError, did_you_mean
-from filbert.core.records import Example, Span
+from filbert.core.records import Example
 from filbert.doctor import checks
 from filbert.doctor.findings import Notebook
-from filbert.forms import conll, datasets, label_sets, markup
-from filbert.forms.formats import Shape, table_rows, whole_json
+from filbert.forms import datasets, label_sets
+from filbert.forms.formats import Shape, table_rows
+from filbert.forms.spec import FileSpec
 from filbert.text.streams import Reading
 
 FEW_EXAMPLES, LARGEST_SHARE, UNEVEN = 5, 0.9, 100
 ID_NAMES = ("id", "guid", "idx", "qid", "pairid", "pair_id", "question_id", "query_id")
-ONE_LABEL = ("classify", "pair", "relation")  # tasks of examples with one label each
 
 
 def examine_labelled(
-    path: str, task: str, columns: Mapping[str, str | int] | None, form: Shape, reading: Reading, texts: checks.Texts
+    path: str,
+    spec: FileSpec,
+    columns: Mapping[str, str | int] | None,
+    form: Shape,
+    texts: checks.Texts,
+    reading: Reading,
 ) -> None:
-    """Reads the file as `task` and writes down what is wrong in the notebook of `texts`."""
-    labels, num_labelled = _Labels(path, task, texts), 0
-    for example in datasets.examples(path, task, columns, reading=reading):
-        place = f"{path}:{example.line}" if example.line else f"{path} example {example.id + 1}"
-        seen = checks.Example(example.texts, example.line, place, *said(example), _mentions(example))
-        texts.look(seen)
-        if task != "translate":  # what is to be written is no label
-            labels.add(example.gold, seen)
+    """Reads the file as data of the task and writes down what is wrong in the notebook of `texts`."""
+    labels, num_labelled = _Labels(path, spec, texts), 0
+    for example in datasets.file_examples(path, spec, columns, reading):
+        checked = _checked(path, spec, example)
+        texts.look(checked)
+        labels.add(example.gold, checked)
         num_labelled += example.gold is not None
-        if task == "tag":
-            _examine_spans(example, seen, texts)
-        elif task == "choose":
-            _examine_choices(example, seen, texts)
+        for remark in spec.check(example):
+            texts.warn(checked, remark.message, remark.kind, remark.severity)
     texts.tell("examples")
     texts.tell_near()
     if not texts.num_texts:
@@ -46,27 +45,17 @@ def examine_labelled(
         texts.notebook.add("note", 0, message)
     if num_labelled:
         labels.tell()
-    if form.kind == "conll":
-        _examine_ends(path, reading.encoding, texts.notebook)
-    _examine_ids(path, form, reading.encoding, texts.notebook)
+    quiet = Reading(reading.encoding, "replace", fault=lambda *_: None)
+    if form.kind in spec.forms:
+        for remark in spec.forms[form.kind].check(path, quiet):
+            texts.notebook.add(remark.severity, remark.line, remark.message, remark.kind)
+    _examine_ids(_ids(path, spec, form, quiet), texts.notebook)
 
 
-def said(example: Example) -> tuple[str | None, str, bool]:
-    """(the label, what else makes it differ from another of the same texts, whether the label can be shown)."""
-    gold = example.gold
-    if isinstance(gold, markup.Relation):  # one text has many relations; only the same two mentions are a duplicate
-        return gold.label, f"{gold.head.start} {gold.head.end} {gold.tail.start} {gold.tail.end}", True
-    if gold is None or isinstance(gold, str):
-        return gold, "", True
-    if isinstance(gold, tuple) and gold and all(isinstance(label, str) for label in gold):
-        return ", ".join(sorted(label.strip() for label in gold)), "", True
-    return f"{checks.hashed(repr(gold)):x}", "", False
-
-
-def _mentions(example: Example) -> tuple[str, ...]:
-    gold = example.gold
-    spans = (gold.head, gold.tail) if isinstance(gold, markup.Relation) else ()
-    return tuple(example.texts[0][span.start : span.end] for span in spans)
+def _checked(path: str, spec: FileSpec, example: Example) -> checks.Example:
+    """What the checks need of an example."""
+    place = f"{path}:{example.line}" if example.line else f"{path} example {example.id + 1}"
+    return checks.Example(example.texts, example.line, place, *spec.gold_key(example.gold), spec.mentions(example))
 
 
 # -- labels ------------------------------------------------------------------------------------------------------
@@ -75,15 +64,15 @@ def _mentions(example: Example) -> tuple[str, ...]:
 class _Labels:
     """The labels of one file, where each stands first, and how they compare with those of the first file."""
 
-    def __init__(self, path: str, task: str, texts: checks.Texts) -> None:
-        self.path, self.task, self.texts, self.notebook = path, task, texts, texts.notebook
+    def __init__(self, path: str, spec: FileSpec, texts: checks.Texts) -> None:
+        self.path, self.spec, self.texts, self.notebook = path, spec, texts, texts.notebook
         self.counts: Counter[str] = Counter()
         self.lines: dict[str, int] = {}
-        self.num_unanswerable = self.num_unplaced = 0
+        self.tallies: Counter[str] = Counter()  # of what golds are, as the task counts it
 
-    def add(self, gold: Any, seen: checks.Example) -> None:
+    def add(self, gold: object, seen: checks.Example) -> None:
         """The labels of one example."""
-        for label in markup.labels_of(gold):
+        for label in self.spec.labels(gold):
             self.counts[label] += 1
             self.lines.setdefault(label, seen.line)
             if not label.strip():
@@ -91,35 +80,29 @@ class _Labels:
             elif label != label.strip():
                 message = f"the label {label!r} has white space around it; remove it (--fix does)."
                 self.texts.warn(seen, message, "a label has white space around it")
-        if self.task == "answer" and isinstance(gold, tuple):
-            self.num_unanswerable += not gold
-            self.num_unplaced += bool(gold) and all(answer.start < 0 for answer in gold)
+        self.tallies.update(what for what, is_counted in self.spec.tallies.items() if is_counted(gold))
 
     def tell(self) -> None:
         """What is to be said of them once the file is read."""
-        if self.num_unanswerable:
-            self.notebook.add("note", 0, f"{self.num_unanswerable:,} questions have no answer.")
-        if self.num_unplaced:
-            message = (
-                f"{self.num_unplaced:,} questions have no answer that stands in the context: none is learnt there."
-            )
-            self.notebook.add("note", 0, message)
+        for what in self.spec.tallies:
+            if self.tallies[what]:
+                self.notebook.add("note", 0, f"{self.tallies[what]:,} {what}")
         if not self.counts:
-            if self.task == "tag":
-                message = "no example has an entity; are they in another column, or written another way?"
-                self.notebook.add("error" if self.texts.seen.first_labels is None else "warning", 0, message)
+            if self.spec.no_labels:
+                severity = "error" if self.texts.seen.first_labels is None else "warning"
+                self.notebook.add(severity, 0, self.spec.no_labels)
             return
-        numbers = label_sets.numbers(self.counts) if self.task == "pair" else None
-        if numbers is not None:
-            self._tell_numbers(numbers)
+        advice = self.spec.number_advice
+        numbers = label_sets.numbers(self.counts) if advice is not None else None
+        if advice is not None and numbers is not None:
+            self._tell_numbers(numbers, advice)
         else:
             self._tell_names()
 
-    def _tell_numbers(self, numbers: Mapping[str, float]) -> None:
+    def _tell_numbers(self, numbers: Mapping[str, float], advice: Callable[[bool], str]) -> None:
         fine = {label: value for label, value in numbers.items() if math.isfinite(value)}
         message = label_sets.number_range(self.counts, numbers)
-        how = "pair learns one number" if label_sets.are_measured(fine) else "fine-tune with --set task.answer=number"
-        self.notebook.add("note", 0, f"{message}: {how}.")
+        self.notebook.add("note", 0, f"{message}: {advice(label_sets.are_measured(fine))}.")
         for label in numbers.keys() - fine.keys():
             message = f"the label {label!r} ({_times(self.counts[label])}, first here) is no number, as the others are"
             self._at(label, "error", f"{message}; correct it or remove the row.", "a label is no number")
@@ -147,7 +130,7 @@ class _Labels:
                 self._at(label, "warning", message, "a label stands fewer than 5 times")
 
     def _tell_balance(self) -> None:
-        if self.task not in ONE_LABEL:
+        if not self.spec.has_one_label:
             return
         total, (largest, count) = self.counts.total(), self.counts.most_common(1)[0]
         rarest = min(self.counts, key=self.counts.__getitem__)
@@ -190,88 +173,30 @@ def _is_whole(label: str) -> bool:
     return label.removeprefix("-").isdigit()
 
 
-# -- spans and choices ---------------------------------------------------------------------------------------------
-
-
-def _examine_spans(example: Example, seen: checks.Example, texts: checks.Texts) -> None:
-    text, spans = example.texts[0], [span for span in example.gold or () if isinstance(span, Span)]
-    for span in spans:
-        stretch = text[span.start : span.end]
-        if stretch != stretch.strip():
-            message = f"the entity {_called(span)} has white space at its edge; leave it out (--fix does)."
-            texts.warn(seen, message, "an entity has white space at its edge")
-    reach: Span | None = None  # the one that ends last so far: a later one that begins within it meets it
-    for span in sorted(spans, key=lambda span: (span.start, -span.end)):
-        if reach is not None and span.start < reach.end:
-            is_nested = span.end <= reach.end
-            what = "stands within" if is_nested else "crosses"
-            message = f"the entity {_called(span)} {what} {_called(reach)}"
-            advice = "tags can say only one of them" if is_nested else "correct one of them"
-            texts.warn(seen, f"{message}: {advice}.", "entities overlap; tags can say only one of them")
-        if reach is None or span.end > reach.end:
-            reach = span
-
-
-def _called(span: Span) -> str:
-    return f"{span.label} {span.start}:{span.end}"
-
-
-def _examine_choices(example: Example, seen: checks.Example, texts: checks.Texts) -> None:
-    choices = [choice.strip() for choice in example.texts[2:]]
-    twice = next((choice for choice, count in Counter(choices).items() if count > 1), None)
-    if len(choices) < 2:
-        texts.warn(seen, f"has {len(choices)} choices; at least two are needed.", "too few choices", "error")
-    elif twice is not None:
-        message = f"the choice {twice[:30]!r} stands twice; write each once."
-        texts.warn(seen, message, "a choice stands twice")
-    if isinstance(example.gold, int) and not 0 <= example.gold < len(choices):
-        message = f"the answer is choice {example.gold} counted from 0, but there are {len(choices)}."
-        texts.warn(seen, message, "the answer is not a choice", "error")
-
-
-def _examine_ends(path: str, encoding: str, notebook: Notebook) -> None:
-    """Where tags say how entities end (E-, S-), one that begins and is not ended is a slip of the annotator."""
-    sentences = list(conll.sentences(path, Reading(encoding, "replace", fault=lambda *_: None)))
-    letters = {tag[0] for found in sentences for tag in found.tags if tag[1:2] in ("-", "_")}
-    if not letters & set(markup.ENDS):
-        return
-    for found in sentences:
-        for line, tag, following in zip(found.lines, found.tags, [*found.tags[1:], "O"], strict=True):
-            goes_on = following[0] in markup.INSIDE + markup.ENDS and following[2:] == tag[2:]
-            if tag[1:2] in ("-", "_") and tag[0] in markup.BEGINS + markup.INSIDE and not goes_on:
-                message = f"{tag} is not followed by the end of its entity, as elsewhere in the file; write E- or S-."
-                notebook.add("warning", line, message, "an entity is not ended")
-
-
 # -- ids ---------------------------------------------------------------------------------------------------------
 
 
-def _examine_ids(path: str, form: Shape, encoding: str, notebook: Notebook) -> None:
+def _examine_ids(ids: Iterator[tuple[int, str]], notebook: Notebook) -> None:
     """Ids that stand twice: results cannot be told apart by them. One that mostly repeats is not an id."""
-    reading = Reading(encoding, "replace", fault=lambda *_: None)
-    first: dict[Any, int] = {}
+    first: dict[str, int] = {}
     twice: list[tuple[int, str, int]] = []
     total = 0
-    for line, found in _ids(path, form, reading):
+    for line, name in ids:
         total += 1
-        if first.setdefault(found, line or total) != (line or total):
-            twice.append((line, found, first[found]))
+        if first.setdefault(name, line or total) != (line or total):
+            twice.append((line, name, first[name]))
     if not twice or len(twice) > total / 2:
         return
-    for line, found, before in twice:
+    for line, name, before in twice:
         where = f"stands at line {before} too" if line else "stands twice"
-        notebook.add("warning", line, f"the id {found!r} {where}; give each its own.", "an id stands twice")
+        notebook.add("warning", line, f"the id {name!r} {where}; give each its own.", "an id stands twice")
 
 
-def _ids(path: str, form: Shape, reading: Reading) -> Iterator[tuple[int, str]]:
+def _ids(path: str, spec: FileSpec, form: Shape, reading: Reading) -> Iterator[tuple[int, str]]:
     """(line or 0, id) of each row, question or passage that has one."""
     try:
-        if form.kind == "squad":
-            for asked in _questions(whole_json(path, reading)):
-                yield from ((0, str(asked["id"])) for _ in range("id" in asked))
-        elif form.kind == "choices":
-            for entry in whole_json(path, reading):
-                yield from ((0, str(entry[2])) for _ in range(isinstance(entry, list) and len(entry) > 2))
+        if form.kind in spec.forms:
+            yield from spec.forms[form.kind].ids(path, reading)
         elif (name := next((name for name in form.columns if name.lower() in ID_NAMES), None)) is not None:
             for line, row in table_rows(path, form, reading):
                 value = row.get(name)
@@ -279,14 +204,3 @@ def _ids(path: str, form: Shape, reading: Reading) -> Iterator[tuple[int, str]]:
                     yield line, str(value)
     except InputError:  # what cannot be read was told already
         return
-
-
-def _questions(value: Any) -> Iterator[Mapping[str, Any]]:
-    for article in _held(value, "data"):
-        for paragraph in _held(article, "paragraphs"):
-            yield from _held(paragraph, "qas")
-
-
-def _held(holder: Mapping[str, Any], name: str) -> Iterator[Mapping[str, Any]]:
-    items = holder.get(name, ())
-    return (item for item in itertools.chain(items if isinstance(items, list) else ()) if isinstance(item, Mapping))

@@ -19,19 +19,21 @@ from typing import IO
 
 from filbert.core.errors import FilbertError, InputError
 from filbert.core.files import whole_file
-from filbert.core.records import Example, Span
-from filbert.doctor import checks, labelled, mending_json
+from filbert.core.records import Example
+from filbert.doctor import checks, mending_json
 from filbert.doctor.checks import Ends
-from filbert.doctor.diagnosis import told_task
-from filbert.forms import conll, datasets, markup
+from filbert.doctor.diagnosis import CORPUS, read_for
+from filbert.forms import datasets
 from filbert.forms.columns import column_roles, named_roles
 from filbert.forms.formats import Shape, shape, whole_json
+from filbert.forms.json_places import Change, made
+from filbert.forms.spec import FileForm, FileSpec, Lines, Roles, spec_of_form
 from filbert.text import corpus, streams, tables
+from filbert.text.characters import is_blank
 from filbert.text.streams import Reading
 
 LIST = "fixes.jsonl"
 SHOWN_CHARS = 200  # of a row, in the list
-SENTENCES = ("conll", "units", "inside", "conllu")  # forms in which a sentence has a line for each word
 LEFT_OUT = ("removed, for it stands in", "removed, for the same text and label")  # an example, and not an empty row
 
 
@@ -95,14 +97,15 @@ def mended(
 
 def _check_copy(source: _Source, part: Path, copy: _Copy) -> None:
     """Reads a copy again: it must hold the examples of its file and no others, but for those that were removed."""
-    if source.task == "corpus":
+    if source.spec is None:
         return
     before = list(map(_key, source.kept(source.path)))
     after = list(map(_key, source.kept(str(part))))
     right = len(before) - copy.num_removed
     lost = set(before) - set(after) - copy.leaked
     # Where an answer that is now a choice makes an example of a row that was none, there are more than before.
-    if lost or (source.form.kind != "choices" and (len(after) != right or not set(after) <= set(before))):
+    may_gain = source.own_form is not None and source.own_form.may_gain
+    if lost or (not may_gain and (len(after) != right or not set(after) <= set(before))):
         raise FilbertError(
             f"{source.path}: its repaired copy would hold {len(after):,} examples where {right:,} are right, or others "
             "than it had. That is an error of filbert: nothing was written; please report it."
@@ -118,11 +121,16 @@ class _Source:
     """A file, what it is, and how it is read."""
 
     path: str
-    task: str
+    spec: FileSpec | None  # of the task that it is data for; None: of a corpus
     form: Shape
-    roles: Mapping[str, str]
+    roles: Roles
     columns: Mapping[str, str | int] | None
     encoding: str
+
+    @property
+    def own_form(self) -> FileForm | None:
+        """The form that it has of its task alone; None for a table, rows or a corpus."""
+        return self.spec.forms.get(self.form.kind) if self.spec is not None else None
 
     def quiet(self) -> Reading:
         """A reading that passes over every fault: the doctor tells them."""
@@ -130,13 +138,14 @@ class _Source:
 
     def examples(self, path: str) -> Iterator[Example]:
         """Those of the file, or of a copy of it, which has the same form."""
-        wanted = {role: str(column) for role, column in (self.columns or {}).items()}
-        return datasets.formed(path, self.task, self.form, wanted, self.quiet())
+        assert self.spec is not None, "a corpus has no examples"
+        named = {role: str(column) for role, column in (self.columns or {}).items()}
+        return datasets.formed(path, self.spec, self.form, named, self.quiet())
 
     def kept(self, path: str) -> Iterator[Example]:
         """Those that stay even where they are labelled: with a text, but in tasks whose texts may be empty."""
-        may_be_blank = self.task in ("choose", "relation")
-        return (one for one in self.examples(path) if may_be_blank or not any(map(checks.is_blank, one.texts)))
+        may_be_blank = self.spec is not None and self.spec.keeps_blank
+        return (one for one in self.examples(path) if may_be_blank or not any(map(is_blank, one.texts)))
 
     @property
     def written(self) -> str:
@@ -151,13 +160,13 @@ def _source(path: str, task: str | None, columns: Mapping[str, str | int] | None
     if tables.kind(path) == "parquet":
         raise InputError(f"{path}: is Parquet, of which no repaired copies are made; convert it to JSON lines.")
     names = tuple(str(column) for column in (columns or {}).values())
-    form = Shape("text") if task == "corpus" else shape(path, reading, names)
+    form = Shape("text") if task == CORPUS else shape(path, reading, names)
     if form.kind in ("brat", "held"):
         raise InputError(f"{path}: is {form.told}, of which no repaired copies are made; see it without --fix.")
-    task = task or told_task(path, form, reading, columns)
-    is_table = task != "corpus" and form.kind not in markup.TASK_OF
-    roles = column_roles(path, task, form, named_roles(task, columns)) if is_table else {}
-    return _Source(path, task, form, roles, columns, encoding)
+    spec = read_for(path, task, form, reading, columns)
+    is_table = spec is not None and spec_of_form(form.kind) is None
+    roles = column_roles(path, spec, form, named_roles(spec, columns)) if spec is not None and is_table else {}
+    return _Source(path, spec, form, roles, columns, encoding)
 
 
 def _targets(folder: Path, sources: Sequence[_Source]) -> list[Path]:
@@ -200,9 +209,9 @@ def _leaks(sources: Sequence[_Source]) -> dict[int, str]:
     """Hashes of the examples of all files but the first -> the file."""
     found: dict[int, str] = {}
     for source in sources[1:]:
-        if source.task == sources[0].task != "corpus":
+        if source.spec is not None and source.spec is sources[0].spec:
             for example in source.examples(source.path):
-                for key in _keys(example.texts, labelled.said(example)[1]):
+                for key in _keys(example.texts, source.spec.gold_key(example.gold).more):
                     found.setdefault(key, source.path)
     found.pop(0, None)  # the hash of what has no letters
     return found
@@ -229,29 +238,18 @@ class Removals:
 
 def _removed_lines(source: _Source, removals: Removals) -> dict[int, str]:
     """The lines of the examples to be removed -> why."""
+    assert source.spec is not None, "a corpus has no examples"
     found: dict[int, str] = {}
     for example in source.examples(source.path):
         if example.gold is None:
             continue
-        label, more, _ = labelled.said(_trimmed(example))
-        reason = removals.reason(example.texts, (label or "").strip(), str(example.line), more)
+        key = source.spec.gold_key(source.spec.as_repaired(example).gold)
+        reason = removals.reason(example.texts, (key.label or "").strip(), str(example.line), key.more)
         if reason:
             found[example.line] = reason
-        elif source.task not in ("choose", "relation") and any(map(checks.is_blank, example.texts)):
+        elif not source.spec.keeps_blank and any(map(is_blank, example.texts)):
             found[example.line] = "removed, for a text is empty"
     return found
-
-
-def _trimmed(example: Example) -> Example:
-    """The example with its spans as they will be: without white space at their edges."""
-    if not isinstance(example.gold, tuple) or not all(isinstance(item, Span) for item in example.gold):
-        return example
-    spans = [mending_json.trimmed(example.texts[0], span.start, span.end) for span in example.gold]
-    gold = sorted(
-        {Span(*edges, span.label.strip()) for edges, span in zip(spans, example.gold, strict=True)},
-        key=lambda span: (span.start, span.end, span.label),
-    )
-    return dataclasses.replace(example, gold=tuple(gold))
 
 
 # -- copies ------------------------------------------------------------------------------------------------------
@@ -263,7 +261,22 @@ class _Copy:
     def __init__(self, source: _Source, log: _Log, leaks: Mapping[int, str]) -> None:
         self.source, self.log = source, log
         self.removals = Removals(leaks)
+        self._removed: dict[int, str] = {}
         self.num_removed = 0  # examples, without rows that are none
+
+    @property
+    def path(self) -> str:
+        """The file that is copied."""
+        return self.source.path
+
+    @property
+    def removed(self) -> Mapping[int, str]:
+        """The lines of the examples that go -> why."""
+        return self._removed
+
+    def quiet(self) -> Reading:
+        """A reading of the file that passes over every fault."""
+        return self.source.quiet()
 
     @property
     def leaked(self) -> set[int]:
@@ -275,8 +288,9 @@ class _Copy:
         source = self.source
         ends = checks.ends(source.path, source.encoding)
         self._tell_ends(ends)
-        if source.form.kind in ("array", "squad", "choices"):
-            self._write_json(handle)
+        is_own = source.own_form is not None and source.own_form.repaired_json is not None
+        if source.spec is not None and (source.form.kind == "array" or is_own):
+            self._write_json(source.spec, handle)
             return
         lines = self._lines()
         first = True
@@ -302,30 +316,27 @@ class _Copy:
 
     def _lines(self) -> Iterator[str]:
         source = self.source
-        kind = "text" if source.task == "corpus" else source.form.kind
-        removed = _removed_lines(source, self.removals) if kind != "text" else {}
+        kind = "text" if source.spec is None else source.form.kind
+        if source.spec is not None and kind != "text":
+            self._removed = _removed_lines(source, self.removals)
         lines = streams.whole_lines(source.path, Reading(source.encoding))
-        if kind in SENTENCES:
-            return self._sentences(lines, removed)
-        if kind == "marked":
-            return self._marked(lines, removed)
-        if kind == "table":
-            return self._table(lines, removed)
-        if kind == "json":
-            return self._json_lines(lines, removed)
-        return self._kept(lines, removed)
+        if source.own_form is not None and source.own_form.repaired_lines is not None:
+            return source.own_form.repaired_lines(self, lines)
+        if source.spec is not None and kind == "table":
+            return self._table(source.spec, lines)
+        if source.spec is not None and kind == "json":
+            return self._json_lines(source.spec, lines)
+        return (line for number, line in lines if not self.is_removed(number, line))
 
-    def _is_removed(self, number: int, text: str, removed: Mapping[int, str]) -> bool:
-        if number in removed:
-            self.fix(number, removed[number], text)
-        return number in removed
-
-    def _kept(self, lines: Iterator[tuple[int, str]], removed: Mapping[int, str]) -> Iterator[str]:
-        return (line for number, line in lines if not self._is_removed(number, line, removed))
+    def is_removed(self, line: int, text: str) -> bool:
+        """Whether the example of that line goes; if so, its text is written down as removed."""
+        if line in self._removed:
+            self.fix(line, self._removed[line], text)
+        return line in self._removed
 
     # -- tables --------------------------------------------------------------------------------------------------
 
-    def _table(self, lines: Iterator[tuple[int, str]], removed: Mapping[int, str]) -> Iterator[str]:
+    def _table(self, spec: FileSpec, lines: Lines) -> Iterator[str]:
         form, roles = self.source.form, self.source.roles
         names = form.columns
         is_header = form.has_header
@@ -333,17 +344,17 @@ class _Copy:
             if is_header and record.strip(f" {form.delimiter}"):
                 is_header = False
             elif places is not None and len(places) == len(names):
-                if self._is_removed(number, record, removed) or self._is_empty_row(number, record, places):
+                if self.is_removed(number, record) or self._is_empty_row(spec, number, record, places):
                     continue
-                if "label" in roles and self.source.task != "choose":
+                if "label" in roles and spec.strips_labels:
                     record = self._stripped(number, record, places[names.index(roles["label"])])
             yield record
 
-    def _is_empty_row(self, number: int, record: str, places: list[Place]) -> bool:
+    def _is_empty_row(self, spec: FileSpec, number: int, record: str, places: list[Place]) -> bool:
         names, roles = self.source.form.columns, self.source.roles
         is_plain = self.source.form.delimiter == "\t"
         cells = {role: cell(record[slice(*places[names.index(name)])], is_plain) for role, name in roles.items()}
-        is_empty = mending_json.is_empty(self.source.task, cells)
+        is_empty = mending_json.is_empty(spec, cells)
         if is_empty:
             self.fix(number, "removed, for a text is empty", record)
         return is_empty
@@ -359,11 +370,12 @@ class _Copy:
 
     # -- JSON ----------------------------------------------------------------------------------------------------
 
-    def _json_lines(self, lines: Iterator[tuple[int, str]], removed: Mapping[int, str]) -> Iterator[str]:
+    def _json_lines(self, spec: FileSpec, lines: Lines) -> Iterator[str]:
+        roles = self.source.roles
         coming = next(lines, None)
         while coming is not None:
             (number, line), coming = coming, next(lines, None)
-            if self._is_removed(number, line, removed):
+            if self.is_removed(number, line):
                 continue
             try:
                 row = json.loads(line) if line.strip() else None
@@ -375,74 +387,28 @@ class _Copy:
             if not isinstance(row, dict):
                 yield line
                 continue
-            if mending_json.is_empty(
-                self.source.task, {role: row.get(name) for role, name in self.source.roles.items()}
-            ):
+            if mending_json.is_empty(spec, {role: row.get(name) for role, name in roles.items()}):
                 self.fix(number, "removed, for a text is empty", line)
                 continue
-            changes = mending_json.row_changes(self.source.task, self.source.roles, line)
+            changes = mending_json.row_changes(spec, roles, line)
             for change in changes:
                 self.fix(number, change.what, change.before, change.after)
-            yield mending_json.made(line, changes)
+            yield made(line, changes)
 
-    def _write_json(self, handle: IO[str]) -> None:
+    def _write_json(self, spec: FileSpec, handle: IO[str]) -> None:
         source = self.source
         whole_json(source.path, Reading(source.encoding))  # refuses what is not JSON, by line
         text = "".join(streams.texts(source.path, Reading(source.encoding)))
-        if source.form.kind == "array":
-            removed = _removed_lines(source, self.removals)
-            changes = mending_json.array_changes(source.task, source.roles, text, removed)
-        else:
-            changes = mending_json.FILES[source.form.kind](text, self.removals.reason)
+        changes = self._json_changes(spec, text)
         for change in changes:
             self.fix(text.count("\n", 0, change.edit[0]) + 1, change.what, change.before, change.after)
-        handle.write(mending_json.made(text, changes))
+        handle.write(made(text, changes))
 
-    # -- a word per line ------------------------------------------------------------------------------------------
-
-    def _sentences(self, lines: Iterator[tuple[int, str]], removed: Mapping[int, str]) -> Iterator[str]:
-        """The sentences that stay, with their comments; what is removed goes whole, with the blank lines after it."""
-        is_prefixed = self.source.form.kind == "conll"
-        columns = conll.columns_of(self.source.path, self.source.quiet())
-        is_removed = False
-        for is_gap, group in itertools.groupby(lines, key=lambda line: columns.is_gap(line[1])):
-            if is_gap:  # the blank lines after a sentence go with it
-                yield from (line for _, line in group if line.strip() or not is_removed)
-                continue
-            numbered = list(group)
-            first = next((number for number, _ in numbered if number in removed), 0)
-            is_removed = self._is_removed(first, "\n".join(line for _, line in numbered), removed)
-            if not is_removed:
-                yield from self._begun(numbered, columns) if is_prefixed else (line for _, line in numbered)
-
-    def _begun(self, numbered: list[tuple[int, str]], columns: conll.Columns) -> Iterator[str]:
-        """The sentence; an entity that goes on without having begun begins."""
-        tagged = [(place, at) for place, (_, line) in enumerate(numbered) if (at := columns.tag_place(line))]
-        tags = [conll.cells(numbered[place][1])[columns.tag] for place, _ in tagged]
-        wrong: list[int] = []
-        reading = Reading(fault=lambda *_: None, mended=lambda _source, index, _message: wrong.append(index))
-        places = [(index, index + 1) for index in range(len(tags))]
-        markup.spans_of_tags("", range(len(tags)), tags, places, reading)
-        fixed = dict[int, str]()
-        for index in wrong:
-            (place, at), tag = tagged[index], tags[index]
-            number, line = numbered[place]
-            new = _BEGINNINGS[tag[0]] + tag[1:]
-            fixed[place] = line[:at] + new + line[at + len(tag) :]
-            self.fix(number, "entity begun where it went on", tag, new)
-        return (fixed.get(place, line) for place, (_, line) in enumerate(numbered))
-
-    def _marked(self, lines: Iterator[tuple[int, str]], removed: Mapping[int, str]) -> Iterator[str]:
-        """The sentences that stay, each with its relation and comment."""
-        is_removed = False
-        for number, line in lines:
-            if markup.is_marked(line):
-                is_removed = self._is_removed(number, line, removed)
-            if not is_removed:
-                yield line
-
-
-_BEGINNINGS = {"I": "B", "M": "B", "E": "S", "L": "U"}
+    def _json_changes(self, spec: FileSpec, text: str) -> list[Change]:
+        own = self.source.own_form
+        if own is not None and own.repaired_json is not None:
+            return own.repaired_json(text, self.removals.reason)
+        return mending_json.array_changes(spec, self.source.roles, text, _removed_lines(self.source, self.removals))
 
 
 Place = tuple[int, int]

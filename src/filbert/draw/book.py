@@ -108,17 +108,17 @@ def _read(name: str) -> str:
 @cache
 def _script() -> str:
     """All modules as one, each after those it imports: a file that is opened by double click may import nothing."""
-    found: dict[str, str] = {}
+    modules: dict[str, str] = {}
 
     def add(name: str) -> None:
         source = _read(f"{name}.js")
         for _, other in _IMPORT.findall(source):
-            if other not in found:
+            if other not in modules:
                 add(other)
-        found[name] = _enclosed(name, source)
+        modules[name] = _enclosed(name, source)
 
     add(ENTRY)
-    return "\n" + "\n".join(found.values())
+    return "\n" + "\n".join(modules.values())
 
 
 def _enclosed(name: str, source: str) -> str:

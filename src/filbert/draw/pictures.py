@@ -18,7 +18,7 @@ import numpy as np
 from filbert.core.errors import InputError, needed, one_of
 from filbert.core.files import whole_file, write_text
 from filbert.core.records import Floats
-from filbert.draw import text_layout
+from filbert.draw import charts, text_layout
 from filbert.draw.book import unpacked
 from filbert.draw.svg import (  # fmt: skip
     AGAINST,
@@ -29,10 +29,8 @@ from filbert.draw.svg import (  # fmt: skip
     RULE,
     SIZE,
     SOFT,
-    Curve,
     Sheet,
     bars,
-    chart,
     element,
     is_leftward,
     label,
@@ -126,11 +124,11 @@ class Attention:
 
     def of(self, layer: int, head: int) -> Floats:
         """[Q, S] the weights of one head."""
-        for name, asked, there in (("layer", layer, self.layers), ("head", head, self.heads)):
-            if asked not in there:
-                raise InputError(f"{name} {asked!r} is not in this view, which has {_listed(there)}.")
-        found: Floats = self.values[self.layers.index(layer), self.heads.index(head)]
-        return found
+        for name, wanted, there in (("layer", layer, self.layers), ("head", head, self.heads)):
+            if wanted not in there:
+                raise InputError(f"{name} {wanted!r} is not in this view, which has {_listed(there)}.")
+        weights: Floats = self.values[self.layers.index(layer), self.heads.index(head)]
+        return weights
 
 
 def attention(view: View, chosen: Choices) -> Attention:
@@ -141,27 +139,27 @@ def attention(view: View, chosen: Choices) -> Attention:
         raise InputError("this view has no attention to draw; make it with layers.")
     if chosen.kind not in kinds:
         raise one_of("the kind of attention", chosen.kind, kinds)
-    found = kinds[chosen.kind]
-    rows, columns = (window["tokens"] if found.get(side) is None else found[side] for side in ("rows", "columns"))
-    shape = (len(found["layers"]), len(found["heads"]), len(rows), len(columns))
-    values = unpacked(found["values"], shape)
+    maps = kinds[chosen.kind]
+    rows, columns = (window["tokens"] if maps.get(side) is None else maps[side] for side in ("rows", "columns"))
+    shape = (len(maps["layers"]), len(maps["heads"]), len(rows), len(columns))
+    values = unpacked(maps["values"], shape)
     askers, answers = _names(rows), _names(columns)
     if chosen.by == "words":
-        if found.get("rows") is not None or found.get("columns") is not None:
+        if maps.get("rows") is not None or maps.get("columns") is not None:
             raise InputError(f"{chosen.kind} attention has tokens of its own and no words; draw it by tokens.")
         groups = [list(word["tokens"]) for word in window["words"]]
-        values = np.stack([values[..., own].sum(axis=-1) for own in groups], axis=-1)
-        values = np.stack([values[..., own, :].mean(axis=-2) for own in groups], axis=-2)
+        values = np.stack([values[..., places].sum(axis=-1) for places in groups], axis=-1)
+        values = np.stack([values[..., places, :].mean(axis=-2) for places in groups], axis=-2)
         askers = answers = _names(window["words"])
-    return Attention(values, askers, answers, tuple(found["layers"]), tuple(found["heads"]))
+    return Attention(values, askers, answers, tuple(maps["layers"]), tuple(maps["heads"]))
 
 
 def _window(view: View, chosen: Choices) -> Mapping[str, Any]:
     windows = view.get("windows") or ()
     if not 0 <= chosen.window < len(windows):
         raise InputError(f"window {chosen.window!r} is not in this view, which has {_listed(range(len(windows)))}.")
-    found: Mapping[str, Any] = windows[chosen.window]
-    return found
+    window: Mapping[str, Any] = windows[chosen.window]
+    return window
 
 
 def _listed(numbers: Sequence[int]) -> str:
@@ -179,13 +177,13 @@ def _title(view: View, *more: str) -> str:
 
 def _cut(names: Sequence[str], size: float, sheet: Sheet, room: float = ROOM) -> list[str]:
     """Names that fit their room; what was cut is told, with the full names of the first few."""
-    found = [shortened(name, room, size) for name in names]
-    long = list(dict.fromkeys(name for name, short in zip(names, found, strict=True) if short != name))
+    cut = [shortened(name, room, size) for name in names]
+    long = list(dict.fromkeys(name for name, short in zip(names, cut, strict=True) if short != name))
     if long:
         shown = ", ".join(name if len(name) <= 60 else name[:59] + "…" for name in long[:3])
         more = f" and {len(long) - 3} more" if len(long) > 3 else ""
         sheet.note(f"Cut to fit (…): {shown}{more}.")
-    return found
+    return cut
 
 
 # The kinds ------------------------------------------------------------------------------------------------------------
@@ -201,7 +199,7 @@ def _head(view: View, chosen: Choices) -> Sheet:
     sheet = Sheet(_title(view, f"layer {chosen.layer}, head {chosen.head}", f"{chosen.kind} attention by {chosen.by}"))
     pitch, size = 17.0, 12.0
     sides = [_cut(names, size, sheet) for names in (seen.rows, seen.columns)]
-    rooms = [max((width_of(name, size) for name in own), default=0.0) for own in sides]
+    rooms = [max((width_of(name, size) for name in side), default=0.0) for side in sides]
     top, bottom = MARGIN + 8, MARGIN + 8 + max(map(len, sides)) * pitch
     gap = min(max(170.0, 0.12 * bottom), 420.0)  # of a long list the lines would else be too steep to follow
     left, right = MARGIN + rooms[0] + 8, MARGIN + rooms[0] + 8 + gap
@@ -218,8 +216,8 @@ def _head(view: View, chosen: Choices) -> Sheet:
                     class_="weight", stroke_opacity=shade(weight))
         )  # fmt: skip
     for place, name in enumerate(sides[0]):
-        told = INK if place in askers else SOFT
-        sheet.add(label(name, left - 6, y(place) + 4, size=size, anchor="end", class_="row", fill=told))
+        colour = INK if place in askers else SOFT
+        sheet.add(label(name, left - 6, y(place) + 4, size=size, anchor="end", class_="row", fill=colour))
     for place, name in enumerate(sides[1]):
         sheet.add(label(name, right + 6, y(place) + 4, size=size, class_="column"))
     sheet.add(_key_of_lines(MARGIN, bottom + 14))
@@ -230,13 +228,13 @@ def _head(view: View, chosen: Choices) -> Sheet:
 
 
 def _key_of_lines(x: float, y: float) -> str:
-    found = [label("weight", x, y + 4, size=10.5, fill=SOFT)]
+    parts = [label("weight", x, y + 4, size=10.5, fill=SOFT)]
     for at, weight in enumerate((0.05, 0.25, 1.0)):
         left = x + 50 + at * 74
         line = f"M{number(left)} {number(y)}h34"
-        found += [element("path", d=line, stroke=FOR, stroke_width=1.6, stroke_opacity=shade(weight), fill="none"),
+        parts += [element("path", d=line, stroke=FOR, stroke_width=1.6, stroke_opacity=shade(weight), fill="none"),
                   label(f"{weight:g}", left + 40, y + 4, size=10.5, fill=SOFT)]  # fmt: skip
-    return "".join(found)
+    return "".join(parts)
 
 
 def _matrix(view: View, chosen: Choices) -> Sheet:
@@ -302,10 +300,10 @@ def _grid(view: View, chosen: Choices) -> Sheet:
         sheet.add(label(f"layer {layer}", left - 8, y + THUMB / 2 + 4, size=10.5, anchor="end", fill=SOFT))
         for column in range(len(seen.heads)):
             x = left + column * step
-            own = _pooled(seen.values[row, column], pool)
-            least = max(1, 144 // max(own.shape))
+            pooled = _pooled(seen.values[row, column], pool)
+            least = max(1, 144 // max(pooled.shape))
             sheet.add(
-                points(own, x, y, (THUMB, THUMB), least),
+                points(pooled, x, y, (THUMB, THUMB), least),
                 element("rect", x=x, y=y, width=THUMB, height=THUMB, fill="none", stroke=RULE),
             )
     bottom = top + len(seen.layers) * step
@@ -324,8 +322,8 @@ def _pooled(values: Floats, by: int) -> Floats:
     rows, columns = (-(-size // by) * by for size in values.shape)
     padded = np.zeros((rows, columns), dtype=values.dtype)
     padded[: values.shape[0], : values.shape[1]] = values
-    found: Floats = padded.reshape(rows // by, by, columns // by, by).max(axis=(1, 3))
-    return found
+    largest: Floats = padded.reshape(rows // by, by, columns // by, by).max(axis=(1, 3))
+    return largest
 
 
 def _attribution(view: View, chosen: Choices) -> Sheet:
@@ -334,12 +332,12 @@ def _attribution(view: View, chosen: Choices) -> Sheet:
     if not 0 <= chosen.explanation < len(every):
         what = _listed(range(len(every)))
         raise InputError(f"explanation {chosen.explanation!r} is not in this view, which has {what}.")
-    found = every[chosen.explanation]
-    most = max((abs(float(word["score"])) for word in found["words"]), default=0.0) or 1.0
-    sheet = Sheet(_title(view, str(found["method"]), f"why {found['target']}"))
+    explanation = every[chosen.explanation]
+    most = max((abs(float(word["score"])) for word in explanation["words"]), default=0.0) or 1.0
+    sheet = Sheet(_title(view, str(explanation["method"]), f"why {explanation['target']}"))
     y = MARGIN
     for part, text in enumerate(view["texts"]):
-        words = sorted((w for w in found["words"] if w["part"] == part), key=lambda word: int(word["start"]))
+        words = sorted((w for w in explanation["words"] if w["part"] == part), key=lambda word: int(word["start"]))
         pieces = text_layout.pieces(text, [(int(w["start"]), int(w["end"]), w) for w in words])
         for piece in text_layout.laid(
             pieces, MARGIN, y, WIDTH, text_layout.Look(size=15.0, lead=34.0), is_leftward(text)
@@ -349,12 +347,12 @@ def _attribution(view: View, chosen: Choices) -> Sheet:
         y = sheet.height + 12
     sheet.add(_key_of_scores(MARGIN, y + 4, most))
     sheet.reach(MARGIN + 330, y + 34)
-    sheet.note(
-        f"The target scores {float(found['value']):.3g}, and {float(found['baseline']):.3g} for the emptied text."
-    )
-    told = found.get("certificate")
-    if told:
-        sheet.note(str(told.get("sentence_zh" if view.get("language") == "zh" else "sentence_en") or told["verdict"]))
+    value, baseline = float(explanation["value"]), float(explanation["baseline"])
+    sheet.note(f"The target scores {value:.3g}, and {baseline:.3g} for the emptied text.")
+    certificate = explanation.get("certificate")
+    if certificate:
+        sentence = certificate.get("sentence_zh" if view.get("language") == "zh" else "sentence_en")
+        sheet.note(str(sentence or certificate["verdict"]))
     return sheet
 
 
@@ -375,15 +373,15 @@ def _scored(piece: text_layout.Piece, most: float) -> str:
 
 
 def _key_of_scores(x: float, y: float, most: float) -> str:
-    found, wide = [], 44.0
+    parts, wide = [], 44.0
     for at, share in enumerate((-1.0, -0.5, 0.0, 0.5, 1.0)):
         left, colour = x + at * wide, FOR if share >= 0 else AGAINST
         box = element(
             "rect", x=left, y=y, width=wide, height=13, fill=colour, fill_opacity=GROUND * abs(share), stroke=RULE
         )
         shown = f"{share * most:+.2g}" if share else "0"
-        found += [box, label(shown, left + wide / 2, y + 26, size=9.5, anchor="middle", fill=SOFT)]
-    return "".join(found) + label("against ← score → for", x + 5 * wide + 10, y + 11, size=10.5, fill=SOFT)
+        parts += [box, label(shown, left + wide / 2, y + 26, size=9.5, anchor="middle", fill=SOFT)]
+    return "".join(parts) + label("against ← score → for", x + 5 * wide + 10, y + 11, size=10.5, fill=SOFT)
 
 
 def _blanks(view: View, chosen: Choices) -> Sheet:
@@ -425,17 +423,22 @@ def _blanks(view: View, chosen: Choices) -> Sheet:
 def _layers(view: View, chosen: Choices) -> Sheet:
     """What each layer's heads are like: entropy, distance, importance; a point is a head, the line their mean."""
     window = _window(view, chosen)
-    told = window.get("heads") or {}
+    heads = window.get("heads") or {}
     names = {"entropy": "entropy of a row, nats", "distance": "distance looked, tokens", "importance": "importance"}
-    there = {name: told[name] for name in names if told.get(name)}
+    there = {name: heads[name] for name in names if heads.get(name)}
     if not there:
         raise InputError("this view says nothing of its heads (entropy, distance); make it with them.")
     sheet = Sheet(_title(view, "heads by layer"))
     for at, (name, values) in enumerate(there.items()):
         rows = [[float(value) for value in row] for row in values]
-        curve = Curve("mean", [float(np.mean(row)) for row in rows], spread=rows)
-        numbers = next((each["layers"] for each in window["attention"] if len(each["layers"]) == len(rows)), ())
-        sheet.add(chart([curve], names[name], at=(MARGIN + at * 330, MARGIN), size=(316, 240), layers=numbers))
+        means = [(float(place), float(np.mean(row))) for place, row in enumerate(rows)]
+        numbers = next((each["layers"] for each in window["attention"] if len(each["layers"]) == len(rows)), None)
+        chart = charts.Chart(
+            title=names[name], lines=[charts.Line("mean", means, marked=True, spread=rows)], x_name="layer",
+            x_labels=[str(layer) for layer in numbers or range(len(rows))], size=(316, 240), from_zero=True,
+            has_heading=True, has_hovers=False,
+        )  # fmt: skip
+        sheet.add(charts.group(chart, (MARGIN + at * 330, MARGIN)))
         sheet.reach(MARGIN + at * 330 + 316, MARGIN + 240)
     sheet.note("A point is a head, the line their mean.")
     return sheet
@@ -443,25 +446,27 @@ def _layers(view: View, chosen: Choices) -> Sheet:
 
 def _prediction(view: View, chosen: Choices) -> Sheet:
     """What the model says, as `filbert predict` writes it: stretches as marks in the text, words, labels as bars."""
-    said = view.get("prediction")
-    if not said:
+    prediction = view.get("prediction")
+    if not prediction:
         raise InputError("this view has no prediction: its model was not fine-tuned for a task.")
     sheet = Sheet(_title(view, str(view.get("task") or "prediction")))
-    spans = _stretches(said, len(view["texts"]) - 1)
+    spans = _stretches(prediction, len(view["texts"]) - 1)
     look = text_layout.Look(lead=40.0) if spans else text_layout.Look()
     for part, text in enumerate(view["texts"]):
-        own = sorted((span for span in spans if span["part"] == part), key=lambda span: int(span["start"]))
-        marked = text_layout.apart([(int(span["start"]), int(span["end"]), span) for span in own])
-        if len(marked) < len(own):
-            sheet.note(f"{len(own) - len(marked)} stretches lie within others and are not marked.")
+        of_text = sorted((span for span in spans if span["part"] == part), key=lambda span: int(span["start"]))
+        marked = text_layout.apart([(int(span["start"]), int(span["end"]), span) for span in of_text])
+        if len(marked) < len(of_text):
+            sheet.note(f"{len(of_text) - len(marked)} stretches lie within others and are not marked.")
         _run(sheet, text, marked, look)
-    scores = sorted((said.get("scores") or {}).items(), key=lambda pair: -float(pair[1]))
-    written = said.get("written") or said.get("text") or (None if spans or scores else said.get("answer"))
+    scores = sorted((prediction.get("scores") or {}).items(), key=lambda pair: -float(pair[1]))
+    written = (
+        prediction.get("written") or prediction.get("text") or (None if spans or scores else prediction.get("answer"))
+    )
     if written:
         _run(sheet, f"→ {written}", [], look)
     for name in ("value", "cosine"):
-        if said.get(name) is not None:
-            _run(sheet, f"→ {name} {float(said[name]):.4g}", [], look)
+        if prediction.get(name) is not None:
+            _run(sheet, f"→ {name} {float(prediction[name]):.4g}", [], look)
     if scores:
         _shares(sheet, [(str(name), float(score)) for name, score in scores[:BARS]], sheet.height + 12)
     if len(scores) > BARS:
@@ -478,13 +483,13 @@ def _shares(sheet: Sheet, values: Sequence[tuple[str, float]], top: float) -> No
     sheet.reach(*reached)
 
 
-def _stretches(said: Mapping[str, Any], last: int) -> list[dict[str, Any]]:
+def _stretches(prediction: Mapping[str, Any], last: int) -> list[dict[str, Any]]:
     """What it names of the texts: spans, an answer in the last text, or the two sides of a relation."""
-    found = [{"part": 0, **span} for span in said.get("spans") or said.get("entities") or ()]
-    if said.get("answer"):
-        found += [{"part": last, "label": "", **span} for span in (said.get("candidates") or ())[:1]]
-    sides = ((side, said.get(side)) for side in ("head", "tail"))
-    return found + [{"part": 0, "label": side, **own} for side, own in sides if isinstance(own, Mapping)]
+    spans = [{"part": 0, **span} for span in prediction.get("spans") or prediction.get("entities") or ()]
+    if prediction.get("answer"):
+        spans += [{"part": last, "label": "", **span} for span in (prediction.get("candidates") or ())[:1]]
+    sides = ((side, prediction.get(side)) for side in ("head", "tail"))
+    return spans + [{"part": 0, "label": side, **stretch} for side, stretch in sides if isinstance(stretch, Mapping)]
 
 
 def _run(sheet: Sheet, text: str, marked: Sequence[tuple[int, int, Any]], look: text_layout.Look) -> None:

@@ -1,4 +1,4 @@
-"""Shapes, labels and curves in; SVG for papers out: exact sizes, a white ground, text that stays text.
+"""Shapes and labels in; SVG for papers out: exact sizes, a white ground, text that stays text.
 
 Where a label is longer than its room it is cut by rule, and the drawing's caption says so. Widths of text are told by a
 table, since nothing here knows the reader's fonts; it errs on the wide side.
@@ -11,7 +11,7 @@ import math
 import struct
 import unicodedata
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -44,12 +44,12 @@ def number(value: float) -> str:
 
 def element(name: str, inner: str = "", **attributes: object) -> str:
     """A tag: `fill_opacity=0.5` becomes fill-opacity="0.5"; what is None is left out; `inner` is markup."""
-    told = "".join(
+    written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{number(value) if isinstance(value, float) else page.text(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return f"<{name}{told}>{inner}</{name}>" if inner else f"<{name}{told}/>"
+    return f"<{name}{written}>{inner}</{name}>" if inner else f"<{name}{written}/>"
 
 
 def width_of(text: str, size: float = SIZE) -> float:
@@ -85,10 +85,10 @@ def label(
 ) -> str:
     """A text at a place, y its base line; anchor is start, middle or end; turned by so many degrees."""
     turn = f"rotate({number(turned)} {number(x)} {number(y)})" if turned else None
-    given = {"fill": INK, "text_anchor": anchor, "transform": turn, **more}
+    attributes = {"fill": INK, "text_anchor": anchor, "transform": turn, **more}
     if is_leftward(text):
-        text, given["font_family"] = f"{ISOLATE}{text}{RELEASE}", LEFTWARD_FONTS
-    return element("text", page.text(text), x=x, y=y, font_size=size, **given)
+        text, attributes["font_family"] = f"{ISOLATE}{text}{RELEASE}", LEFTWARD_FONTS
+    return element("text", page.text(text), x=x, y=y, font_size=size, **attributes)
 
 
 @dataclass(slots=True)
@@ -120,12 +120,13 @@ class Sheet:
         lines = [line for note in (self.title, *self.notes) for line in wrapped(note, wide - 2 * MARGIN, 10.5)]
         top = self.height + MARGIN + 6
         high = top + 15 * len(lines) + MARGIN / 2
-        caption = [label(line, MARGIN, top + 15 * at + 8, size=10.5, fill=SOFT) for at, line in enumerate(lines)]
+        caption = [label(line, MARGIN, top + 15 * at + 8, size=10.5, fill=SOFT, class_="ink")
+                   for at, line in enumerate(lines)]  # fmt: skip
         size = (wide, high) if width_mm is None else (f"{number(width_mm)}mm", f"{number(width_mm * high / wide)}mm")
-        ground = element("rect", width=wide, height=high, fill=PAPER)
-        told = element("title", page.text(self.title)) + element("desc", page.text(" ".join(self.notes)))
+        ground = element("rect", class_="paper", width=wide, height=high, fill=PAPER)
+        names = element("title", page.text(self.title)) + element("desc", page.text(" ".join(self.notes)))
         return element(
-            "svg", told + ground + "".join(self.parts) + "".join(caption), xmlns="http://www.w3.org/2000/svg",
+            "svg", names + ground + "".join(self.parts) + "".join(caption), xmlns="http://www.w3.org/2000/svg",
             width=size[0], height=size[1], viewBox=f"0 0 {number(wide)} {number(high)}", role="img",
             font_family=page.FONTS,
         ) + "\n"  # fmt: skip
@@ -144,14 +145,14 @@ def wrapped(text: str, room: float, size: float) -> list[str]:
 
 def _breakable(text: str) -> list[str]:
     """Words with the space behind them; wide characters, and pieces of very long words, one by one."""
-    found: list[str] = []
+    pieces: list[str] = []
     word = ""
     for char in text:
         word += char
         if char == " " or len(word) >= 24 or unicodedata.east_asian_width(char) in "WF":
-            found.append(word)
+            pieces.append(word)
             word = ""
-    return [*found, word] if word else found
+    return [*pieces, word] if word else pieces
 
 
 # Matrices -------------------------------------------------------------------------------------------------------------
@@ -185,142 +186,26 @@ def points(values: npt.NDArray[np.floating], x: float, y: float, size: tuple[flo
 def scale_of_weights(x: float, y: float) -> str:
     """A strip that says which shade is which weight."""
     steps, wide = (0.0, 0.05, 0.1, 0.25, 0.5, 1.0), 26.0
-    found = [label("weight", x, y + 10, size=10.5, fill=SOFT)]
+    parts = [label("weight", x, y + 10, size=10.5, fill=SOFT)]
     for at, weight in enumerate(steps):
         left = x + 48 + at * wide
-        found.append(
+        parts.append(
             element("rect", x=left, y=y, width=wide, height=12, fill=DEEP, fill_opacity=shade(weight), stroke=RULE)
             + label(f"{weight:g}", left + wide / 2, y + 24, size=9.5, anchor="middle", fill=SOFT)
         )
-    return "".join(found)
-
-
-# Curves ---------------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """One line of a chart: its name, a value for each place from 0 on, and the band or the points around it."""
-
-    name: str
-    values: Sequence[float]
-    band: Sequence[tuple[float, float]] = ()
-    spread: Sequence[Sequence[float]] = ()  # of each place, the single values that the line is the mean of
-
-
-def chart(
-    curves: Sequence[Curve], heading: str, *, at: tuple[float, float] = (0, 0), size: tuple[float, float] = (460, 260),
-    percent: bool = False, layers: Sequence[int] = (), levels: Sequence[tuple[str, float]] = (),
-) -> str:  # fmt: skip
-    """Curves over layers (0, 1, … unless said), each with colour, dashes and marks; `levels` are named lines across."""
-    x0, y0 = at
-    entries = _legend(curves, x0 + 52, y0 + 36, size[0] - 60) if len(curves) > 1 else ("", 0.0)
-    left, top = x0 + 52, y0 + 30 + entries[1]
-    right, bottom = x0 + size[0] - 12, y0 + size[1] - 40
-    values = [
-        v for c in curves for v in (*c.values, *(e for b in c.band for e in b), *(s for p in c.spread for s in p))
-    ]
-    low, high = _range([*values, *(level for _, level in levels)], percent)
-    count = max(len(curve.values) for curve in curves)
-    last = max(1, count - 1)
-
-    def place(index: float, value: float) -> tuple[float, float]:
-        return left + 8 + index / last * (right - left - 16), bottom - (value - low) / (high - low) * (bottom - top)
-
-    parts = [label(heading, x0, y0 + 14, size=13, font_weight=600), entries[0]]
-    for value in ticks(low, high, 5):
-        y = place(0, value)[1]
-        shown = f"{value:.0%}" if percent else f"{value:g}"
-        parts += [element("path", d=f"M{number(left)} {number(y)}H{number(right)}", stroke="#e6e9ed", fill="none"),
-                  label(shown, left - 7, y + 4, size=11, anchor="end", fill=SOFT)]  # fmt: skip
-    for index in range(0, count, -(-count // 16)):
-        shown = str(layers[index] if layers else index)
-        parts.append(label(shown, place(index, 0)[0], bottom + 16, size=11, anchor="middle", fill=SOFT))
-    axis = f"M{number(left)} {number(bottom)}H{number(right)}"
-    parts += [element("path", d=axis, stroke="#8c959f", fill="none"),
-              label("layer", (left + right) / 2, bottom + 33, size=11, anchor="middle", fill=SOFT)]  # fmt: skip
-    for name, value in levels:
-        y = place(0, value)[1]
-        parts += [element("path", d=f"M{number(left)} {number(y)}H{number(right)}", stroke=SOFT, fill="none",
-                          stroke_dasharray="2 4"),
-                  label(name, right, y - 4, size=10.5, anchor="end", fill=SOFT)]  # fmt: skip
-    for index, curve in enumerate(curves):
-        parts.append(_drawn(curve, index, place))
-    return element("g", "".join(parts))
-
-
-def _range(values: Sequence[float], percent: bool) -> tuple[float, float]:
-    low, high = min(values), max(values)
-    room = (high - low) * 0.08 or abs(high) * 0.1 or 0.5
-    return (max(0.0, low - room), min(1.0, high + room)) if percent else (low - room if low < 0 else 0.0, high + room)
-
-
-def _drawn(curve: Curve, index: int, place: Callable[[float, float], tuple[float, float]]) -> str:
-    colour, dash = page.LIGHT[index % 4], page.DASHES[index % 4]
-    dots = [place(at, value) for at, value in enumerate(curve.values)]
-    parts = []
-    if curve.band:
-        edges = [place(at, high) for at, (_, high) in enumerate(curve.band)]
-        edges += [place(at, low) for at, (low, _) in reversed(list(enumerate(curve.band)))]
-        parts.append(element("path", d=_path(edges) + "Z", fill=colour, fill_opacity=0.16, stroke="none"))
-    for at, own in enumerate(curve.spread):
-        for value in own:
-            x, y = place(at, value)
-            parts.append(element("circle", cx=x, cy=y, r=2.2, fill=colour, fill_opacity=0.35))
-    parts.append(
-        element("path", d=_path(dots), fill="none", stroke=colour, stroke_width=2, stroke_dasharray=dash or None,
-                stroke_linejoin="round")
-    )  # fmt: skip
-    for (x, y), value in zip(dots, curve.values, strict=True):
-        told = element("title", page.text(f"{curve.name}: {value:.4g}"))
-        parts.append(_mark(x, y, index, colour, told))
     return "".join(parts)
 
 
-def _mark(x: float, y: float, index: int, colour: str, told: str = "") -> str:
-    """Discs, squares, triangles and diamonds: told apart without colour."""
-    if index % 4 == 0:
-        return element("circle", told, cx=x, cy=y, r=3.2, fill=colour)
-    shapes = ("", "M-3 -3H3V3H-3Z", "M0 -4L3.8 3H-3.8Z", "M0 -4L4 0L0 4L-4 0Z")
-    return element("path", told, d=shapes[index % 4], transform=f"translate({number(x)} {number(y)})", fill=colour)
-
-
-def _legend(curves: Sequence[Curve], x: float, y: float, room: float) -> tuple[str, float]:
-    """The names beside their lines, in as many rows as they need, and the height of these."""
-    found, left, high = [], x, 22.0
-    for index, curve in enumerate(curves):
-        needed = 46 + width_of(curve.name, 11)
-        if left > x and left + needed > x + room:
-            left, y, high = x, y + 17, high + 17
-        colour, dash = page.LIGHT[index % 4], page.DASHES[index % 4]
-        line = f"M{number(left)} {number(y - 4)}h26"
-        found += [element("path", d=line, stroke=colour, stroke_width=2, stroke_dasharray=dash or None),
-                  _mark(left + 13, y - 4, index, colour),
-                  label(curve.name, left + 32, y, size=11, fill=SOFT)]  # fmt: skip
-        left += needed
-    return "".join(found), high
-
-
-def ticks(low: float, high: float, most: int) -> list[float]:
-    """At most about so many round numbers (1, 2 or 5 times a power of ten) from low to high."""
-    rough = (high - low) / most
-    power = 10.0 ** math.floor(math.log10(rough))
-    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= rough * 0.999)
-    digits = max(0, 2 - math.floor(math.log10(step)))
-    return [round(i * step, digits) for i in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
-
-
-def _path(places: Iterable[tuple[float, float]]) -> str:
-    return "M" + "L".join(f"{number(x)} {number(y)}" for x, y in places)
+# Bars ----------------------------------------------------------------------------------------------------------------
 
 
 def bars(values: Sequence[tuple[str, float]], x: float, y: float) -> tuple[str, tuple[float, float]]:
     """Names with their shares as bars, one under another, and how far they reach to the right and down."""
     room, long = max((width_of(name) for name, _ in values), default=0.0), 260.0  # of the names, and of a share of 1
-    found = []
+    parts = []
     for index, (name, value) in enumerate(values):
         top, end = y + index * 22, x + room + 8 + long * min(max(value, 0.0), 1.0)
-        found += [label(name, x + room, top + 14, anchor="end"),
+        parts += [label(name, x + room, top + 14, anchor="end"),
                   element("rect", x=x + room + 8, y=top + 3, width=end - x - room - 8, height=14, fill=FOR),
                   label(f"{value:.1%}", end + 6, top + 14, size=11, fill=SOFT)]  # fmt: skip
-    return "".join(found), (x + room + long + 60, y + 22 * len(values))
+    return "".join(parts), (x + room + long + 60, y + 22 * len(values))

@@ -42,24 +42,24 @@ class Piece:
 
 def pieces(text: str, marked: Sequence[tuple[int, int, Any]]) -> list[tuple[str, Any]]:
     """The whole text in order, cut at the edges of what is marked: (stretch, mark), or (stretch, None)."""
-    found: list[tuple[str, Any]] = []
+    cut: list[tuple[str, Any]] = []
     end = 0
     for start, until, payload in marked:
         if start > end:
-            found.append((text[end:start], None))
+            cut.append((text[end:start], None))
         if until > max(start, end):
-            found.append((text[max(start, end) : until], payload))
+            cut.append((text[max(start, end) : until], payload))
         end = max(end, until)
-    return [*found, (text[end:], None)] if end < len(text) else found
+    return [*cut, (text[end:], None)] if end < len(text) else cut
 
 
 def apart(marked: Sequence[tuple[int, int, Any]]) -> list[tuple[int, int, Any]]:
     """Of marks in order of their starts those that begin behind the one before: none lies within another."""
-    found: list[tuple[int, int, Any]] = []
+    kept: list[tuple[int, int, Any]] = []
     for start, end, payload in marked:
-        if not found or start >= found[-1][1]:
-            found.append((start, end, payload))
-    return found
+        if not kept or start >= kept[-1][1]:
+            kept.append((start, end, payload))
+    return kept
 
 
 def laid(
@@ -92,14 +92,14 @@ def _directions(stretches: Sequence[tuple[str, Any]], leftward: bool) -> list[bo
     What has no direction, such as a bracket, goes with its neighbours where both agree, else with the text (as UAX #9
     has it).
     """
-    own = [_direction(text) for text, _ in stretches]
-    found: list[bool] = []
+    of_texts = [_direction(text) for text, _ in stretches]
+    directions: list[bool] = []
     before: bool | None = None
-    for index, runs in enumerate(own):
-        later = next((each for each in own[index:] if each is not None), None)
-        found.append(runs if runs is not None else later if later is not None and later == before else leftward)
+    for index, runs in enumerate(of_texts):
+        later = next((each for each in of_texts[index:] if each is not None), None)
+        directions.append(runs if runs is not None else later if later is not None and later == before else leftward)
         before = before if runs is None else runs
-    return found
+    return directions
 
 
 def _direction(text: str) -> bool | None:

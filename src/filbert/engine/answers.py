@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction
-from filbert.forms.markup import Relation
+from filbert.tasks.relation.reading import Relation
 
 CHUNK, CHUNK_CHARS = 2_048, 2_000_000  # texts, and characters of them, that are answered together at most
 FIRST_COST, TEXT_COST = 2_000, 50  # what is answered first, in characters, and what a text counts besides its own

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from filbert.core import keywords
 from filbert.core.errors import InputError, one_of
 from filbert.core.pause import collector_paused
 from filbert.core.records import Example, Floats, Prediction
@@ -31,10 +32,10 @@ from filbert.text.windows import WindowEncoding, windowed
 if TYPE_CHECKING:
     from filbert.explain import attention_maps
     from filbert.explain.explanation import Explanation
-    from filbert.explain.questions import Target
     from filbert.folder.folder import Loaded
     from filbert.folder.runtime import Portable
     from filbert.forms.sources import ReadOptions
+    from filbert.tasks.question import Target
 
 OVERLAP = 128
 RUNTIMES = ("torch", "onnx")
@@ -279,17 +280,31 @@ class Model:
         items = reader.items(reader.examples(texts))
         return items.predictions(self.engine.answers(items)) if len(items) else []
 
-    def explain(self, text: Asked, *, target: Target = None, task: str | None = None, **how: Any) -> Explanation:
+    @keywords.checked("an option of explain")
+    def explain(
+        self,
+        text: Asked,
+        *,
+        target: Target = None,
+        task: str | None = None,
+        method: str = "integrated-gradients",
+        baseline: str = "mask",
+        certificate: bool = True,
+        budget: int = 120_000,
+        seed: int = 0,
+    ) -> Explanation:
         """How much each word of a text moved what the model says of it, and how far that can be believed.
 
         text: whatever `predict` takes, or, for a pretrained model, a text with [MASK]. target: a label, an option, an
         entity, an answer, a word; (start, end) or (start, end, label) for a place; without one, what the model says.
-        how: method, baseline, certificate, budget and seed, as `explain.explanation.Config` has them.
+        method: how, one of explain.attribution's; baseline: what a missing word is read as, or "delete". certificate:
+        whether the explanation is tested. budget: tokens that may be read for it. seed: of random orders and words.
         """
         self._check_torch()
-        from filbert.explain.explanation import explained, wanted
+        from filbert.explain.explanation import Config, explained
 
-        return explained(self, text, target, wanted(how), task)
+        how = Config(method=method, baseline=baseline, certificate=certificate, budget=budget, seed=seed)
+        return explained(self, text, target, how, task)
 
     def examples(self, texts: Iterable[Asked], task: str | None = None) -> list[Example]:
         """What `predict` is given, as its task reads it; anything else is refused."""
@@ -299,10 +314,6 @@ class Model:
         """The texts as its task reads them, in batches."""
         reader = self.reader(task)
         return reader.items(reader.examples(texts))
-
-    def _read_as(self) -> tuple[str, Any]:
-        """TEMPORARY."""
-        return self.reader().spec.name, self.reader().config
 
     @property
     def untuned(self) -> str | None:
@@ -316,6 +327,11 @@ class Model:
     def task(self, task: str | None = None) -> str:
         """What it was fine-tuned for; a folder without a task's head is refused."""
         return self.reader(task).spec.name
+
+    def window(self, task: str | None = None) -> tuple[int, int]:
+        """How many tokens of a text its task reads at once at most, and how many two neighbouring windows share."""
+        length, overlap = self.reader(task).window
+        return min(length, int(self.config.max_length)), overlap
 
     def reading(self, task: str | None = None, settings: Sequence[str] = (), texts: Sequence[str] = ()) -> Model:
         """The same model with a task and fields of its config (`task.field=value`) that its folder does not have.

@@ -40,6 +40,12 @@ class Reader(Generic[C]):
     labels: tuple[str, ...]
     tokenizer: Tokenizer
 
+    @property
+    def window(self) -> tuple[int, int]:
+        """How many tokens of a text are read at once at most, and how many two neighbouring windows share."""
+        fields = vars(self.config)
+        return int(fields["max_length"]), int(fields.get("overlap", 0))
+
     def examples(self, texts: Iterable[Asked]) -> list[Example]:
         """What `predict` is given, as the task reads it; anything else is refused."""
         num_texts = self.spec.num_texts
@@ -103,7 +109,7 @@ def trained_on(folder: Path) -> ReadOptions:
     is_known = set(said) <= {"columns", "encoding"} and isinstance(columns, dict) and isinstance(encoding, str)
     if not is_known or not all(type(column) in (int, str) for column in columns.values()):
         raise InputError(f"{path}: must hold columns, {{role: column}}, and an encoding, and nothing else; remove it.")
-    return ReadOptions(columns, encoding)
+    return ReadOptions(columns=columns, encoding=encoding)
 
 
 def _unpublished(folder: Folder, spec: TaskSpec[Any], about: Described) -> dict[str, Any]:

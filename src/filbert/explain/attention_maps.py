@@ -24,6 +24,7 @@ from filbert.nn import maps
 from filbert.nn.attention import tensors
 from filbert.pack.lay import pack
 from filbert.tasks.task import AnyItems, TaskSpec
+from filbert.tasks.written import Written
 from filbert.text.characters import is_cjk
 from filbert.text.joining import joined
 from filbert.text.tokenizer import Tokenizer, Tokens
@@ -136,6 +137,11 @@ class Seen:
 
 class Reads(Protocol):
     """How a model reads texts for its task (engine.reader.Reader)."""
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """Tokens of a text that are read at once at most, and those that two windows share."""
+        ...
 
     @property
     def spec(self) -> TaskSpec[Any]:
@@ -275,13 +281,14 @@ def _most_heads(found: Sequence[maps.Site]) -> int:
 def _windows(model: Looks, texts: tuple[str, ...]) -> list[Any]:
     """The windows as the model's task reads them; where it has none, as long as the model allows."""
     backbone, tokenizer = model.backbone, model.tokenizer
-    config = model.as_read.config if model.as_read is not None else None
-    length = min(getattr(config, "max_length", backbone.config.max_length), backbone.config.max_length)
+    most = backbone.config.max_length
+    length, overlap = model.as_read.window if model.as_read is not None else (most, OVERLAP)
+    length = min(length, most)
     # A model that fills blanks reads [MASK] as one.
     pieces = list(tokenizer.pieces(texts, specials=getattr(backbone, "mlm", None) is not None))
     _check_some(pieces)
     second = pieces[1] if len(pieces) > 1 else None
-    return windowed(tokenizer, pieces[0], second, length, getattr(config, "overlap", OVERLAP))
+    return windowed(tokenizer, pieces[0], second, length, overlap)
 
 
 def _check_some(pieces: Sequence[Tokens]) -> None:
@@ -406,7 +413,9 @@ class _Written:
         if model.as_read is None:
             raise InputError("this model folder does not say what it was trained to write, so it cannot be asked.")
         _check_some(list(model.tokenizer.pieces(texts[:1])))
-        self.task: Any = model.as_read.items([Example((texts[0],))])  # of a task that writes
+        items = model.as_read.items([Example((texts[0],))])
+        assert isinstance(items, Written), "a model that writes was trained for a task that does"
+        self.task = items
         self.sources = [self._stretch(start, end) for start, end in self.task.cuts.first[:, :2].tolist()]
         written, tokens = self._told(texts[1]) if len(texts) > 1 else self._wrote()
         self.texts, self.targets = (texts[0], written), [self._target(own) for own in tokens]

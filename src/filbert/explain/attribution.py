@@ -132,15 +132,15 @@ def attention_rollout(subject: Any, budget: int = 0, seed: int = 0) -> Attributi
     heads = range(max(site.attention.heads for site in sites))
     (_, batch), *_ = subject.packs(1, 1)
     with torch.inference_mode(), maps.kept(sites) as found:
-        subject.question.table(subject.backbone, batch)
+        subject.question.table(subject.host, batch)
     order = np.argsort(np.argsort(batch.starts.cpu().numpy()))  # the place of each of our sequences in the pack
-    heard_R, reached_R = subject.question.heard(), np.zeros(len(own.place))
+    read_R, reached_R = subject.question.read_from(), np.zeros(len(own.place))
     for sequence, place in enumerate(order.tolist()):
         with torch.inference_mode():
             maps_L = [maps.weights(site, found[site], place, heads) for site in sites]  # zeros for a pruned head
             weights_LHTT = torch.stack(maps_L).cpu().numpy()
         mine = own.sequence == sequence
-        reached_R[mine] = heard_R[mine] @ np.asarray(rollout(weights_LHTT)[-1], dtype=np.float64)
+        reached_R[mine] = read_R[mine] @ np.asarray(rollout(weights_LHTT)[-1], dtype=np.float64)
     inside = subject.word_R >= 0
     scores = np.bincount(subject.word_R[inside], weights=reached_R[inside], minlength=len(subject.words))
     return Attribution(scores.astype(np.float64), 1)

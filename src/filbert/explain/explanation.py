@@ -4,7 +4,7 @@
     model.explain(text, target="体育", method="occlusion")
     model.explain("今天[MASK]气很好", target="天")        # of a pretrained model: a word at a [MASK]
 
-What is explained is a number on the scale of log-odds (explain.questions): of a label, an entity, a relation, an
+What is explained is a number on the scale of log-odds (tasks.question): of a label, an entity, a relation, an
 answer, an option or a word. Long texts are read whole.
 """
 
@@ -22,8 +22,9 @@ from filbert.core.errors import InputError, one_of
 from filbert.core.records import Example, Floats, Prediction
 from filbert.explain.attribution import GRADIENTS, METHODS
 from filbert.explain.certificate import Certificate, certified
+from filbert.explain.filling import FILL, Filling
 from filbert.explain.perturbation import BASELINES, Place, Subject
-from filbert.explain.questions import FILL, Filling, Reading, Target, layout
+from filbert.tasks.question import Reading, Target, layout
 from filbert.tasks.task import Trait
 from filbert.text.arguments import called
 

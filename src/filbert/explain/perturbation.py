@@ -24,9 +24,11 @@ from filbert.core import stopping
 from filbert.core.errors import InputError, one_of
 from filbert.core.protocols import Batch
 from filbert.core.records import Example
-from filbert.explain.questions import Question, Reading, Target, question
+from filbert.explain.filling import question
 from filbert.explain.word_groups import grouped
 from filbert.nn.attention import batch_tensors
+from filbert.nn.torch_ops import TorchHost
+from filbert.tasks.question import Question, Reading, Target
 
 Flags = npt.NDArray[np.bool_]
 Floats = npt.NDArray[np.float32]
@@ -59,12 +61,13 @@ class Subject:
         if baseline not in BASELINES:
             raise one_of("baseline", baseline, BASELINES)
         self.backbone, self.device, self.budget = engine.backbone, engine.device, engine.budget
+        self.host = TorchHost(self.backbone)
         self.reading, self.layout, self.baseline = reading, reading.layout, baseline
         self.words, self.word_R = _words(reading)
         self.rows_X = np.flatnonzero(self.word_R >= 0)
         self.size = len(self.word_R)  # tokens that one copy is read as
         self.chosen = target is None  # by the model, as what it is surest of
-        self.question: Question = question(reading, target)
+        self.question: Question[Any] = question(reading, target)
         if baseline == "delete" and self.question.placed:
             raise InputError(
                 "baseline is delete, but without a word all places behind it move, and this target stands at a place; "
@@ -91,7 +94,7 @@ class Subject:
         hooks = [table.register_forward_hook(lambda _, given, made: seen.append(given[0])) for table in self._tables]
         try:
             with torch.inference_mode():
-                table_NC = self.question.table(self.backbone, batch).float().cpu().numpy()
+                table_NC = self.question.table(self.host, batch).float().cpu().numpy()
         finally:
             for hook in hooks:
                 hook.remove()
@@ -132,7 +135,7 @@ class Subject:
             made = type(task)(texts, task.labels, task.tokenizer, task.config)
             batch = batch_tensors(made.batch(np.arange(len(texts))), self.device)
             with torch.inference_mode():
-                found.append(self.question.table(self.backbone, batch).float().cpu().numpy())
+                found.append(self.question.table(self.host, batch).float().cpu().numpy())
         return np.concatenate(found)
 
     def strange(self, randoms: Sequence[np.random.Generator]) -> Floats:
@@ -190,7 +193,7 @@ class Subject:
             if change is not None:
                 change(batch, copies)
             with torch.inference_mode(), self._read_as(batch, put(batch, copies) if put else []):
-                found.append(self.question.table(self.backbone, batch).float().cpu().numpy())
+                found.append(self.question.table(self.host, batch).float().cpu().numpy())
         return np.concatenate(found)
 
     def packs(self, count: int, budget: int) -> Iterator[tuple[slice, Batch]]:
@@ -218,7 +221,7 @@ class Subject:
             placed, apart = self._between(batch, share_NX)
             placed = [x_TE.requires_grad_() for x_TE in placed]
             with torch.enable_grad(), self._read_as(batch, placed), torch.backends.cudnn.flags(enabled=False):
-                value_N = self.question.table(self.backbone, batch)[:, self.column]
+                value_N = self.question.table(self.host, batch)[:, self.column]
                 gradients = torch.autograd.grad(value_N.sum(), placed)
             found_NW = torch.zeros(count, len(self.words), device=self.device)
             rows_NX = self.layout.rows(batch, self.rows_X)

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from filbert.core.errors import InputError, one_of
-from filbert.core.registry import member, members
+from filbert.core.registry import members, model
 from filbert.core.version import VERSION
 from filbert.folder import fields as keys
 from filbert.folder import sentence_transformers
@@ -190,7 +190,7 @@ def _own(path: Path, fields: Mapping[str, Any], name: str) -> Any:
     given = own.get("config") if isinstance(own, dict) else None
     if not isinstance(given, dict):
         raise InputError(f"{path}: filbert.config must be an object with the fields of the model's shape.")
-    config = member("models", name).Config
+    config = model(name).config
     known = [field.name for field in dataclasses.fields(config)]
     for field in given:
         if field not in known:
@@ -227,7 +227,7 @@ def _architecture(path: Path, fields: Mapping[str, Any], kind: str) -> tuple[str
 
 def _parts_of(name: str) -> tuple[str, ...]:
     """The heads that a model of that file may have."""
-    return ("pooler", *member("models", name).Model.own, *every())
+    return ("pooler", *model(name).own, *every())
 
 
 # Writing --------------------------------------------------------------------------------------------------------------

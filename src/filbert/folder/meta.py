@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from filbert.core.registry import member
+from filbert.core.registry import model_of
 
 
 class _Hollow(TorchFunctionMode):
@@ -28,20 +28,19 @@ class _Hollow(TorchFunctionMode):
 
 def family(config: Any) -> str:
     """The file of models that has such a config."""
-    return type(config).__module__.rpartition(".")[2]
+    return model_of(config).name
 
 
 def made(config: Any, parts: tuple[str, ...], labels: int) -> nn.Module:
     """The model with parameters that have a shape and no memory."""
     with _Hollow():
-        found: nn.Module = member("models", family(config)).Model(config, parts, labels)
+        found: nn.Module = model_of(config).model(config, parts, labels)
     return found
 
 
 def shapes(config: Any, parts: tuple[str, ...], labels: int) -> dict[str, tuple[int, ...]]:
     """The shape of every tensor of its state_dict; a file of models may tell them without a module (`shapes`)."""
-    told = getattr(member("models", family(config)), "shapes", None)
-    if told is not None:
-        found: dict[str, tuple[int, ...]] = told(config, parts, labels)
-        return found
+    shapes_of = model_of(config).shapes
+    if shapes_of is not None:
+        return dict(shapes_of(config, parts, labels))
     return {name: tuple(value.shape) for name, value in made(config, parts, labels).state_dict().items()}

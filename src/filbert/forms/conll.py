@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from filbert.forms.units import nearly
 from filbert.text.streams import CorpusReport, Reading, whole_lines
 
 LOOKED_LINES = 5_000  # what the columns are told from
@@ -71,25 +70,25 @@ class Columns:
                 place += 1
         return place
 
-    def told(self) -> list[str]:
+    def remarks(self) -> list[str]:
         """What of the columns is passed over, in a sentence for each kind."""
-        found = []
+        remarks = []
         left = [at for at in range(self.count) if at not in (self.word, self.tag, *self.layers)]
         if left:
             what = ", the first of which counts the words," if self.is_indexed and len(left) > 1 else ""
             what = ", which counts the words," if self.is_indexed and len(left) == 1 else what
-            found.append(
+            remarks.append(
                 f"words are in column {self.word + 1} and tags in column {self.tag + 1}; {_listed(left)}{what} "
                 f"{'is' if len(left) == 1 else 'are'} passed over."
             )
         if self.layers:
-            found.append(
+            remarks.append(
                 f"tags stand in several layers: those of column {self.tag + 1} are taken, and {_listed(self.layers)} "
                 "passed over."
             )
         if self.is_numbered:
-            found.append("characters are numbered within words (科0 技1); the numbers are left out.")
-        return found
+            remarks.append("characters are numbered within words (科0 技1); the numbers are left out.")
+        return remarks
 
 
 def _listed(columns: Sequence[int]) -> str:
@@ -104,6 +103,11 @@ class Sentence:
     words: list[str]
     tags: list[str]
     are_words: bool  # in this file, or characters
+
+
+def nearly(matching: int, total: int) -> bool:
+    """Whether all of so many lines fit but one in twenty, or one at all: reading will name those that do not."""
+    return total > 0 and total - matching <= (max(1, total // 20) if total > 2 else 0)
 
 
 def cells(line: str) -> list[str]:
@@ -212,8 +216,8 @@ def columns_of(source: str, reading: Reading) -> Columns:
 def sentences(source: str, reading: Reading) -> Iterator[Sentence]:
     """The sentences of a file; what its columns hold beside words and tags is named, comments are counted."""
     known = columns_of(source, reading)
-    for sentence in known.told():
-        reading.tell(sentence)
+    for remark in known.remarks():
+        reading.tell(remark)
     lines, words, tags = list[int](), list[str](), list[str]()
     for number, line in itertools.chain(whole_lines(source, reading), [(0, "")]):
         if known.is_gap(line):

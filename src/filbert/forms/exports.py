@@ -22,8 +22,10 @@ _STUDIO_OWN = frozenset((
     *("comment_count", "unresolved_comment_count", "last_comment_updated_at", "comment_authors", "allow_skip"),
     *("annotator", "annotators", "annotation_id", "lead_time", "project"),
 ))  # fmt: skip
+_ANSWER = "answer"  # a field of Prodigy's rows: what the annotator decided
+_RELATION = "relation"  # a type of Label Studio's results
 _PRODIGY_OWN = frozenset((
-    *("answer", "accept", "options", "tokens", "meta", "config", "priority", "score", "_input_hash", "_task_hash"),
+    *(_ANSWER, "accept", "options", "tokens", "meta", "config", "priority", "score", "_input_hash", "_task_hash"),
     *("_session_id", "_annotator_id", "_view_id", "_timestamp", "_is_binary"),
 ))  # fmt: skip
 _ANSWERS = ("accept", "reject", "ignore")
@@ -38,8 +40,15 @@ def tool_of(rows: list[dict[str, Any]]) -> str:
     if any("annotation_id" in row or {"annotator", "lead_time"} <= row.keys() for row in rows):
         return STUDIO_MIN
     is_asked = any("question" in row and "context" in row for row in rows)
-    answers = [row["answer"] for row in rows if "answer" in row]
+    answers = [row[_ANSWER] for row in rows if _ANSWER in row]
     return PRODIGY if answers and not is_asked and all(answer in _ANSWERS for answer in answers) else ""
+
+
+def tool_of_table(rows: list[dict[str, str]]) -> str:
+    """The same of a table, which only Prodigy's answers give away."""
+    if any("question" in row for row in rows):
+        return ""
+    return tool_of([{_ANSWER: row[_ANSWER]} for row in rows if _ANSWER in row])
 
 
 def shown_columns(tool: str, columns: Iterable[str]) -> tuple[str, ...]:
@@ -61,7 +70,7 @@ def plain_rows(tool: str, source: str, rows: Iterator[Row], reading: Reading) ->
 
 
 def _prodigy(source: str, line: int, row: dict[str, Any], reading: Reading) -> dict[str, Any] | None:
-    answer = row.get("answer", "accept")
+    answer = row.get(_ANSWER, "accept")
     if answer in ("reject", "ignore"):
         what = {"reject": "rejected", "ignore": "passed over"}[answer]
         told = f'rows were left out, for the annotator {what} them ("answer": "{answer}")'
@@ -112,7 +121,7 @@ def _decided(source: str, line: int, results: list[Any], reading: Reading) -> di
         held = result.get("value")
         value: Mapping[str, Any] = held if isinstance(held, Mapping) else {}
         kind, control = str(result.get("type", "")), str(result.get("from_name", "label"))
-        if kind == "relation":
+        if kind == _RELATION:
             relations.append(dict(result))
         elif kind in ("choices", "taxonomy"):
             by_control.setdefault(control, []).extend(_chosen(value, kind))
@@ -164,41 +173,6 @@ def _studio_min(source: str, line: int, row: dict[str, Any], reading: Reading) -
     if len(named) == 1:
         found.setdefault("label", found[named[0]])
     return found
-
-
-# -- relations ---------------------------------------------------------------------------------------------------
-
-
-def related_rows(source: str, rows: Iterator[Row], text: str, reading: Reading) -> Iterator[Row]:
-    """A row for each relation of a text: between entities by their ids (doccano, Label Studio), or spans (Prodigy)."""
-    for line, row in rows:
-        entities = {str(each["id"]): each for each in _mappings(row.get("entities")) if "id" in each}
-        relations = _mappings(row.get("relations"))
-        if not relations:
-            told = "texts were left out, for no relation is marked in them"
-            reading.count(told, source, line, "no relation is marked in the text; left out.")
-        for relation in relations:
-            ends = [_end(relation, entities, *names) for names in (("from_id", "head_span"), ("to_id", "child_span"))]
-            label = relation.get("type") if relation.get("type") != "relation" else None
-            label = label or relation.get("label") or relation.get("labels")
-            label = label[0] if isinstance(label, list) and label else label
-            if None in ends:
-                reading.fault(source, line, f"the relation {str(dict(relation))[:60]} is not between two entities.")
-                continue
-            yield line, {text: row.get(text), "head": ends[0], "tail": ends[1], "relation": label}
-
-
-def _mappings(value: Any) -> list[Mapping[str, Any]]:
-    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
-
-
-def _end(relation: Mapping[str, Any], entities: Mapping[str, Any], by_id: str, by_span: str) -> dict[str, Any] | None:
-    """One end of a relation, as {start, end}."""
-    span = relation.get(by_span) or entities.get(str(relation.get(by_id)))
-    if not isinstance(span, Mapping):
-        return None
-    start, end = (next((span[n] for n in (name, f"{name}_offset") if n in span), None) for name in ("start", "end"))
-    return {"start": start, "end": end}
 
 
 # -- nested fields -----------------------------------------------------------------------------------------------

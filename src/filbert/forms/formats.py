@@ -1,30 +1,28 @@
-"""A labelled file comes in; its shape (table, JSON, CoNLL, SQuAD, choices) and its raw rows go out, with line numbers.
+"""A labelled file comes in; its shape (table, JSON, or a form of one task) and its raw rows go out, with line numbers.
 
 Nothing is guessed silently: what the shape was taken to be is said in `Shape.told`, and what cannot be told is refused.
 Where a guess could be wrong, `Shape.is_guessed`, and every command that reads the file says what it was taken for.
+Forms that are data for one task alone are recognised by that task (`FileSpec.shape_of_lines`, `shape_of_json`).
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from filbert.core.errors import InputError
-from filbert.forms import brat, conll, exports, headers, units
+from filbert.forms import brat, exports, headers
+from filbert.forms.conll import nearly
+from filbert.forms.spec import specs
 from filbert.text import tables
 from filbert.text.streams import Reading, refuse, texts, whole_lines
 
 HEAD_LINES = 200  # what a shape is told from
-MIN_BREAKS = 2  # blank lines in a .tsv from which its rows may be the words of sentences
 TABLE_ROWS = 1000  # of a table
 JSON_CHARS = 512 * 2**20  # a SQuAD-style file is one JSON value and must fit in memory
-
-MARKED = re.compile(r"\d+\t.*<e[12]>.*</e[12]>.*<e[12]>.*</e[12]>.*")  # a sentence of SemEval-2010 task 8
-MASKED = re.compile(r"(\S+) ([^$]+)\$([^$]+)\$(.+)")  # label head$tail$text, as person relations have been published
 
 
 class Undecodable(InputError):
@@ -35,8 +33,8 @@ class Undecodable(InputError):
 class Shape:
     """What a file is."""
 
-    # table, json (lines), array (of objects), held (an array within an object), parquet, squad, choices, conll, marked,
-    # masked, fasttext, brat, text (lines), or one of forms.units: slashed, conllu, units, inside
+    # table, json (lines), array (of objects), held (an array within an object), parquet, fasttext, brat, text (lines),
+    # or a form of one task: a key of FileSpec.forms
     kind: str
     columns: tuple[str, ...] = ()  # names, or "1", "2", … where there is no header
     has_header: bool = True
@@ -67,7 +65,7 @@ def shape(source: str, reading: Reading, column_names: tuple[str, ...] = ()) -> 
         return _json_shape(source, inked, reading, column_names)
     if kind == "json":
         raise InputError(f"{source}: does not begin with {{ or [, so it is not JSON; give it the suffix of what it is.")
-    if units.nearly(sum(line.lstrip().startswith(exports.FASTTEXT) for line in inked), len(inked)):
+    if nearly(sum(line.lstrip().startswith(exports.FASTTEXT) for line in inked), len(inked)):
         return Shape("fasttext", ("text", "label"), told="fastText: __label__… and a text on each line")
     if kind in ("text", "tsv") and (form := _line_shape([line for _, line in head], kind)) is not None:
         return form
@@ -78,34 +76,15 @@ def shape(source: str, reading: Reading, column_names: tuple[str, ...] = ()) -> 
 
 
 def _line_shape(lines: list[str], kind: str) -> Shape | None:
-    """What a file is by its lines; None: plain text, or a table with tabs."""
-    inked = [line for line in lines if line.strip()]
-    if (tagged := _tagged(lines, kind)) is not None:
-        return tagged
-    if kind == "text" and MARKED.fullmatch(inked[0].strip()):
-        return Shape("marked", told="SemEval-2010: numbered sentences with <e1> and <e2>, and a relation below each")
-    if kind == "text" and all(MASKED.fullmatch(line.strip()) for line in inked):
-        return Shape("masked", told="a label, two names and a text on each line: label head$tail$text")
-    return None
+    """The form of one task that a file has by its lines; None: plain text, or a table with tabs."""
+    shapes = (spec.shape_of_lines(lines, kind) for spec in specs() if spec.shape_of_lines is not None)
+    return next((form for form in shapes if form is not None), None)
 
 
-def _tagged(lines: list[str], kind: str) -> Shape | None:
-    """A file with a word and its tag per line, by what it holds; a .tsv must be surer, since it may be a table."""
-    inked = [line for line in lines if line.strip()]
-    bare = sum(" " not in line.partition("\t")[0].strip() or line.startswith("#") for line in inked)
-    if kind == "tsv" and not units.nearly(bare, len(inked)):
-        return None
-    tags = Shape("conll", told="CoNLL: a token and its tag per line, a blank line between sentences")
-    if conll.is_tagged(lines, len(lines) >= HEAD_LINES):
-        return tags
-    num_breaks = sum(not line.strip() for line in lines)
-    if kind == "tsv" and num_breaks < max(MIN_BREAKS, len(lines) / 100):
-        return None  # a table of short texts in which a line is blank by mistake
-    known = conll.columns(lines)
-    found = units.kind([line for line in lines if not known.is_comment(line)])
-    if found in ("units", "inside") and conll.are_marked(known.labels):
-        return tags  # reading will name those that are written otherwise
-    return None if found in (None, "slashed" if kind == "tsv" else None) else Shape(found, told=units.TOLD[found])
+def _value_shape(value: object) -> Shape | None:
+    """The form of one task that a JSON value has; None: rows, or nothing that is known."""
+    shapes = (spec.shape_of_json(value) for spec in specs() if spec.shape_of_json is not None)
+    return next((form for form in shapes if form is not None), None)
 
 
 def _aside(reading: Reading) -> Reading:
@@ -186,9 +165,10 @@ def _json_shape(source: str, inked: list[str], reading: Reading, column_names: t
         beside = [name for name, held in value.items() if name != "data" and held and isinstance(held, (list, dict))]
         if beside:
             reading.tell(f"of the JSON object only data is read; {', '.join(beside)} beside it passed over.")
-        return _data_shape(value["data"])
-    if isinstance(value, list) and any(_is_choice_entry(entry) for entry in value):
-        return Shape("choices", told="C3/DREAM-style JSON: passages with questions and choices")
+    if (form := _value_shape(value)) is not None:
+        return form
+    if isinstance(value, dict) and isinstance(value.get("data"), list):
+        return of_rows(Shape("held", told="a JSON object with an array of objects in data"), value["data"])
     if isinstance(value, list) and any(isinstance(row, dict) for row in value):
         return of_rows(Shape("array", told="a JSON array of objects"), [row for row in value if isinstance(row, dict)])
     if isinstance(value, dict):
@@ -225,20 +205,6 @@ def _with_late(source: str, form: Shape, reading: Reading, column_names: tuple[s
             break
     nested = form.nested | {name for name, is_nested in found.items() if is_nested}
     return replace(form, columns=(*form.columns, *found), nested=nested)
-
-
-def _data_shape(data: list[Any]) -> Shape:
-    """SQuAD's articles, or rows that an object holds under the name data."""
-    rows = [row for row in data if isinstance(row, dict)]
-    if rows and len(rows) == len(data) and not any("paragraphs" in row for row in rows):
-        return of_rows(Shape("held", told="a JSON object with an array of objects in data"), rows)
-    return Shape("squad", told="SQuAD-style JSON: contexts with questions and answers")
-
-
-def _is_choice_entry(entry: Any) -> bool:
-    return (
-        isinstance(entry, list) and len(entry) > 1 and isinstance(entry[0], (list, str)) and isinstance(entry[1], list)
-    )
 
 
 def whole_json(source: str, reading: Reading) -> Any:
@@ -296,10 +262,9 @@ def _table_shape(source: str, delimiter: str, reading: Reading, column_names: tu
             else (f"{called} with the header {listed}")
         )
         form = Shape("table", first, True, delimiter, told, is_guessed=is_guessed)
-        answers = [
-            {"answer": row[first.index("answer")]} for row in rows[1:] if "answer" in first and len(row) == len(first)
-        ]
-        return replace(form, tool=exports.tool_of(answers) if "question" not in first else "")
+        # Of two columns with one name the first counts.
+        whole = [dict(zip(first[::-1], row[::-1], strict=True)) for row in rows[1:] if len(row) == len(first)]
+        return replace(form, tool=exports.tool_of_table(whole))
     columns = tuple(str(place) for place in range(1, len(first) + 1))
     told = f"{called} without a header, {len(first)} column{'s' * (len(first) > 1)}"
     if seems == headers.PERHAPS:

@@ -12,7 +12,8 @@ from collections import Counter
 from collections.abc import Sequence
 from statistics import median
 
-# Column names that mean one thing everywhere. Pairs are looked for before single texts: text_a alone is a text.
+# Column names that mean one thing everywhere ("relation" and "answer" are such). Pairs are looked for before single
+# texts: text_a alone is a text.
 LABEL_NAMES: tuple[str, ...] = (
     *("label", "labels", "gold_label", "class", "category", "target", "sentiment", "quality", "is_duplicate"),
     *("relation", "y", "标签", "类别", "标注", "情感", "情绪", "分类", "极性", "情感极性", "情感倾向", "情感标签"),

@@ -20,9 +20,10 @@ from typing import Any, Protocol, runtime_checkable
 from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.forms import exports
-from filbert.forms.columns import ROLES, column_roles, named_roles
-from filbert.forms.datasets import taken_rows, task_rows, tell_taken, writable
+from filbert.forms.columns import column_roles, named_roles
+from filbert.forms.datasets import taken_rows, tell_taken, writable
 from filbert.forms.formats import Shape, of_rows
+from filbert.forms.spec import FileSpec, Roles, Selection
 from filbert.text import tables
 from filbert.text.arguments import Dataset, Frame, Lazy, Row, called
 from filbert.text.streams import Reading
@@ -32,9 +33,6 @@ ALLOWED = (
     "a file, or rows: a list of (text, label) or of {'text': …, 'label': …}, a DataFrame, a Dataset, or a generator of "
     "rows"
 )
-# The order of values in rows that are tuples. Relations as `predict` takes them: (text, head, tail).
-PLACES = {**ROLES, "embed": ("text", "second", "label"), "relation": ("text", "head", "tail", "label")}
-AS_FILES = ("classify", "pair")  # of these the label's place is checked, as in a file without a header
 
 
 @runtime_checkable
@@ -248,30 +246,31 @@ def plain(value: Any) -> Any:
 
 
 def examples(
-    source: Given, task: str, columns: Mapping[str, str | int], reading: Reading, what: str = "the data"
+    source: Given, spec: FileSpec, columns: Mapping[str, str | int], reading: Reading, what: str = "the data"
 ) -> Iterator[Example]:
     """The examples of the rows in order, numbered from 0; what is skipped or mended is counted in reading.report.
 
     columns: role -> column, by name, or by number from 1 where rows are tuples.
     """
-    wanted = named_roles(task, columns)
-    found = table(source, what)
-    if not found.rows:
+    named = named_roles(spec, columns)
+    held = table(source, what)
+    if not held.rows:
         return
     by_row = dataclasses.replace(
         reading, unit="row", fault=_at_row(reading.fault), mended=reading.mended and _at_row(reading.mended)
     )
-    form = _shape(found)
-    roles = _roles(form, task, wanted, what)
-    rows = list(enumerate(found.rows, 1))
+    form = _shape(held)
+    roles = _roles(form, spec, named, what)
+    selection = Selection(spec, form, roles, named)
+    numbered = list(enumerate(held.rows, 1))
 
-    def given(how: Reading) -> Iterator[tables.Row]:
-        plain_rows = exports.plain_rows(form.tool, what, iter(rows), how) if form.tool else iter(rows)
-        return taken_rows(what, plain_rows, (task, form, roles, dict(wanted)), how)
+    def rows(how: Reading) -> Iterator[tables.Row]:
+        plain_rows = exports.plain_rows(form.tool, what, iter(numbered), how) if form.tool else iter(numbered)
+        return taken_rows(what, plain_rows, selection, how)
 
-    tell_taken(task, form, roles, reading)
-    made = writable(what, task, task_rows(what, task, given, roles, by_row), by_row)
-    for number, (_, texts, gold) in enumerate(made):
+    tell_taken(selection, reading)
+    entries = writable(what, spec, spec.rows(what, rows, roles, by_row), by_row)
+    for number, (_, texts, gold) in enumerate(entries):
         yield Example(texts, gold, number)
 
 
@@ -292,14 +291,13 @@ def _shape(found: Table) -> Shape:
     return Shape("rows", found.columns, has_header=False, told="rows", sample=sample)
 
 
-def _roles(form: Shape, task: str, wanted: Mapping[str, str], what: str) -> dict[str, str]:
+def _roles(form: Shape, spec: FileSpec, named: Roles, what: str) -> dict[str, str]:
     """Role -> column; the advice is for Python."""
-    places = PLACES[task]
-    by_place = not form.has_header and not wanted and task not in AS_FILES and len(form.columns) <= len(places)
-    if by_place:
-        wanted = dict(zip(places, form.columns, strict=False))
+    places = spec.tuple_roles
+    if places and not form.has_header and not named and len(form.columns) <= len(places):
+        named = dict(zip(places, form.columns, strict=False))
     try:
-        return column_roles(what, task, form, wanted)
+        return column_roles(what, spec, form, named)
     except InputError as error:
         raise InputError(_in_python(str(error))) from None
 

@@ -7,18 +7,18 @@ import dataclasses
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from filbert.core import registry
 from filbert.core.errors import InputError
 from filbert.core.records import Example
-from filbert.core.registry import member
-from filbert.forms import label_sets, objects
-from filbert.forms.columns import OPTIONAL, column_roles, named_roles
-from filbert.forms.datasets import examples, label_table
+from filbert.forms import datasets, label_sets, objects
+from filbert.forms.columns import column_roles, named_roles, role_of
+from filbert.forms.datasets import label_table
 from filbert.forms.formats import shape
-from filbert.forms.markup import TASK_OF
+from filbert.forms.spec import FileSpec, spec_of_form
 from filbert.text import streams, tables
 from filbert.text.streams import Reading
 
@@ -26,81 +26,88 @@ Source = str | Path | objects.Given  # a file of labelled data, several, example
 UTF8 = "utf-8"
 
 
-@dataclass(frozen=True, slots=True)
+Columns = Mapping[str, str | int]  # role -> column, by name or by number from 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """How files of labelled data are read: which column is what, and their encoding. Empty: as each file says."""
+    """How files of labelled data are read: which column is what, and their encoding; None: as each file says."""
 
-    columns: Mapping[str, str | int] = field(default_factory=dict)  # role -> column, by name or by number from 1
-    encoding: str = ""
+    columns: Columns | None = None
+    encoding: str | None = None
+    trained_on: ReadOptions | None = None  # those of a model's training data, where they fit and the user gave none
 
-    @staticmethod
-    def given(more: Mapping[str, Any]) -> ReadOptions:
-        """Those that a user gave."""
-        columns, encoding = more.get("columns"), more.get("encoding")
-        if not isinstance(columns, Mapping | None):
-            raise InputError(f"columns is {columns!r:.60}, but must map roles to columns: {{'text': 'review'}}.")
-        if not isinstance(encoding, str | None):
-            raise InputError(f"encoding is {encoding!r:.60}, but must be the name of one, such as 'gb18030'.")
-        return ReadOptions(dict(more.get("columns") or {}), more.get("encoding") or "")
+    def __post_init__(self) -> None:
+        if not isinstance(self.columns, Mapping | None):
+            raise InputError(f"columns is {self.columns!r:.60}, but must map roles to columns: {{'text': 'review'}}.")
+        if not isinstance(self.encoding, str | None):
+            raise InputError(f"encoding is {self.encoding!r:.60}, but must be the name of one, such as 'gb18030'.")
 
-    def told(self) -> dict[str, Any]:
-        """As JSON; what is empty is left out."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if value and value != UTF8}
+    def as_json(self) -> dict[str, Any]:
+        """The columns and the encoding that were named; UTF-8 need not be."""
+        named = {"columns": dict(self.columns or {}), "encoding": self.encoding}
+        return {name: value for name, value in named.items() if value and value != UTF8}
+
+    def remembered(self) -> dict[str, Any]:
+        """What a model's folder keeps of them: those of its teacher's data where the user named none."""
+        named = self.as_json()
+        return named if named or self.trained_on is None else self.trained_on.as_json()
 
 
-def read(task: str, source: Source, more: Mapping[str, Any], reading: Reading | None = None) -> list[Example]:
-    """The examples of all of it, as the task's data; what was passed over is counted in reading.report.
+AS_EACH_SAYS = ReadOptions()
 
-    more: `columns` and `encoding` of files, and `trained_on`: the ReadOptions of the data that a model learnt from,
-    which data are read by where they fit and the user gave none.
-    """
+
+def read(
+    task: str, source: Source, options: ReadOptions = AS_EACH_SAYS, reading: Reading | None = None
+) -> list[Example]:
+    """The examples of all of it, as the task's data; what was passed over is counted in reading.report."""
     reading = reading if reading is not None else Reading()
     source = objects.kept(source)
     if isinstance(source, str | Path):
-        return list(file_examples(task, source, more, reading))
+        return list(file_examples(task, source, options, reading))
     if not isinstance(source, list | tuple) or objects.are_rows(source):
-        return _row_examples(task, source, more, reading)
-    parts = ([part] if isinstance(part, Example) else _listed_file(task, part, more, reading) for part in source)
+        return _row_examples(task, source, options, reading)
+    parts = ([part] if isinstance(part, Example) else _listed_file(task, part, options, reading) for part in source)
     return [example for part in parts for example in part]
 
 
-def _listed_file(task: str, path: str | Path, more: Mapping[str, Any], reading: Reading) -> list[Example]:
+def _listed_file(task: str, path: str | Path, options: ReadOptions, reading: Reading) -> list[Example]:
     """The examples of one file of a list; a text that stands there is told from a file that is not there."""
     if isinstance(path, str) and path != "-" and "," not in path and not os.path.exists(path):
         raise InputError(
             f"{path[:80]}: there is no such file; a string in a list names a file. If it is a text, give rows: "
             "(text, label), or (text,) without a label."
         )
-    return list(file_examples(task, path, more, reading))
+    return list(file_examples(task, path, options, reading))
 
 
-def _row_examples(task: str, source: objects.Given, more: Mapping[str, Any], reading: Reading) -> list[Example]:
+def _row_examples(task: str, source: objects.Given, options: ReadOptions, reading: Reading) -> list[Example]:
     """The examples of rows, by the columns that the user gave, else by those of the training data that they have."""
-    kind = getattr(member("tasks", task), "DATA", task)
-    columns, known = ReadOptions.given(more).columns, more.get("trained_on") or ReadOptions()
+    spec = registry.files(task)
+    columns, known = options.columns or {}, options.trained_on or AS_EACH_SAYS
     if not columns and known.columns:
         have = objects.table(source).columns
         fitting = {role: own for role, own in known.columns.items() if str(own) in have and not str(own).isdigit()}
-        if fitting and all(role in fitting or role in OPTIONAL for role in known.columns):
+        if fitting and all(role in fitting or role_of(spec, role) in spec.optional for role in known.columns):
             columns = fitting
             named = ", ".join(f"{role} from {name}" for role, name in columns.items())
             reading.tell(f"columns are those of the model's training data: {named}; `columns` says otherwise.")
-    return list(objects.examples(source, kind, columns, reading))
+    return list(objects.examples(source, spec, columns, reading))
 
 
-def file_examples(task: str, path: str | Path, more: Mapping[str, Any], reading: Reading) -> Iterator[Example]:
+def file_examples(task: str, path: str | Path, options: ReadOptions, reading: Reading) -> Iterator[Example]:
     """The examples of one file, one by one; otherwise as `read`."""
-    kind = getattr(member("tasks", task), "DATA", task)
-    given, known = ReadOptions.given(more), more.get("trained_on") or ReadOptions()
-    encoding = given.encoding or (_known_encoding(str(path), known.encoding) if known.encoding else "")
-    if encoding and not given.encoding:
+    spec = registry.files(task)
+    known = options.trained_on or AS_EACH_SAYS
+    encoding = options.encoding or (_known_encoding(str(path), known.encoding) if known.encoding else "")
+    if encoding and not options.encoding:
         reading.tell(f"read as {encoding}, as the model's training data were; --encoding says otherwise.")
     reading = dataclasses.replace(reading, encoding=encoding or reading.encoding)
-    columns = given.columns or known_columns(str(path), kind, known.columns, reading)
-    if columns and not given.columns:
+    columns = options.columns or known_columns(str(path), spec, known.columns or {}, reading)
+    if columns and not options.columns:
         named = ", ".join(f"{role} from {name}" for role, name in columns.items())
         reading.tell(f"columns are those of the model's training data: {named}; --columns says otherwise.")
-    return examples(path, kind, columns or None, reading=reading)
+    return datasets.file_examples(path, spec, columns or None, reading)
 
 
 def _known_encoding(path: str, encoding: str) -> str:
@@ -115,13 +122,15 @@ def _known_encoding(path: str, encoding: str) -> str:
     return encoding if streams.wide_encoding(head) else ""
 
 
-def known_columns(path: str, task: str, columns: Mapping[str, str | int], reading: Reading) -> dict[str, str | int]:
+def known_columns(
+    path: str, spec: FileSpec, columns: Mapping[str, str | int], reading: Reading
+) -> dict[str, str | int]:
     """Those of the training data's columns that the file has, where they are all that the task needs; else none."""
     if path == "-" or not columns:
         return {}
     quiet = dataclasses.replace(reading, report=streams.CorpusReport(), fault=lambda *_: None)
     try:
-        roles = named_roles(task, columns)
+        roles = named_roles(spec, columns)
     except InputError:  # of another task
         return {}
     found: dict[str, str | int] = {role: column for role, column in roles.items() if _has(path, column, quiet)}
@@ -129,7 +138,7 @@ def known_columns(path: str, task: str, columns: Mapping[str, str | int], readin
         return {}
     wanted = {role: str(column) for role, column in found.items()}
     try:
-        column_roles(path, task, shape(path, quiet, tuple(wanted.values())), wanted)
+        column_roles(path, spec, shape(path, quiet, tuple(wanted.values())), wanted)
     except InputError:  # one that the task needs is not there
         return {}
     return found
@@ -141,7 +150,9 @@ def _has(path: str, column: str, quiet: Reading) -> bool:
         own = shape(path, quiet)
     except InputError:  # what cannot be told without a name may be told with it
         own = None
-    if own is not None and (own.kind in TASK_OF or own.kind == "text" or (column.isdigit() and own.has_header)):
+    if own is not None and (
+        spec_of_form(own.kind) is not None or own.kind == "text" or (column.isdigit() and own.has_header)
+    ):
         return False
     try:
         form = shape(path, quiet, (column,))

@@ -15,7 +15,7 @@ from numbers import Real
 
 from filbert.core.errors import InputError
 from filbert.core.records import Example
-from filbert.forms.markup import labels_of
+from filbert.forms.gold import labels_of
 
 SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*[%％]")
 FRACTION = re.compile(r"0?\.\d+")

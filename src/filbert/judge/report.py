@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,9 @@ from filbert.core.errors import InputError, MissingExtra
 from filbert.core.files import json_object, json_text, sha256, write_text
 from filbert.core.records import Example
 from filbert.forms import splits
-from filbert.forms.markup import Relation
 from filbert.forms.near import Match, Neighbours
 from filbert.judge import sections
+from filbert.tasks.relation.reading import Relation
 
 FORMAT = "filbert report 1"
 REPORT = "report.json"
@@ -101,7 +101,7 @@ class _Evaluation:
                 told["missing"] = f"the TF-IDF baseline: {error}"
         for name, each in self.beaten.items():
             apart = each.difference
-            more = {"difference": apart.told(), "sentence": apart.sentence(CALLED.get(name, name))} if apart else {}
+            more = {"difference": asdict(apart), "sentence": apart.sentence(CALLED.get(name, name))} if apart else {}
             told[name] = {**each.scores, "about": each.about, **more}
         if train is None and type(self.view).learnt is not sections.View.learnt:
             told["missing"] = f"the baseline that learns {NO_TRAIN}"

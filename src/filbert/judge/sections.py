@@ -17,9 +17,9 @@ import numpy.typing as npt
 
 from filbert.core.records import Example, Prediction, Span
 from filbert.forms import label_sets
-from filbert.forms.markup import Relation
 from filbert.judge import baselines
 from filbert.metrics import answers, calibration, generation, labels, noise, numbers, paired, tags
+from filbert.tasks.relation.reading import Relation
 from filbert.text.sentences import sentences
 
 Numbers = npt.NDArray[np.float64]

@@ -31,13 +31,11 @@ import numpy as np
 import numpy.typing as npt
 
 from filbert.core.errors import InputError, one_of
-from filbert.core.random import generator
+from filbert.metrics import bootstrap
 from filbert.metrics.intervals import widened
 
 Numbers = npt.NDArray[np.float64]
 Flags = npt.NDArray[np.bool_]
-RESAMPLES = 1_000
-CHUNK_CELLS = 2**22  # draws that are held at a time
 
 _ARTICLES = re.compile(r"\b(?:an?|the)\b")
 # The list is the rule, odd as it is: it has ’ but not ‘, and neither ASCII stops and brackets nor the ellipsis (the
@@ -225,12 +223,12 @@ def _best(pairs: Sequence[tuple[float, float]]) -> tuple[float, float]:
     return max(pair[0] for pair in pairs), max(pair[1] for pair in pairs)
 
 
-def means(found: Scores) -> dict[str, float]:
+def means(each: Scores) -> dict[str, float]:
     """ "exact" and "f1" of all questions; of those with and without an answer too, where there are both kinds."""
-    result = {"exact": _mean(found.exact), "f1": _mean(found.f1)}
-    if found.answerable.any() and not found.answerable.all():
-        for name, chosen in (("answerable", found.answerable), ("unanswerable", ~found.answerable)):
-            result |= {f"{name}_exact": _mean(found.exact[chosen]), f"{name}_f1": _mean(found.f1[chosen])}
+    result = {"exact": _mean(each.exact), "f1": _mean(each.f1)}
+    if each.answerable.any() and not each.answerable.all():
+        for name, chosen in (("answerable", each.answerable), ("unanswerable", ~each.answerable)):
+            result |= {f"{name}_exact": _mean(each.exact[chosen]), f"{name}_f1": _mean(each.f1[chosen])}
     return result
 
 
@@ -239,30 +237,29 @@ def _mean(values: Numbers) -> float:
 
 
 def intervals(
-    found: Scores, share: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
+    each: Scores, level: float = 0.95, resamples: int = bootstrap.RESAMPLES, seed: int = 0
 ) -> dict[str, tuple[float, float]]:
     """The percentile bootstrap of the mean exact match and F1 over the questions (Efron 1979)."""
-    size = len(found.exact)
+    size = len(each.exact)
     if not size:
         return {"exact": (0.0, 0.0), "f1": (0.0, 0.0)}
-    table = np.stack([found.exact, found.f1], axis=1)
-    random = generator(seed, "bootstrap")
-    drawn = []
-    step = max(1, CHUNK_CELLS // size)
-    for begin in range(0, resamples, step):
-        chosen_RQ = random.integers(size, size=(min(step, resamples - begin), size))
-        drawn.append(table[chosen_RQ].mean(axis=1))
-    edges = np.quantile(np.concatenate(drawn), ((1 - share) / 2, (1 + share) / 2), axis=0)
-    values = {"exact": _mean(found.exact), "f1": _mean(found.f1)}
-    return {name: widened(edges[:, at].tolist(), value, size) for at, (name, value) in enumerate(values.items())}
+    table = np.stack([each.exact, each.f1], axis=1)
+
+    def drawn_means(places_RQ: bootstrap.Counts) -> dict[str, Numbers]:
+        exact_R, f1_R = table[places_RQ].mean(axis=1).T
+        return {"exact": exact_R, "f1": f1_R}
+
+    drawn = bootstrap.of_places(size, drawn_means, seed=seed, level=level, resamples=resamples)
+    values = {"exact": _mean(each.exact), "f1": _mean(each.f1)}
+    return {name: widened(drawn[name], value, size) for name, value in values.items()}
 
 
-def summary(found: Scores, rule: str, seed: int = 0) -> dict[str, Any]:
+def summary(each: Scores, rule: str, seed: int = 0) -> dict[str, Any]:
     """All of it as one object for people and machines: means at the top, "intervals", counts and the rule."""
     return {
-        **means(found),
+        **means(each),
         "rule": rule,
-        "num_examples": len(found.exact),
-        "num_unanswerable": int((~found.answerable).sum()),
-        "intervals": {name: list(pair) for name, pair in intervals(found, seed=seed).items()},
+        "num_examples": len(each.exact),
+        "num_unanswerable": int((~each.answerable).sum()),
+        "intervals": {name: list(pair) for name, pair in intervals(each, seed=seed).items()},
     }

@@ -29,7 +29,7 @@ FEWEST = 50
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A task's config with what dev data fix of it, and what is to be told of that."""
+    """A task's config with what dev data fix of it, and a note about that for the user."""
 
     config: Any
     note: str = ""
@@ -58,10 +58,10 @@ class Bins:
 def stacked(raw: Sequence[npt.ArrayLike]) -> Numbers:
     """[N, L] the rows as one array; shorter ones are filled up with -inf, which no softmax sees."""
     rows = [np.asarray(row, dtype=np.float64) for row in raw]
-    found = np.full((len(rows), max(map(len, rows), default=0)), -np.inf)
+    scores = np.full((len(rows), max(map(len, rows), default=0)), -np.inf)
     for place, row in enumerate(rows):
-        found[place, : len(row)] = row
-    return found
+        scores[place, : len(row)] = row
+    return scores
 
 
 def shares(scores_NL: npt.ArrayLike, temperature: float | Numbers = 1.0) -> Numbers:
@@ -69,8 +69,8 @@ def shares(scores_NL: npt.ArrayLike, temperature: float | Numbers = 1.0) -> Numb
     scores = np.asarray(scores_NL, dtype=np.float64)
     scaled = scores / np.asarray(temperature, dtype=np.float64).reshape(-1, 1)
     powers = np.exp(scaled - scaled.max(axis=1, keepdims=True, initial=-1e300))
-    found: Numbers = powers / powers.sum(axis=1, keepdims=True)
-    return found
+    probabilities: Numbers = powers / powers.sum(axis=1, keepdims=True)
+    return probabilities
 
 
 def binned(confidence: npt.ArrayLike, right: npt.ArrayLike, num_bins: int = BINS, adaptive: bool = False) -> Bins:
@@ -93,14 +93,14 @@ def brier(shares_NL: Numbers, gold: npt.ArrayLike) -> float:
     """The mean squared distance between the probabilities and the truth, from 0 to 2 (Brier 1950)."""
     if not len(shares_NL):
         return 0.0
-    own = shares_NL[np.arange(len(shares_NL)), np.asarray(gold)]
-    return float(((shares_NL**2).sum(axis=1) - 2 * own + 1).mean())
+    right = shares_NL[np.arange(len(shares_NL)), np.asarray(gold)]
+    return float(((shares_NL**2).sum(axis=1) - 2 * right + 1).mean())
 
 
 def log_loss(shares_NL: Numbers, gold: npt.ArrayLike) -> float:
     """The mean of -log p(right)."""
-    own = shares_NL[np.arange(len(shares_NL)), np.asarray(gold)]
-    return float(-np.log(np.maximum(own, 1e-300)).mean()) if len(own) else 0.0
+    right = shares_NL[np.arange(len(shares_NL)), np.asarray(gold)]
+    return float(-np.log(np.maximum(right, 1e-300)).mean()) if len(right) else 0.0
 
 
 def temperature(scores_NL: npt.ArrayLike, gold: npt.ArrayLike) -> float:
@@ -108,7 +108,7 @@ def temperature(scores_NL: npt.ArrayLike, gold: npt.ArrayLike) -> float:
 
     The loss is convex in 1/temperature, so its slope has one root: found by Newton's steps, halving where they leave
     the bracket. The one more example's answer is every label alike: without it, a model that is always right on a few
-    examples would be told to be certain for ever.
+    examples would be fitted to be certain for ever.
     """
     scores = np.asarray(scores_NL, dtype=np.float64)
     if not len(scores):
@@ -134,10 +134,10 @@ def temperature(scores_NL: npt.ArrayLike, gold: npt.ArrayLike) -> float:
 def crossfitted(scores_NL: npt.ArrayLike, gold: npt.ArrayLike) -> Numbers:
     """[N] a temperature for each example, fitted on the half of the data that it is not in: every other example."""
     scores, right = np.asarray(scores_NL, dtype=np.float64), np.asarray(gold)
-    found = np.ones(len(scores))
+    temperatures = np.ones(len(scores))
     for half in range(2):
-        found[half::2] = temperature(scores[1 - half :: 2], right[1 - half :: 2])
-    return found
+        temperatures[half::2] = temperature(scores[1 - half :: 2], right[1 - half :: 2])
+    return temperatures
 
 
 def summary(scores_NL: npt.ArrayLike, gold: npt.ArrayLike, stored: float | None = None) -> dict[str, Any]:
@@ -148,14 +148,14 @@ def summary(scores_NL: npt.ArrayLike, gold: npt.ArrayLike, stored: float | None 
     """
     scores, right = np.asarray(scores_NL, dtype=np.float64), np.asarray(gold)
     is_few = stored is None and len(right) < FEWEST
-    own = 1.0 if is_few else temperature(scores, right) if stored is None else stored
-    each = crossfitted(scores, right) if stored is None and not is_few else np.full(len(scores), own)
-    told = {"before": np.ones(len(scores)), "after": each}
+    fitted = 1.0 if is_few else temperature(scores, right) if stored is None else stored
+    after = crossfitted(scores, right) if stored is None and not is_few else np.full(len(scores), fitted)
+    temperatures = {"before": np.ones(len(scores)), "after": after}
     measured = f"not fitted: {len(right):,} rows are too few" if is_few else "on the other half"
     return {
-        "temperature": own,
+        "temperature": fitted,
         "measured": measured if stored is None else "on these data",
-        **{name: _measured(shares(scores, values), right) for name, values in told.items()},
+        **{name: _measured(shares(scores, values), right) for name, values in temperatures.items()},
     }
 
 

@@ -12,20 +12,18 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from filbert.core.errors import InputError, MissingExtra, needed
-from filbert.core.random import generator
-from filbert.metrics import paired
+from filbert.metrics import bootstrap, paired
 from filbert.metrics.intervals import widened
 
 Numbers = npt.NDArray[np.float64]
-RESAMPLES = 1_000
-CHUNK_CELLS = 2**22  # numbers of resampled texts that are held at a time
 ROUGES = ("rouge_1", "rouge_2", "rouge_l")
 # Written without spaces, so every character is a token: kana, ideographs (also the rarer ones).
 _ALONE = "\u3040-\u30ff\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af"
@@ -48,16 +46,16 @@ def tokenizer_for(right: Sequence[str]) -> str:
 # -- ROUGE -------------------------------------------------------------------------------------------------------
 
 
-def rouge(said: Sequence[str], right: Sequence[str]) -> dict[str, Numbers]:
+def rouge(written: Sequence[str], right: Sequence[str]) -> dict[str, Numbers]:
     """{"rouge_1", "rouge_2", "rouge_l"}: the F1 of each text, [N]."""
-    _check_pairs(said, right)
-    pairs = [(tokens(one), tokens(two)) for one, two in zip(said, right, strict=True)]
-    found = {
+    _check_pairs(written, right)
+    pairs = [(tokens(one), tokens(two)) for one, two in zip(written, right, strict=True)]
+    scores = {
         "rouge_1": [_shared_runs(one, two, 1) for one, two in pairs],
         "rouge_2": [_shared_runs(one, two, 2) for one, two in pairs],
         "rouge_l": [_f1(longest_shared(one, two), len(one), len(two), one == two) for one, two in pairs],
     }
-    return {name: np.array(values, dtype=np.float64) for name, values in found.items()}
+    return {name: np.array(values, dtype=np.float64) for name, values in scores.items()}
 
 
 def _shared_runs(one: Sequence[str], two: Sequence[str], size: int) -> float:
@@ -90,74 +88,77 @@ def longest_shared(one: Sequence[Hashable], two: Sequence[Hashable]) -> int:
 
 
 def rouge_summary(
-    said: Sequence[str], right: Sequence[str], lead: Sequence[str] | None = None, seed: int = 0
+    written: Sequence[str], right: Sequence[str], lead: Sequence[str] | None = None, seed: int = 0
 ) -> dict[str, Any]:
     """ROUGE-1, -2 and -L at the top, "intervals", and how many texts.
 
     lead: what takes no model, such as the first sentence of each; its scores stand beside, and how far it is beaten.
     """
-    table = rouge(said, right)
+    table = rouge(written, right)
     values_NK = np.stack([table[name] for name in ROUGES], axis=1)
-    count = max(1, len(said))
-    edges = intervals(values_NK, lambda sums_RK: sums_RK / count, seed)
-    told: dict[str, Any] = {name: float(table[name].sum() / count) for name in ROUGES}
+    count = max(1, len(written))
+    means: dict[str, Any] = {name: float(table[name].sum() / count) for name in ROUGES}
+    drawn = intervals(values_NK, lambda sums_RK: dict(zip(ROUGES, (sums_RK / count).T, strict=True)), seed)
     if lead is not None:
         simple = rouge(lead, right)
-        told |= {f"lead_{name}": float(simple[name].sum() / count) for name in ROUGES}
+        means |= {f"lead_{name}": float(simple[name].sum() / count) for name in ROUGES}
         one, two = (each["rouge_l"][:, None] for each in (table, simple))
-        told["lead_difference"] = paired.compared(one, two, lambda sums: sums[:, 0] / count, "rouge_l", seed).told()
+        apart = paired.compared(one, two, lambda sums: sums[:, 0] / count, "rouge_l", seed)
+        means["lead_difference"] = asdict(apart)
     return {
-        **told,
-        "num_examples": len(said),
-        "intervals": {name: list(widened(edges[at].tolist(), told[name], len(said))) for at, name in enumerate(ROUGES)},
+        **means,
+        "num_examples": len(written),
+        "intervals": {name: list(widened(drawn[name], means[name], len(written))) for name in ROUGES},
     }
 
 
 # -- BLEU and chrF -----------------------------------------------------------------------------------------------
 
 
-def bleu_summary(said: Sequence[str], right: Sequence[str], lowercase: bool = False, seed: int = 0) -> dict[str, Any]:
+def bleu_summary(
+    written: Sequence[str], right: Sequence[str], lowercase: bool = False, seed: int = 0
+) -> dict[str, Any]:
     """BLEU and chrF at the top, "intervals", how BLEU cut the texts ("tokenize") and their signatures.
 
     lowercase: also "bleu_lowercase", of texts without capitals, for a model whose vocabulary has none.
     Without sacrebleu there is none of it, and "missing" says so: a run must not lose its other results for it.
     """
-    _check_pairs(said, right)
+    _check_pairs(written, right)
     kind = tokenizer_for(right)
-    told: dict[str, Any] = {"num_examples": len(said), "intervals": {}}
+    summary: dict[str, Any] = {"num_examples": len(written), "intervals": {}}
     try:
         metrics = sacrebleu_metrics(kind, lowercase)
     except MissingExtra as error:
-        return {**told, "missing": f"BLEU and chrF: {error}"}
-    told |= {"tokenize": kind, "signatures": {}}
+        return {**summary, "missing": f"BLEU and chrF: {error}"}
+    summary |= {"tokenize": kind, "signatures": {}}
     for name, metric in metrics.items():
-        told[name], told["intervals"][name] = 0.0, [0.0, 0.0]
-        if not said:
+        summary[name], summary["intervals"][name] = 0.0, [0.0, 0.0]
+        if not written:
             continue
         # Per-text statistics are what sacrebleu's own bootstrap resamples; it has no public name for them.
-        statistics = metric._extract_corpus_statistics(list(said), [list(right)])
-        told[name] = float(metric._aggregate_and_compute(statistics).score)
-        low, high = intervals(statistics, _scored_by(metric), seed)[0].tolist()
-        told["intervals"][name] = list(widened((low, high), told[name], len(said), 100.0))
-        told["signatures"][name] = str(metric.get_signature())
-    return told
+        statistics = metric._extract_corpus_statistics(list(written), [list(right)])
+        summary[name] = float(metric._aggregate_and_compute(statistics).score)
+        drawn = intervals(statistics, _scored_by(metric), seed)["score"]
+        summary["intervals"][name] = list(widened(drawn, summary[name], len(written), 100.0))
+        summary["signatures"][name] = str(metric.get_signature())
+    return summary
 
 
 def sacrebleu_metrics(kind: str, lowercase: bool = False) -> dict[str, Any]:
     """{"bleu", "chrf"}: sacrebleu's, as they come but for how BLEU cuts texts; "bleu_lowercase" where it is asked."""
     metrics = needed("sacrebleu.metrics", "metrics")
     # force: texts are what people would read, so a space before a full stop is the model's and no sign of tokens.
-    found = {"bleu": metrics.BLEU(tokenize=kind, force=True), "chrf": metrics.CHRF()}
+    scorers = {"bleu": metrics.BLEU(tokenize=kind, force=True), "chrf": metrics.CHRF()}
     more = {"bleu_lowercase": metrics.BLEU(tokenize=kind, force=True, lowercase=True)} if lowercase else {}
-    return found | more
+    return scorers | more
 
 
-def _scored_by(metric: Any) -> Callable[[Numbers], Numbers]:
-    """[R, 1] from [R, K] sums; they are whole numbers, and sacrebleu changes lists that it is given."""
+def _scored_by(metric: Any) -> Callable[[Numbers], Mapping[str, Numbers]]:
+    """{"score": [R]} from [R, K] sums; they are whole numbers, and sacrebleu changes lists that it is given."""
 
-    def score(sums_RK: Numbers) -> Numbers:
+    def score(sums_RK: Numbers) -> Mapping[str, Numbers]:
         rows = sums_RK.round().astype(np.int64).tolist()
-        return np.array([[metric._compute_score_from_stats(row).score] for row in rows])
+        return {"score": np.array([metric._compute_score_from_stats(row).score for row in rows])}
 
     return score
 
@@ -166,39 +167,38 @@ def _scored_by(metric: Any) -> Callable[[Numbers], Numbers]:
 
 
 def intervals(
-    values_NK: npt.ArrayLike, score: Callable[[Numbers], Numbers], seed: int = 0, share: float = 0.95
-) -> Numbers:
-    """[M, 2] the percentile bootstrap over the texts (Efron 1979) of M scores, each a function of sums of the K."""
+    values_NK: npt.ArrayLike, score: Callable[[Numbers], Mapping[str, Numbers]], seed: int = 0
+) -> dict[str, tuple[float, float]]:
+    """The percentile bootstrap over the texts (Efron 1979) of scores that are functions of the sums of K numbers."""
     values = np.asarray(values_NK, dtype=np.float64)
-    total = len(values)
-    if not total:
-        return np.zeros((values.shape[1], 2))
-    random, size, found = generator(seed, "bootstrap"), max(1, CHUNK_CELLS // total), []
-    for begin in range(0, RESAMPLES, size):
-        drawn_RN = random.multinomial(total, np.full(total, 1 / total), size=min(size, RESAMPLES - begin))
-        found.append(score(drawn_RN.astype(np.float64) @ values))
-    edges: Numbers = np.quantile(np.concatenate(found), ((1 - share) / 2, (1 + share) / 2), axis=0).T
-    return edges
+    one_each = np.ones(len(values), dtype=np.int64)  # each text is a kind of its own
+    return bootstrap.of_counts(
+        one_each, lambda drawn_RN: score(drawn_RN.astype(np.float64) @ values), seed=seed, rescale=False
+    )
 
 
-def distinct(said: Sequence[str], size: int) -> float:
+def distinct(written: Sequence[str], size: int) -> float:
     """Of all runs of so many tokens in all texts, the share that differs (Li et al. 2016, "distinct-1" and "-2")."""
-    runs = [run for text in said for run in zip(*(tokens(text)[at:] for at in range(size)), strict=False)]
+    runs = [run for text in written for run in zip(*(tokens(text)[at:] for at in range(size)), strict=False)]
     return len(set(runs)) / len(runs) if runs else 0.0
 
 
-def loops(said: Sequence[str], size: int = 3) -> float:
+def loops(written: Sequence[str], size: int = 3) -> float:
     """The share of texts in which some run of so many tokens stands twice."""
-    runs = [list(zip(*(tokens(text)[at:] for at in range(size)), strict=False)) for text in said]
-    return sum(len(set(own)) < len(own) for own in runs) / len(runs) if runs else 0.0
+    runs = [list(zip(*(tokens(text)[at:] for at in range(size)), strict=False)) for text in written]
+    return sum(len(set(of_text)) < len(of_text) for of_text in runs) / len(runs) if runs else 0.0
 
 
-def exact(said: Sequence[str], right: Sequence[str]) -> float:
+def exact(written: Sequence[str], right: Sequence[str]) -> float:
     """The share of texts that are right to the letter but for white space at their ends."""
-    _check_pairs(said, right)
-    return float(np.mean([one.strip() == two.strip() for one, two in zip(said, right, strict=True)])) if said else 0.0
+    _check_pairs(written, right)
+    return (
+        float(np.mean([one.strip() == two.strip() for one, two in zip(written, right, strict=True)]))
+        if written
+        else 0.0
+    )
 
 
-def _check_pairs(said: Sequence[str], right: Sequence[str]) -> None:
-    if len(said) != len(right):
-        raise InputError(f"there are {len(said)} texts and {len(right)} right ones; each text needs one.")
+def _check_pairs(written: Sequence[str], right: Sequence[str]) -> None:
+    if len(written) != len(right):
+        raise InputError(f"there are {len(written)} texts and {len(right)} right ones; each text needs one.")

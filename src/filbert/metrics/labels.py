@@ -1,7 +1,7 @@
 """Right and predicted labels in, as numbers from 0; accuracy, F1, their intervals, tables and baselines out.
 
-Everything is told from the confusion matrix C, whose rows are right and whose columns are predicted labels. Of it only
-the cells are kept that hold something: with 4,000 labels it has 16 million, and no more of them filled than examples.
+Everything is computed from the confusion matrix, whose rows are right and whose columns are predicted labels. Only its
+filled cells are kept: with 4,000 labels it has 16 million cells, and no more of them filled than there are examples.
 
 Legend: L labels, U filled cells, R resamples.
 """
@@ -16,13 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from filbert.core.errors import needed
-from filbert.core.random import generator
+from filbert.metrics import bootstrap
 from filbert.metrics.intervals import widened, wilson
 
 Counts = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.float64]
-RESAMPLES = 1_000
-CHUNK_CELLS = 2**22  # numbers of resampled tables that are held at a time
 MOST_DENSE = 50  # labels whose confusion matrix is written whole; of more, its filled cells
 
 
@@ -56,15 +54,15 @@ class Confusion:
         return self._summed(self.columns)
 
     def _summed(self, places: Counts, chosen: npt.NDArray[np.bool_] | None = None) -> Counts:
-        found = np.zeros(self.num_labels, dtype=np.int64)
-        np.add.at(found, places, self.counts if chosen is None else self.counts * chosen)
-        return found
+        sums = np.zeros(self.num_labels, dtype=np.int64)
+        np.add.at(sums, places, self.counts if chosen is None else self.counts * chosen)
+        return sums
 
     def dense(self) -> Counts:
         """[L, L]."""
-        found = np.zeros((self.num_labels, self.num_labels), dtype=np.int64)
-        found[self.rows, self.columns] = self.counts
-        return found
+        matrix = np.zeros((self.num_labels, self.num_labels), dtype=np.int64)
+        matrix[self.rows, self.columns] = self.counts
+        return matrix
 
     def plain(self) -> list[list[int]] | dict[str, Any]:
         """As JSON holds it: the matrix or, of many labels, its filled cells [right, called, times] by place."""
@@ -111,26 +109,19 @@ def _macro(right: npt.NDArray[Any], called: npt.NDArray[Any], there: npt.NDArray
 
 
 def intervals(
-    table: Confusion, share: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
+    table: Confusion, level: float = 0.95, resamples: int = bootstrap.RESAMPLES, seed: int = 0
 ) -> dict[str, tuple[float, float]]:
-    """Of accuracy the interval of a share (Wilson 1927), of macro F1 the bootstrap over the examples (Efron 1979).
-
-    Drawing n examples with replacement is drawing the table's cells from a multinomial: no example is touched.
-    """
+    """Of accuracy the interval of a share (Wilson 1927), of macro F1 the bootstrap over the examples (Efron 1979)."""
     total = table.total
     if not total:
         return {"accuracy": (0.0, 0.0), "f1": (0.0, 0.0)}
-    weights = table.counts / total
-    random = generator(seed, "bootstrap")
-    size = max(1, CHUNK_CELLS // max(len(table.counts), table.num_labels))
-    found: list[Numbers] = []
-    for begin in range(0, resamples, size):
-        drawn_RU = random.multinomial(total, weights / weights.sum(), size=min(size, resamples - begin))
-        found.append(_macro(*_drawn(table, drawn_RU)))
-    low, high = np.quantile(np.concatenate(found), ((1 - share) / 2, (1 + share) / 2))
+    drawn = bootstrap.of_counts(
+        table.counts, lambda drawn_RU: {"f1": _macro(*_drawn(table, drawn_RU))}, seed=seed, level=level,
+        resamples=resamples, row_cells=max(len(table.counts), table.num_labels),
+    )  # fmt: skip
     return {
-        "accuracy": wilson(int(table.right.sum()), total, share),
-        "f1": widened((low, high), macro_f1(table), total),
+        "accuracy": wilson(int(table.right.sum()), total, level),
+        "f1": widened(drawn["f1"], macro_f1(table), total),
     }
 
 
@@ -139,14 +130,14 @@ def _drawn(table: Confusion, drawn_RU: Counts) -> tuple[Counts, Counts, Counts]:
     occurring, both = np.unique(np.concatenate((table.rows, table.columns)), return_inverse=True)
     rows, columns = np.split(both, 2)
     is_right = table.rows == table.columns
-    found = []
+    totals = []
     for places, cells_RU in ((rows, drawn_RU * is_right), (columns, drawn_RU), (rows, drawn_RU)):
         order = np.argsort(places, kind="stable")
         first = np.flatnonzero(np.diff(places[order], prepend=-1))
         sums = np.zeros((len(drawn_RU), len(occurring)), dtype=np.int64)
         sums[:, places[order][first]] = np.add.reduceat(cells_RU[:, order], first, axis=1)
-        found.append(sums)
-    return found[0], found[1], found[2]
+        totals.append(sums)
+    return totals[0], totals[1], totals[2]
 
 
 def majority(table: Confusion) -> float:
@@ -172,12 +163,12 @@ def summary(table: Confusion, labels: Sequence[str], seed: int = 0) -> dict[str,
     }
 
 
-def tfidf(texts: Sequence[str], gold: npt.ArrayLike, asked: Sequence[str], **settings: Any) -> Counts:
-    """What a linear classifier on character 1- to 3-grams says of the asked texts: the baseline to beat."""
+def tfidf(texts: Sequence[str], gold: npt.ArrayLike, others: Sequence[str], **settings: Any) -> Counts:
+    """What a linear classifier on character 1- to 3-grams predicts for other texts: the baseline to beat."""
     features = needed("sklearn.feature_extraction.text", "metrics")
     linear = needed("sklearn.svm", "metrics")
     least = 2 if len(texts) >= 1_000 else 1  # a rare n-gram is all that a small set has
-    wanted = {"analyzer": "char", "ngram_range": (1, 3), "sublinear_tf": True, "min_df": least, **settings}
-    counter = features.TfidfVectorizer(**wanted)
-    learnt = linear.LinearSVC().fit(counter.fit_transform(texts), np.asarray(gold))
-    return np.asarray(learnt.predict(counter.transform(asked)), dtype=np.int64)
+    options = {"analyzer": "char", "ngram_range": (1, 3), "sublinear_tf": True, "min_df": least, **settings}
+    counter = features.TfidfVectorizer(**options)
+    classifier = linear.LinearSVC().fit(counter.fit_transform(texts), np.asarray(gold))
+    return np.asarray(classifier.predict(counter.transform(others)), dtype=np.int64)

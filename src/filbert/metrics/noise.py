@@ -31,8 +31,8 @@ def agreed(views: Sequence[Numbers]) -> Numbers:
     """[N, L] the geometric mean of what the views say: where one is unsure the others decide."""
     logs = sum(np.log(np.maximum(view, LEAST)) for view in views) / len(views)
     powers = np.exp(logs - np.max(logs, axis=1, keepdims=True))
-    found: Numbers = powers / powers.sum(axis=1, keepdims=True)
-    return found
+    probabilities: Numbers = powers / powers.sum(axis=1, keepdims=True)
+    return probabilities
 
 
 def suspects(shares_NL: Numbers, gold: npt.ArrayLike) -> Suspects:
@@ -41,17 +41,17 @@ def suspects(shares_NL: Numbers, gold: npt.ArrayLike) -> Suspects:
     The estimate is the confident joint's (Northcutt et al. 2021): it counts those whose other label is as likely as it
     is, on average, for the examples that have it.
     """
-    given = np.asarray(gold, dtype=np.int64)
-    rows = np.arange(len(given))
-    own = shares_NL[rows, given]
+    labels = np.asarray(gold, dtype=np.int64)
+    rows = np.arange(len(labels))
+    of_labels = shares_NL[rows, labels]
     others = shares_NL.copy()
-    others[rows, given] = -1.0
+    others[rows, labels] = -1.0
     instead = others.argmax(axis=1)
-    margins = own - others[rows, instead]
+    margins = of_labels - others[rows, instead]
     flagged = np.flatnonzero(margins < NEARLY)
     order = flagged[np.argsort(margins[flagged], kind="stable")]
-    counts = np.bincount(given, minlength=shares_NL.shape[1])
-    usual = np.bincount(given, own, minlength=shares_NL.shape[1]) / np.maximum(counts, 1)
+    counts = np.bincount(labels, minlength=shares_NL.shape[1])
+    usual = np.bincount(labels, of_labels, minlength=shares_NL.shape[1]) / np.maximum(counts, 1)
     usual[counts == 0] = np.inf  # of a label that nothing has, nothing is usual
     sure = others[rows, instead] >= usual[instead]
     return Suspects(order, margins[order], instead[order], int((sure & (margins < 0)).sum()))

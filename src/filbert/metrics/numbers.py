@@ -10,20 +10,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from filbert.core.random import generator
+from filbert.metrics import bootstrap
 
-RESAMPLES = 1_000
 Numbers = npt.NDArray[np.float64]
 
 
-def pearson(gold: npt.ArrayLike, said: npt.ArrayLike) -> float:
+def pearson(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
     """The linear correlation; 0 where one side does not vary."""
-    return float(_correlated(np.asarray(gold, dtype=float)[None], np.asarray(said, dtype=float)[None])[0])
+    return float(_correlated(np.asarray(gold, dtype=float)[None], np.asarray(predicted, dtype=float)[None])[0])
 
 
-def spearman(gold: npt.ArrayLike, said: npt.ArrayLike) -> float:
+def spearman(gold: npt.ArrayLike, predicted: npt.ArrayLike) -> float:
     """The correlation of the ranks; equal numbers share the mean of theirs."""
-    return pearson(ranks(gold), ranks(said))
+    return pearson(ranks(gold), ranks(predicted))
 
 
 def ranks(values: npt.ArrayLike) -> Numbers:
@@ -35,24 +34,27 @@ def ranks(values: npt.ArrayLike) -> Numbers:
     return mean
 
 
-def summary(gold: npt.ArrayLike, said: npt.ArrayLike, share: float = 0.95, seed: int = 0) -> dict[str, Any]:
+def summary(gold: npt.ArrayLike, predicted: npt.ArrayLike, level: float = 0.95, seed: int = 0) -> dict[str, Any]:
     """Correlations and mean squared error with percentile bootstrap intervals, beside the error of the mean."""
-    right, given = np.asarray(gold, dtype=float), np.asarray(said, dtype=float)
-    drawn = generator(seed, "bootstrap").integers(0, max(1, len(right)), size=(RESAMPLES, len(right)))
-    edges = ((1 - share) / 2, (1 + share) / 2)
+    right, values = np.asarray(gold, dtype=float), np.asarray(predicted, dtype=float)
     # Ranks are taken once, over all: those of each resample would cost a sort each and differ little.
-    samples = {
-        "pearson": _correlated(right[drawn], given[drawn]),
-        "spearman": _correlated(ranks(right)[drawn], ranks(given)[drawn]),
-        "mse": ((right - given) ** 2)[drawn].mean(axis=1) if len(right) else np.zeros(RESAMPLES),
-    }
+    right_ranks, value_ranks, errors = ranks(right), ranks(values), (right - values) ** 2
+
+    def drawn_scores(places_RN: bootstrap.Counts) -> dict[str, Numbers]:
+        return {
+            "pearson": _correlated(right[places_RN], values[places_RN]),
+            "spearman": _correlated(right_ranks[places_RN], value_ranks[places_RN]),
+            "mse": errors[places_RN].mean(axis=1) if len(errors) else np.zeros(len(places_RN)),
+        }
+
+    drawn = bootstrap.of_places(len(right), drawn_scores, seed=seed, level=level)
     return {
-        "pearson": pearson(right, given),
-        "spearman": spearman(right, given),
-        "mse": float(((right - given) ** 2).mean()) if len(right) else 0.0,
+        "pearson": pearson(right, values),
+        "spearman": spearman(right, values),
+        "mse": float(errors.mean()) if len(right) else 0.0,
         "mean_mse": float(right.var()) if len(right) else 0.0,
         "num_examples": len(right),
-        "intervals": {name: [float(edge) for edge in np.quantile(values, edges)] for name, values in samples.items()},
+        "intervals": {name: list(pair) for name, pair in drawn.items()},
     }
 
 
@@ -63,5 +65,5 @@ def _correlated(one_RN: Numbers, two_RN: Numbers) -> Numbers:
     one = one_RN - one_RN.mean(axis=1, keepdims=True)
     two = two_RN - two_RN.mean(axis=1, keepdims=True)
     size = np.sqrt((one**2).sum(axis=1) * (two**2).sum(axis=1))
-    found: Numbers = np.divide((one * two).sum(axis=1), size, out=np.zeros(len(one)), where=size > 1e-12)
-    return found
+    correlation: Numbers = np.divide((one * two).sum(axis=1), size, out=np.zeros(len(one)), where=size > 1e-12)
+    return correlation

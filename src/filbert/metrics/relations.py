@@ -11,14 +11,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from filbert.core.random import generator
+from filbert.metrics import bootstrap
 from filbert.metrics.intervals import widened
 from filbert.metrics.labels import Confusion
 
-RESAMPLES = 1_000
 
-
-def summary(table: Confusion, none: int | None, share: float = 0.95, seed: int = 0) -> dict[str, Any]:
+def summary(table: Confusion, none: int | None, level: float = 0.95, seed: int = 0) -> dict[str, Any]:
     """Micro-averaged over the examples; `none` is the place of the label that says that there is no relation."""
     apart = -1 if none is None else none
     there, called = table.rows != apart, table.columns != apart
@@ -26,12 +24,10 @@ def summary(table: Confusion, none: int | None, share: float = 0.95, seed: int =
     # Every example is one of five: so much is enough to draw them again.
     right, both, missed, invented = (int(table.counts[which].sum()) for which in chosen)
     kinds = np.array([right, both - right, missed, invented, table.total - both - missed - invented])
-    found = {name: float(value) for name, value in _shares(kinds).items()}
-    total = int(kinds.sum())
-    drawn = generator(seed, "bootstrap").multinomial(total, kinds / max(1, total) if total else [0.2] * 5, RESAMPLES)
-    edges = ((1 - share) / 2, (1 + share) / 2)
-    low, high = np.quantile(_shares(drawn.T)["micro_f1"], edges).tolist()
-    return {**found, "intervals": {"micro_f1": list(widened((low, high), found["micro_f1"], total))}}
+    scores = {name: float(value) for name, value in _shares(kinds).items()}
+    drawn = bootstrap.of_counts(kinds, lambda drawn_RU: _shares(drawn_RU.T), seed=seed, level=level, rescale=False)
+    interval = widened(drawn["micro_f1"], scores["micro_f1"], int(kinds.sum()))
+    return {**scores, "intervals": {"micro_f1": list(interval)}}
 
 
 def _shares(kinds: npt.NDArray[Any]) -> dict[str, npt.NDArray[np.float64]]:

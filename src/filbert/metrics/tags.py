@@ -3,7 +3,7 @@
 Legend: S sentences, C entity types, R resamples.
 
 An entity is right if its start, end and type are all right, whether these count units or characters; entities may lie
-within each other. The numbers are seqeval's: which entities broken tags draw is told by tasks.tag.decode.entities.
+within each other. The numbers are seqeval's: which entities broken tags draw says tasks.tag.decode.entities.
 """
 
 from __future__ import annotations
@@ -16,15 +16,13 @@ import numpy as np
 import numpy.typing as npt
 
 from filbert.core.errors import InputError, one_of
-from filbert.core.random import generator
 from filbert.core.records import Span
+from filbert.metrics import bootstrap
 from filbert.metrics.intervals import widened
 
 Entity = tuple[int, int, str] | Span
 Counts = npt.NDArray[np.int64]
 Numbers = npt.NDArray[np.float64]
-RESAMPLES = 1_000
-CHUNK_CELLS = 2**22  # numbers of resampled sentences that are held at a time
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +47,9 @@ def table(gold: Sequence[Iterable[Entity]], predicted: Sequence[Iterable[Entity]
         if name not in place:
             raise one_of("an entity's type", name, names)
     there, called, right = (np.zeros((len(gold), len(names)), dtype=np.int64) for _ in range(3))
-    for row, (wanted, said) in enumerate(zip(*sides, strict=True)):
-        for counts, group in ((there, wanted), (called, said), (right, wanted & said)):
+    for row, (in_gold, in_predicted) in enumerate(zip(*sides, strict=True)):
+        groups = ((there, in_gold), (called, in_predicted), (right, in_gold & in_predicted))
+        for counts, group in groups:
             for _, _, name in group:
                 counts[row, place[name]] += 1
     return Table(names, right, called, there)
@@ -69,8 +68,8 @@ def per_type(counts: Table) -> dict[str, Numbers]:
 
 def scores(counts: Table) -> dict[str, float]:
     """Precision, recall and F1 of all entities (micro), and `macro_` the means over the types that occur."""
-    told = _scores(*(part.sum(axis=0)[None] for part in (counts.right, counts.called, counts.there)))
-    return {name: float(values[0]) for name, values in told.items()}
+    totals = (part.sum(axis=0)[None] for part in (counts.right, counts.called, counts.there))
+    return {name: float(values[0]) for name, values in _scores(*totals).items()}
 
 
 def _scores(right_RC: npt.NDArray[Any], called_RC: npt.NDArray[Any], there_RC: npt.NDArray[Any]) -> dict[str, Numbers]:
@@ -93,7 +92,7 @@ def token_counts(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str
     """[S, 2] how many units of each sentence have the right tag, and how many units it has."""
     if [len(row) for row in gold] != [len(row) for row in predicted]:
         raise InputError("gold and predicted tags differ in number: every unit of every sentence needs both.")
-    rows = [(sum(map(str.__eq__, wanted, said)), len(wanted)) for wanted, said in zip(gold, predicted, strict=True)]
+    rows = [(sum(map(str.__eq__, right, tags)), len(right)) for right, tags in zip(gold, predicted, strict=True)]
     return np.array(rows, dtype=np.int64).reshape(-1, 2)
 
 
@@ -103,36 +102,33 @@ def accuracy(tokens: Counts) -> float:
 
 
 def intervals(
-    counts: Table, tokens: Counts | None = None, share: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
+    counts: Table,
+    tokens: Counts | None = None,
+    level: float = 0.95,
+    resamples: int = bootstrap.RESAMPLES,
+    seed: int = 0,
 ) -> dict[str, tuple[float, float]]:
     """The percentile bootstrap of every score, and of the accuracy of `tokens`, over the sentences (Efron 1979).
 
-    Sentences with equal counts are one kind: drawing sentences with replacement is drawing how many there are of each
-    kind from a multinomial. Entities of one sentence are drawn together, for they are right or wrong together. Where
-    all resamples are alike, the interval is that of a share of the sentences.
+    Sentences with equal counts are one kind. Entities of one sentence are drawn together, for they are right or wrong
+    together. Where all resamples are alike, the interval is that of a share of the sentences.
     """
     num_sentences, num_types = counts.right.shape
     extra = np.zeros((num_sentences, 2), dtype=np.int64) if tokens is None else tokens
     whole = np.concatenate((counts.right, counts.called, counts.there, extra), axis=1)
+    values = scores(counts) | ({"accuracy": accuracy(tokens)} if tokens is not None else {})
+    if not num_sentences:
+        return dict.fromkeys(values, (0.0, 0.0))
     kinds, many = np.unique(whole, axis=0, return_counts=True)
-    random = generator(seed, "bootstrap")
-    size = max(1, CHUNK_CELLS // max(1, len(kinds)))
-    found: dict[str, list[Numbers]] = {}
-    for begin in range(0, resamples if num_sentences else 0, size):
-        weights = many / num_sentences
-        drawn = random.multinomial(num_sentences, weights / weights.sum(), size=min(size, resamples - begin))
-        right, called, there, units = np.split(drawn.astype(float) @ kinds, np.arange(1, 4) * num_types, axis=1)
-        for name, values in _scores(right, called, there).items():
-            found.setdefault(name, []).append(values)
-        if tokens is not None:
-            found.setdefault("accuracy", []).append(units[:, 0] / np.maximum(units[:, 1], 1))
-    if not found:
-        names = [*scores(counts), *(["accuracy"] if tokens is not None else [])]
-        return dict.fromkeys(names, (0.0, 0.0))
-    edges = ((1 - share) / 2, (1 + share) / 2)
-    cut = {name: np.quantile(np.concatenate(values), edges) for name, values in found.items()}
-    told = scores(counts) | ({"accuracy": accuracy(tokens)} if tokens is not None else {})
-    return {name: widened(pair.tolist(), told[name], num_sentences) for name, pair in cut.items()}
+
+    def drawn_scores(drawn_RU: Counts) -> dict[str, Numbers]:
+        sums = drawn_RU.astype(float) @ kinds
+        right, called, there, units = np.split(sums, np.arange(1, 4) * num_types, axis=1)
+        of_units = {} if tokens is None else {"accuracy": units[:, 0] / np.maximum(units[:, 1], 1)}
+        return _scores(right, called, there) | of_units
+
+    drawn = bootstrap.of_counts(many, drawn_scores, seed=seed, level=level, resamples=resamples)
+    return {name: widened(pair, values[name], num_sentences) for name, pair in drawn.items()}
 
 
 def summary(counts: Table, tokens: Counts | None = None, seed: int = 0) -> dict[str, Any]:

@@ -8,22 +8,21 @@ their tensors stand at the end of this file.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from filbert.core.errors import InputError, one_of
+from filbert.core.protocols import Objective
 from filbert.core.records import Packed
 from filbert.nn.dropout import Dropout
-from filbert.nn.encoder import Encoder, made
+from filbert.nn.encoder import Encoder, ModelSpec, made
 from filbert.nn.heads import NO_MASKED_HEAD, every, masked_words
 from filbert.nn.layers import BLOCKS, FEED_FORWARDS, Angles, Muted, Rows, SelfAttention, initialise
 from filbert.nn.positions import Learned, Rotary, Sinusoidal, Table
 from filbert.nn.torch_ops import ACTIVATIONS, TORCH
 
-PRETRAINS = "mlm_nsp"  # the file of tasks that does
-FIRST_READS_ALL = True  # [CLS] stands first and has read the whole text: it can be asked for all of it
 POSITIONS = ("learned", "sinusoidal", "rotary", "rotary-local")
 # rotary-local is ModernBERT's scheme: every third layer sees everything, the others 64 tokens to each side.
 GLOBAL_EVERY, REACH, GLOBAL_THETA, LOCAL_THETA = 3, 64, 160_000.0, 10_000.0
@@ -109,13 +108,6 @@ PRESETS = {
         norm="pre", feedforward="geglu", dropout=0.0, eps=1e-5,
     ),
 }  # fmt: skip
-
-
-def preset(name: str, vocab_size: int) -> Config:
-    """The preset of that name for a vocabulary of that size."""
-    if name not in PRESETS:
-        raise one_of("the bert preset", name, PRESETS)
-    return replace(PRESETS[name], vocab_size=vocab_size)
 
 
 class Embeddings(nn.Module):
@@ -204,9 +196,6 @@ class Bert(Encoder):
         if self.mlm is None:
             raise InputError(NO_MASKED_HEAD)
         return self.mlm(x_RD, self.embeddings.words.weight)  # type: ignore[no-any-return]
-
-
-Model = Bert  # the name under which the registry's users know any model file's module
 
 
 def reach(config: Config, index: int) -> int:
@@ -340,3 +329,15 @@ def shapes(config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> dict
         elif part != "mlm":
             add(part, width if part == "pooler" else 2, width, bias=True)
     return found
+
+
+SPEC = ModelSpec(
+    name="bert",
+    config=Config,
+    presets=PRESETS,
+    model=Bert,
+    objective=Objective.MASKED_WORDS,
+    first_reads_all=True,
+    own=Bert.own,
+    shapes=shapes,
+)

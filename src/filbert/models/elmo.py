@@ -14,7 +14,7 @@ that it hands on; here it is as wide.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -23,14 +23,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from filbert.core.errors import InputError, one_of
+from filbert.core.protocols import Objective
 from filbert.core.records import Packed
 from filbert.nn.dropout import Dropout
-from filbert.nn.encoder import Encoder
+from filbert.nn.encoder import Encoder, ModelSpec
 from filbert.nn.layers import Rows, initialise, rows_of
 from filbert.nn.recurrent import Recurrent
 
-PRETRAINS = "causal_lm"
-RATE = 3e-3  # of fine-tuning
 INPUTS = ("tokens", "characters")
 # A token's spelling is its UTF-8 bytes between two marks, filled up to a constant length: as published, so that every
 # script has the same small alphabet.
@@ -86,13 +85,6 @@ PRESETS = {
     "characters-tiny": Config(direction_width=64, filters=4, token_bytes=24, input="characters"),
     "characters": Config(input="characters"),
 }
-
-
-def preset(name: str, vocab_size: int) -> Config:
-    """The preset of that name for a vocabulary of that size."""
-    if name not in PRESETS:
-        raise one_of("the elmo preset", name, PRESETS)
-    return replace(PRESETS[name], vocab_size=vocab_size)
 
 
 class Words(nn.Module):
@@ -228,4 +220,12 @@ class Elmo(Encoder):
         return self.lm(x_RE)  # type: ignore[no-any-return]
 
 
-Model = Elmo  # the name under which the registry's users know any model file's module
+SPEC = ModelSpec(
+    name="elmo",
+    config=Config,
+    presets=PRESETS,
+    model=Elmo,
+    objective=Objective.NEXT_WORDS,
+    rate=3e-3,
+    own=Elmo.own,
+)

@@ -8,18 +8,18 @@ biases are for pretraining alone.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from filbert.core.errors import InputError, one_of
+from filbert.core.errors import InputError
+from filbert.core.protocols import Objective
 from filbert.core.records import Packed
 from filbert.nn.dropout import Dropout
-from filbert.nn.encoder import Encoder
+from filbert.nn.encoder import Encoder, ModelSpec
 from filbert.nn.layers import Rows, initialise, rows_of
 
-PRETRAINS = "cooccurrence"
 LIMITS = {"vocab_size": (1, 4_000_000), "width": (1, 65_536), "max_length": (1, 4_194_304)}
 
 
@@ -44,13 +44,6 @@ class Config:
 
 
 PRESETS = {"tiny": Config(width=64), "small": Config(width=100), "base": Config()}
-
-
-def preset(name: str, vocab_size: int) -> Config:
-    """The preset of that name for a vocabulary of that size."""
-    if name not in PRESETS:
-        raise one_of("the glove preset", name, PRESETS)
-    return replace(PRESETS[name], vocab_size=vocab_size)
 
 
 class Embeddings(nn.Module):
@@ -104,4 +97,11 @@ class GloVe(Encoder):
         return found
 
 
-Model = GloVe  # the name under which the registry's users know any model file's module
+SPEC = ModelSpec(
+    name="glove",
+    config=Config,
+    presets=PRESETS,
+    model=GloVe,
+    objective=Objective.WORD_COUNTS,
+    own=GloVe.own,
+)

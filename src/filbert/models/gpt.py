@@ -16,15 +16,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from filbert.core.errors import InputError, one_of
+from filbert.core.errors import InputError
+from filbert.core.protocols import Objective
 from filbert.core.records import Packed
 from filbert.nn.decoder_attention import CausalAttention, attend_causal
 from filbert.nn.dropout import Dropout
-from filbert.nn.encoder import Encoder
+from filbert.nn.encoder import Encoder, ModelSpec
 from filbert.nn.layers import PreNorm, Rows, TanhFeedForward, initialise
 from filbert.nn.positions import Learned
 
-PRETRAINS = "causal_lm"
 ROOM = 64  # places that a memory begins with beyond what it holds; then it doubles
 LIMITS = {  # generous bounds: a config outside them is a mistake or an attack, and is refused before it allocates
     "vocab_size": (1, 4_000_000),
@@ -71,13 +71,6 @@ PRESETS = {
     "base": Config(max_length=1_024),  # the smallest of GPT-2
     "medium": Config(width=1_024, layers=24, heads=16, inner=4_096, max_length=1_024),
 }
-
-
-def preset(name: str, vocab_size: int) -> Config:
-    """The preset of that name for a vocabulary of that size."""
-    if name not in PRESETS:
-        raise one_of("the gpt preset", name, PRESETS)
-    return replace(PRESETS[name], vocab_size=vocab_size)
 
 
 class Embeddings(nn.Module):
@@ -219,9 +212,6 @@ class Gpt(Encoder):
         return x_TD
 
 
-Model = Gpt  # the name under which the registry's users know any model file's module
-
-
 def _layer(config: Config) -> PreNorm:
     attention = CausalAttention(config.width, config.heads, bias=True)
     feed = TanhFeedForward(config.width, config.inner, bias=True)
@@ -259,3 +249,13 @@ def from_gpt2(weights: Mapping[str, Tensor], config: Config) -> dict[str, Tensor
     if missing:
         raise InputError(f"these are not the weights of a GPT-2 of {config.layers} layers: {missing[0]} is missing.")
     return {ours: found[theirs].t() if transposed else found[theirs] for ours, theirs, transposed in names}
+
+
+SPEC = ModelSpec(
+    name="gpt",
+    config=Config,
+    presets=PRESETS,
+    model=Gpt,
+    objective=Objective.NEXT_WORDS,
+    own=Gpt.own,
+)

@@ -16,19 +16,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from filbert.core.errors import InputError, one_of
+from filbert.core.errors import InputError
 from filbert.core.records import Packed
 from filbert.core.settings import check_one_of
 from filbert.nn.attention import tensors
 from filbert.nn.attention_scores import mix_within
 from filbert.nn.dropout import Dropout
-from filbert.nn.encoder import Encoder
+from filbert.nn.encoder import Encoder, ModelSpec
 from filbert.nn.layers import Rows, rows_of
 from filbert.nn.recurrent import CELLS, Recurrent
 from filbert.pack.lay import row
 
-PRETRAINS = None  # it is trained on labels alone
-RATE = 5e-3  # of fine-tuning
 ENDING = frozenset("。！？；…｡．.!?;") | {"[SEP]"}  # tokens that end a sentence
 LIMITS = {  # generous bounds: a config outside them is a mistake or an attack, and is refused before it allocates
     "vocab_size": (1, 4_000_000),
@@ -78,13 +76,6 @@ PRESETS = {
 }
 
 
-def preset(name: str, vocab_size: int) -> Config:
-    """The preset of that name for a vocabulary of that size."""
-    if name not in PRESETS:
-        raise one_of("the han preset", name, PRESETS)
-    return replace(PRESETS[name], vocab_size=vocab_size)
-
-
 def fitted(config: Config, vocabulary: Sequence[str]) -> Config:
     """The config that knows which tokens of a vocabulary end a sentence."""
     return replace(config, ends=tuple(index for index, token in enumerate(vocabulary) if token in ENDING))
@@ -112,8 +103,6 @@ class Reading:
 
 class Embeddings(nn.Module):
     """A vector for each word, dropped."""
-
-    sums_up = True
 
     def __init__(self, config: Config) -> None:
         super().__init__()
@@ -146,6 +135,8 @@ class Level(nn.Module):
 
 class Han(Encoder):
     """The two levels, `layers.0` of words and `layers.1` of sentences, and whichever heads were asked for."""
+
+    sums_up = True
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
         super().__init__(config, parts)
@@ -186,9 +177,6 @@ class Han(Encoder):
         return Reading(word_TH, context_NH, document_BD, weights)
 
 
-Model = Han  # the name under which the registry's users know any model file's module
-
-
 def grouped(packed: Packed, ends: Sequence[int]) -> tuple[Packed, Packed]:
     """The pack's tokens as a pack of sentences, and its sentences as a pack of documents.
 
@@ -221,3 +209,13 @@ def _owners(packed: Packed) -> Tensor:
     """[things] the sequence that each stands in."""
     lengths = _lengths(packed)
     return torch.arange(len(lengths), device=lengths.device).repeat_interleave(lengths, output_size=packed.num_tokens)
+
+
+SPEC = ModelSpec(
+    name="han",
+    config=Config,
+    presets=PRESETS,
+    model=Han,
+    rate=5e-3,
+    fit=fitted,
+)

@@ -10,19 +10,18 @@ one linear map of both. Before a sequence begins stands one learned vector.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
-from filbert.core.errors import InputError, one_of
+from filbert.core.errors import InputError
+from filbert.core.protocols import Objective
 from filbert.core.records import Packed
 from filbert.nn.dropout import Dropout
-from filbert.nn.encoder import Encoder
+from filbert.nn.encoder import Encoder, ModelSpec
 from filbert.nn.layers import Rows, initialise, rows_of
 
-PRETRAINS = "causal_lm"
-RATE = 3e-3  # of fine-tuning
 LIMITS = {  # generous bounds: a config outside them is a mistake or an attack, and is refused before it allocates
     "vocab_size": (1, 4_000_000),
     "word_width": (1, 65_536),
@@ -72,13 +71,6 @@ PRESETS = {
     "small": Config(),
     "base": Config(word_width=512, hidden=1_024, order=8),
 }
-
-
-def preset(name: str, vocab_size: int) -> Config:
-    """The preset of that name for a vocabulary of that size."""
-    if name not in PRESETS:
-        raise one_of("the nnlm preset", name, PRESETS)
-    return replace(PRESETS[name], vocab_size=vocab_size)
 
 
 class Embeddings(nn.Module):
@@ -172,4 +164,12 @@ class Nnlm(Encoder):
         return scores_QV, State(ids_QN, lengths_Q)
 
 
-Model = Nnlm  # the name under which the registry's users know any model file's module
+SPEC = ModelSpec(
+    name="nnlm",
+    config=Config,
+    presets=PRESETS,
+    model=Nnlm,
+    objective=Objective.NEXT_WORDS,
+    rate=3e-3,
+    own=Nnlm.own,
+)

@@ -18,21 +18,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from filbert.core.errors import InputError, one_of
+from filbert.core.errors import InputError
 from filbert.core.records import Packed
 from filbert.core.settings import check_one_of
 from filbert.nn.attention_scores import SCORES, mix, score
 from filbert.nn.copying import Copier, Copies, Readable, log_chances
 from filbert.nn.decoder_attention import Owners
 from filbert.nn.dropout import Dropout
-from filbert.nn.encoder import Encoder
+from filbert.nn.encoder import Encoder, ModelSpec
 from filbert.nn.grid import Grid
 from filbert.nn.layers import Rows, rows_of
 from filbert.nn.recurrent import CELLS, Recurrent
 
-PRETRAINS = None  # it learns from pairs of texts, and from labels
-RATE = 2e-3  # of fine-tuning
-WRITES = True  # it can be trained to translate, summarise and chat
 NO_SCORE = "none"
 LIMITS = {  # generous bounds: a config outside them is a mistake or an attack, and is refused before it allocates
     "vocab_size": (1, 4_000_000),
@@ -78,13 +75,6 @@ PRESETS = {
     "small": Config(),
     "base": Config(width=512, embedding=512),
 }
-
-
-def preset(name: str, vocab_size: int) -> Config:
-    """The preset of that name for a vocabulary of that size."""
-    if name not in PRESETS:
-        raise one_of("the seq2seq preset", name, PRESETS)
-    return replace(PRESETS[name], vocab_size=vocab_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,4 +252,12 @@ class Seq2seq(Encoder):
         return self.writer
 
 
-Model = Seq2seq  # the name under which the registry's users know any model file's module
+SPEC = ModelSpec(
+    name="seq2seq",
+    config=Config,
+    presets=PRESETS,
+    model=Seq2seq,
+    rate=2e-3,
+    writes=True,
+    own=Seq2seq.own,
+)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import cast
 
 import torch
@@ -20,19 +20,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from filbert.core import settings
-from filbert.core.errors import InputError, one_of
+from filbert.core.errors import InputError
 from filbert.core.records import Packed
 from filbert.nn.copying import Copier, Copies, Readable, log_chances
 from filbert.nn.cuda_graph import Strip
 from filbert.nn.decoder_attention import CausalAttention, CrossAttention, Owners, arranged
 from filbert.nn.dropout import Dropout
-from filbert.nn.encoder import Encoder
+from filbert.nn.encoder import Encoder, ModelSpec
 from filbert.nn.layers import BLOCKS, FEED_FORWARDS, Rows, SelfAttention, initialise
 from filbert.nn.positions import Learned, Sinusoidal, Table
 
-PRETRAINS = None  # it learns from pairs of texts
-RATE = 1e-3  # of fine-tuning
-WRITES = True
 POSITIONS: dict[str, type[Learned | Sinusoidal]] = {"sinusoidal": Sinusoidal, "learned": Learned}
 EPS = {"scaled": 1e-5, "normed": 1e-12}  # of the norms; the latter is BERT's
 SEGMENTS = 2  # kinds of segment where the embedding is BERT's
@@ -94,13 +91,6 @@ PRESETS = {
     "base": Config(),
     "big": Config(width=1_024, heads=16, inner=4_096, dropout=0.3),
 }
-
-
-def preset(name: str, vocab_size: int) -> Config:
-    """The preset of that name for a vocabulary of that size."""
-    if name not in PRESETS:
-        raise one_of("the transformer preset", name, PRESETS)
-    return replace(PRESETS[name], vocab_size=vocab_size)
 
 
 Part = Callable[[Tensor], Tensor]  # what a layer adds to its input
@@ -456,9 +446,6 @@ class Transformer(Encoder):
         return self.writer
 
 
-Model = Transformer  # the name under which the registry's users know any model file's module
-
-
 def _layer(config: Config) -> nn.Module:
     attention = SelfAttention(config.width, config.heads, bias=True)
     feed = FEED_FORWARDS[config.feedforward](config.width, config.inner, bias=True)
@@ -474,3 +461,14 @@ def _by_source(x_THK: Tensor, slot_T: Tensor, num: int, longest: int) -> Tensor:
     """[B, H, S, K] from a pack's row; zeros fill up what is shorter."""
     full = x_THK.new_zeros(num * longest, *x_THK.shape[1:]).index_copy(0, slot_T, x_THK)
     return full.view(num, longest, *x_THK.shape[1:]).transpose(1, 2).contiguous()
+
+
+SPEC = ModelSpec(
+    name="transformer",
+    config=Config,
+    presets=PRESETS,
+    model=Transformer,
+    rate=1e-3,
+    writes=True,
+    own=Transformer.own,
+)

@@ -9,21 +9,20 @@ softmax). Which words predict which, skip-gram or CBOW, is the task's business.
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from filbert.core.errors import InputError, one_of
+from filbert.core.errors import InputError
+from filbert.core.protocols import Objective
 from filbert.core.records import Packed
 from filbert.nn.dropout import Dropout
-from filbert.nn.encoder import Encoder
+from filbert.nn.encoder import Encoder, ModelSpec
 from filbert.nn.layers import Rows, initialise, rows_of
 
-PRETRAINS = "word_vectors"
-RATE = 1e-2  # of fine-tuning
 LIMITS = {"vocab_size": (1, 4_000_000), "width": (1, 65_536), "max_length": (1, 4_194_304)}
 
 
@@ -48,13 +47,6 @@ class Config:
 
 
 PRESETS = {"tiny": Config(width=64), "small": Config(width=100), "base": Config()}
-
-
-def preset(name: str, vocab_size: int) -> Config:
-    """The preset of that name for a vocabulary of that size."""
-    if name not in PRESETS:
-        raise one_of("the word2vec preset", name, PRESETS)
-    return replace(PRESETS[name], vocab_size=vocab_size)
 
 
 class Embeddings(nn.Module):
@@ -157,4 +149,12 @@ class Word2vec(Encoder):
         return self.embeddings(rows_of(packed.ids, packed, rows))  # type: ignore[no-any-return]
 
 
-Model = Word2vec  # the name under which the registry's users know any model file's module
+SPEC = ModelSpec(
+    name="word2vec",
+    config=Config,
+    presets=PRESETS,
+    model=Word2vec,
+    objective=Objective.NEAR_WORDS,
+    rate=1e-2,
+    own=Word2vec.own,
+)

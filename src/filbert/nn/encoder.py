@@ -7,13 +7,15 @@ as a head (train.tune): so a part of any encoder can be frozen, thawed, or given
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from filbert.core.errors import InputError
+from filbert.core.errors import InputError, one_of
+from filbert.core.protocols import Objective
 from filbert.core.records import Packed
 from filbert.nn.heads import NO_MASKED_HEAD, NO_POOLER, HeadSpec, every, known
 from filbert.nn.torch_ops import TORCH
@@ -41,6 +43,39 @@ class Shape(Protocol):
     def dropout(self) -> float:
         """The share of numbers that are dropped while it learns."""
         ...
+
+
+C = TypeVar("C", bound=Shape)
+
+
+def as_is(config: C, vocabulary: Sequence[str]) -> C:
+    """Nothing of the shape follows from the tokens."""
+    return config
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ModelSpec(Generic[C]):
+    """All that is said of a model; `name` is that of its file, or of its entry point."""
+
+    name: str
+    config: type[C]  # frozen, keyword-only, checked when made
+    presets: Mapping[str, C]
+    model: Callable[[C, tuple[str, ...], int], Encoder]  # of a config, the parts asked for and a number of labels
+    objective: Objective | None = None  # what it learns from plain text; None: it learns from examples alone
+    rate: float | None = None  # of fine-tuning; None: by its width
+    train: Mapping[str, object] = field(default_factory=dict)  # what pretraining it takes for fields of `train` …
+    task: Mapping[str, object] = field(default_factory=dict)  # … and of its task, where nobody says otherwise
+    writes: bool = False  # it can be trained to translate, summarise and chat
+    first_reads_all: bool = False  # its first token has read the whole text: it can be asked for all of it
+    own: tuple[str, ...] = ()  # the parts that it alone has
+    fit: Callable[[C, Sequence[str]], C] = as_is  # what the shape takes from the vocabulary
+    shapes: Callable[[C, tuple[str, ...], int], Mapping[str, tuple[int, ...]]] | None = None  # of its tensors
+
+    def preset(self, name: str, vocab_size: int) -> C:
+        """The preset of that name for a vocabulary of that size."""
+        if name not in self.presets:
+            raise one_of(f"the {self.name} preset", name, self.presets)
+        return replace(self.presets[name], vocab_size=vocab_size)  # type: ignore[type-var]
 
 
 class Head(nn.Module):

@@ -21,7 +21,7 @@ from filbert.folder import card
 from filbert.folder.manifest import model_folder
 from filbert.folder.weights import small_json
 from filbert.forms import label_sets, sources
-from filbert.forms.markup import labels_of
+from filbert.forms.gold import labels_of
 from filbert.judge.report import CALLED
 from filbert.text.tokenizer import Tokenizer
 
@@ -47,15 +47,15 @@ class Learnt:
     fixed: Sequence[str] = ()  # fields of the task that the user set
 
 
-def of_task(folder: Path, told: Learnt) -> None:
+def of_task(folder: Path, learnt: Learnt) -> None:
     """Writes what there is to say of a model for a task into its card."""
     about = small_json(folder / TASK)
-    texts = [text for example in told.examples for text in example.texts]
+    texts = [text for example in learnt.examples for text in example.texts]
     sections = {
-        card.DATA: _data(told, texts),
-        card.SCORES: _scores(told.report),
-        card.LIMITS: card.bullets(_limits(told, about, texts)),
-        card.LICENCE: _licence(told.base, told.teacher),
+        card.DATA: _data(learnt, texts),
+        card.SCORES: _scores(learnt.report),
+        card.LIMITS: card.bullets(_limits(learnt, about, texts)),
+        card.LICENCE: _licence(learnt.base, learnt.teacher),
     }
     card.renew(folder, sections)
 
@@ -103,11 +103,14 @@ def _commonest(shards: Shards) -> list[list[str]]:
 # Data -----------------------------------------------------------------------------------------------------------------
 
 
-def _data(told: Learnt, texts: Sequence[str]) -> str:
-    rows = [["", "rows", "files, and their SHA-256"], ["learnt from", f"{len(told.examples):,}", _named(told, "train")]]
-    for name, own in told.asked.items():
-        rows.append([f"measured on: {name}", f"{len(own):,}", _named(told, name)])
-    counts = _label_counts(told)
+def _data(learnt: Learnt, texts: Sequence[str]) -> str:
+    rows = [
+        ["", "rows", "files, and their SHA-256"],
+        ["learnt from", f"{len(learnt.examples):,}", _named(learnt, "train")],
+    ]
+    for name, own in learnt.asked.items():
+        rows.append([f"measured on: {name}", f"{len(own):,}", _named(learnt, name)])
+    counts = _label_counts(learnt)
     found = [card.table(rows)]
     if counts:
         found.append(f"Rows of each label: {card.listed([f'{label}: {count:,}' for label, count in counts])}.")
@@ -118,24 +121,24 @@ def _data(told: Learnt, texts: Sequence[str]) -> str:
     return "\n\n".join(found)
 
 
-def _named(told: Learnt, name: str) -> str:
+def _named(learnt: Learnt, name: str) -> str:
     """The files of one part of the data."""
-    if name == "dev" and told.share is not None:
-        return f"{told.share:.3g} of the same rows, kept back by the hash of the text"
-    source = told.given.get(name)
+    if name == "dev" and learnt.share is not None:
+        return f"{learnt.share:.3g} of the same rows, kept back by the hash of the text"
+    source = learnt.given.get(name)
     files = sources.files(source) if source is not None else []
     if not files or not all(path.is_file() for path in files):
         return "given in Python, not as a file"
     return ", ".join(f"{path.name} `{sha256(path)}`" for path in files)
 
 
-def _label_counts(told: Learnt) -> list[tuple[str, int]]:
+def _label_counts(learnt: Learnt) -> list[tuple[str, int]]:
     """How often each label is right in the training data, the most frequent first; none where gold is a number."""
-    golds: Sequence[Any] = [example.gold for example in told.examples if example.gold is not None]
-    if getattr(told.task.config, "several", 0):
+    golds: Sequence[Any] = [example.gold for example in learnt.examples if example.gold is not None]
+    if getattr(learnt.task.config, "several", 0):
         golds = label_sets.parted(golds)
     counts = Counter(label for gold in golds for label in labels_of(gold))
-    return [] if len(told.task.labels) < 2 or len(counts) > max(10, len(golds) / 2) else counts.most_common()
+    return [] if len(learnt.task.labels) < 2 or len(counts) > max(10, len(golds) / 2) else counts.most_common()
 
 
 def _sample(texts: Sequence[str]) -> list[str]:
@@ -159,15 +162,15 @@ def _scripts(texts: Sequence[str]) -> list[tuple[str, float]]:
 def _scores(report: Mapping[str, Any]) -> str:
     """Every evaluation with its intervals, beside what simple models have."""
     found = []
-    for name, told in report.get("evaluations", {}).items():
+    for name, scores in report.get("evaluations", {}).items():
         rows = [[name, "score", "95 %"]]
-        rows += [[measure, f"{told[measure]:.4f}", f"{low:.4f} to {high:.4f}"]
-                 for measure, (low, high) in told["intervals"].items()]  # fmt: skip
-        first = told["measure"]
-        for other, each in told.get("baselines", {}).items():
+        rows += [[measure, f"{scores[measure]:.4f}", f"{low:.4f} to {high:.4f}"]
+                 for measure, (low, high) in scores["intervals"].items()]  # fmt: skip
+        first = scores["measure"]
+        for other, each in scores.get("baselines", {}).items():
             if isinstance(each, dict) and first in each:
                 rows.append([f"{first} of {CALLED.get(other, other)}", f"{each[first]:.4f}", ""])
-        found += [card.table(rows), card.bullets(told["sentences"])]
+        found += [card.table(rows), card.bullets(scores["sentences"])]
         if name == "dev":
             found.append("The best state was chosen on dev, which flatters a little.")
     return "\n\n".join(found) or "Not measured: the run had neither dev nor test data."
@@ -176,26 +179,26 @@ def _scores(report: Mapping[str, Any]) -> str:
 # Limits ---------------------------------------------------------------------------------------------------------------
 
 
-def _limits(told: Learnt, about: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
+def _limits(learnt: Learnt, about: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
     name, longest = str(about.get("task")), about.get("max_length")
     found = [f"It reads {longest} tokens at a time; a longer text is read whole, in windows."]
     if "overlap" not in about:
         found = [f"It reads {longest} tokens; of a longer text, those around what is asked."]
-    found += _unknown(told.task.tokenizer, texts)
+    found += _unknown(learnt.task.tokenizer, texts)
     found.append("It never saw scripts, lengths or kinds of text other than those under Data; there, expect less.")
-    if name in CHOOSES and not about.get("several") and len(told.task.labels) != 1:
+    if name in CHOOSES and not about.get("several") and len(learnt.task.labels) != 1:
         found.append("It always chooses one of what it was given, also where none of it is right.")
-    few = [f"{label}: {count}" for label, count in _label_counts(told) if count < FEW]
+    few = [f"{label}: {count}" for label, count in _label_counts(learnt) if count < FEW]
     if few:
         found.append(f"Labels with fewer than {FEW} examples to learn from: {card.listed(few)}.")
     heat = about.get("temperature")
     if isinstance(heat, float) and heat != 1.0:
         found.append(f"Its scores are divided by a temperature of {heat:.3g}, fitted on dev, before they are shares.")
-    elif name in CHOOSES and not about.get("several") and len(told.task.labels) != 1:
+    elif name in CHOOSES and not about.get("several") and len(learnt.task.labels) != 1:
         why = "there were no dev data to fit a temperature on"
-        if "dev" in told.asked:
-            why = f"the {len(told.asked['dev']):,} rows of dev data are too few to fit a temperature on"
-        if "temperature" in told.fixed:
+        if "dev" in learnt.asked:
+            why = f"the {len(learnt.asked['dev']):,} rows of dev data are too few to fit a temperature on"
+        if "temperature" in learnt.fixed:
             why = "the user set the temperature"
         found.append(f"Its probabilities were not calibrated: {why}.")
     return found

@@ -20,24 +20,23 @@ from filbert.core.errors import InputError, one_of
 from filbert.core.files import json_object, json_text, write_text
 from filbert.core.records import Example
 from filbert.core.registry import member, members
-from filbert.core.settings import parsed
 from filbert.draw import html as page
 from filbert.engine.reader import read_as
 from filbert.folder.folder import load
 from filbert.forms import objects, sources, splits
-from filbert.run import new_models
+from filbert.run import defaults
 from filbert.run.finetune import finetune
 from filbert.run.folders import CHECKPOINTS, VOCAB, digest
-from filbert.run.pretrain import Corpus, prepared, pretrain, recipe_of, vocabulary
+from filbert.run.new_models import NewModel
+from filbert.run.pretrain import Corpus, prepared, pretrain, vocabulary
+from filbert.run.recipe import compared_recipe
 from filbert.text.streams import Reading
 from filbert.text.tokenizer import Tokenizer
-from filbert.train import loop, machine
 from filbert.train.scores import scored
 
 ROW, TABLE, PAGE, PRETRAINED = "row.json", "comparison.json", "comparison.html", "pretrained"
 ENCODER = ("embeddings.", "layers.", "final_norm.")
 SENSES = ("苹果", "打", "行", "包", "bank", "apple")  # words of several senses: where they stand, models part
-VOCAB_SIZE = 12_000  # of one that is trained on the corpus
 SHOWN = 40  # sentences on which the models part
 
 
@@ -51,8 +50,8 @@ class Contest:
     models: tuple[str, ...]  # files of models, folders, or builtin
     dev: sources.Source | float | None = None  # chooses the state that is measured; "10%" keeps a share of train back
     corpus: tuple[str, ...] = ()  # plain text to pretrain on; without it files of models begin from nothing
-    tokens: int = 2_000_000  # that each reads of it
-    preset: str = new_models.PRESET
+    tokens: int = defaults.COMPARED_TOKENS  # that each reads of it
+    preset: str = defaults.PRESET
     vocab: str | None = None  # else one is trained on the corpus, or the built-in model's is taken
     settings: tuple[str, ...] = ()  # of all fine-tuning runs, and with pretrain. before them of all others
     seed: int = 0
@@ -94,16 +93,16 @@ def _called(name: str) -> str:
     return name if name in members("models") else Path(name).resolve().name
 
 
-def compare(contest: Contest, out: Path | str, told: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
+def compare(contest: Contest, out: Path | str, note: Callable[[str], None] = lambda line: None) -> dict[str, Any]:
     """Trains and measures one model after another, and writes comparison.json and comparison.html anew after each."""
     out = Path(out)
-    met, data = _read(contest)
-    asked = data["test"]
+    data = _read(contest)
+    tested = data.examples["test"]
     fields = {field.name: str(getattr(contest, field.name)) for field in dataclasses.fields(contest)}
-    rows_of = {name: digest([[each.texts, repr(each.gold)] for each in own]) for name, own in data.items()}
+    rows_of = {name: digest([[each.texts, repr(each.gold)] for each in own]) for name, own in data.examples.items()}
     identity = digest({name: value for name, value in (fields | rows_of).items() if name != "models"})
-    for sentence in (sentence for sentences in met.values() for sentence in sentences):
-        told(f"note: {sentence}")
+    for sentence in (sentence for sentences in data.met.values() for sentence in sentences):
+        note(f"note: {sentence}")
     done = {name: _row(out / _called(name), identity) for name in contest.models}
     for name in contest.models:  # all are looked at before anything is made
         _row(out / _called(name) / PRETRAINED, identity)
@@ -111,31 +110,38 @@ def compare(contest: Contest, out: Path | str, told: Callable[[str], None] = lam
     for name in contest.models:
         row = done[name]
         if row is None:
-            told(f"{_called(name)} …")
-            row = {"identity": identity, **_Row(contest, name, out, asked, identity, told).done()}
+            note(f"{_called(name)} …")
+            row = {"identity": identity, **_Row(contest, name, out, tested, identity, note).done()}
             write_text(out / _called(name) / ROW, json_text(row))
         rows.append(row)
-        told(line_of(row))
+        note(line_of(row))
         found = {
-            "task": contest.task, "rows": rows, "sentences": overlaps(rows), "parted": parted(rows, asked),
-            "reading": met,
+            "task": contest.task, "rows": rows, "sentences": overlaps(rows), "parted": parted(rows, tested),
+            "reading": data.met,
         }  # fmt: skip
         write_text(out / TABLE, json_text(found))
         write_text(out / PAGE, _page(contest, found))
     return found
 
 
-def _read(contest: Contest) -> tuple[dict[str, list[str]], dict[str, list[Example]]]:
-    """What reading train, dev and test meets, told once for all runs; and the examples of each."""
+@dataclass(frozen=True)
+class Data:
+    """The examples of train, dev and test, and what reading them met, said once for all runs."""
+
+    examples: dict[str, list[Example]]
+    met: dict[str, list[str]]
+
+
+def _read(contest: Contest) -> Data:
     places: dict[str, Any] = {"train": contest.train, "dev": contest.dev, "test": contest.test}
     met: dict[str, list[str]] = {}
     data: dict[str, list[Example]] = {}
     for name, source in places.items():
         if source is not None and splits.share(source) is None:
             reading = Reading()
-            data[name] = sources.read(contest.task, source, {}, reading)
+            data[name] = sources.read(contest.task, source, reading=reading)
             met |= {name: sentences} if (sentences := sources.met(source, reading)) else {}
-    return met, data
+    return Data(data, met)
 
 
 def _row(folder: Path, identity: str) -> dict[str, Any] | None:
@@ -157,12 +163,12 @@ class _Row:
         contest: Contest,
         name: str,
         out: Path,
-        asked: Sequence[Example],
+        tested: Sequence[Example],
         identity: str,
-        told: Callable[[str], None],
+        note: Callable[[str], None],
     ) -> None:
-        self.contest, self.name, self.out, self.asked, self.identity, self.told = (
-            contest, name, out, asked, identity, told,
+        self.contest, self.name, self.out, self.tested, self.identity, self.note = (
+            contest, name, out, tested, identity, note,
         )  # fmt: skip
         self.folder = out / _called(name)
 
@@ -170,15 +176,13 @@ class _Row:
         """Everything that its row says."""
         c = self.contest
         start, before = self._start()
-        more: dict[str, Any] = {}
-        if start is None:
-            more = {"arch": self.name, "preset": c.preset, "vocab": self._vocabulary()}
+        new = NewModel() if start is not None else NewModel(arch=self.name, preset=c.preset, vocab=self._vocabulary())
         begun = time.perf_counter()
         tuned = self.folder / "tuned"
         own = [word for word in c.settings if not word.startswith("pretrain.")]
         done = finetune(
             c.task, c.train, start, tuned, dev=c.dev, settings=own, seed=c.seed, quiet=True,
-            resume=(tuned / CHECKPOINTS).exists(), **more,
+            resume=(tuned / CHECKPOINTS).exists(), arch=new.arch, preset=new.preset, vocab=new.vocab,
         )  # fmt: skip
         after = {"steps": done.outcome.state.step, "seconds": round(time.perf_counter() - begun, 1)}
         return {"model": _called(self.name), **self._sizes(), "pretrained": before, "tuned": after, **self._measured()}
@@ -195,36 +199,25 @@ class _Row:
         corpus = Corpus(sources=c.corpus, folder=self.out / "shards")
         words = Tokenizer.load(self._vocabulary() or "")
         shards = prepared(corpus, words, run)
-        recipe = recipe_of(self.name, c.preset, words, self._wishes())
+        own = [word.removeprefix("pretrain.") for word in c.settings if word.startswith("pretrain.")]
+        recipe = compared_recipe(self.name, c.preset, words, own, c.tokens, c.seed)
         before = _row(run, self.identity)
         if before is not None:  # it was pretrained before it was killed
             return run, {name: value for name, value in before.items() if name != "identity"}
         done = pretrain(shards, words, recipe, run, resume=(run / CHECKPOINTS).exists(), quiet=True)
         state = done.outcome.state
         held = {name: round(value, 4) for name, value in done.outcome.held.items() if name != "step"}
-        told = {"steps": state.step, "tokens": state.tokens, "seconds": round(time.perf_counter() - begun, 1), **held}
-        write_text(run / ROW, json_text({"identity": self.identity, **told}))
-        return run, told
+        row = {"steps": state.step, "tokens": state.tokens, "seconds": round(time.perf_counter() - begun, 1), **held}
+        write_text(run / ROW, json_text({"identity": self.identity, **row}))
+        return run, row
 
     def _vocabulary(self) -> str | None:
         """Where that of new models lies, all the same one; none: the built-in model's."""
         c = self.contest
         if c.vocab or not c.corpus:
             return c.vocab
-        vocabulary(Corpus(sources=c.corpus), VOCAB_SIZE, self.out, self.told)
+        vocabulary(Corpus(sources=c.corpus), defaults.VOCAB_SIZE, self.out, self.note)
         return str(self.out / VOCAB)
-
-    def _wishes(self) -> dict[str, dict[str, Any]]:
-        """The fields that the settings fix of pretraining, and as many steps as read the tokens."""
-        module = member("models", self.name)
-        sections = {"model": module.Config, "task": member("tasks", module.PRETRAINS).Config, "train": loop.Config,
-                    "machine": machine.Config}  # fmt: skip
-        own = [word.removeprefix("pretrain.") for word in self.contest.settings if word.startswith("pretrain.")]
-        given = {name: dict(fields) for name, fields in parsed(own, sections).items()}
-        train = {**getattr(module, "TRAINS", {}), **given.get("train", {})}
-        steps = -(-self.contest.tokens // train.get("batch_tokens", loop.Config().batch_tokens))
-        train = {"steps": steps, "seed": self.contest.seed, "evaluate_every": steps, "checkpoint_every": 500, **train}
-        return {**given, "train": train}
 
     def _sizes(self) -> dict[str, int]:
         model = load(self.folder / "tuned").model
@@ -236,15 +229,15 @@ class _Row:
         """The task's measures on the test data with intervals, how fast it answers, and what it says of each."""
         found = load(self.folder / "tuned")
         name, reading = read_as(found)
-        task = member("tasks", name).Task(self.asked, found.labels, Tokenizer.load(found.folder), reading)
+        task = member("tasks", name).Task(self.tested, found.labels, Tokenizer.load(found.folder), reading)
         begun = time.perf_counter()
         raw = scored(found.model, task, 16_384)
         took = time.perf_counter() - begun
-        told = task.evaluated(raw)
-        numbers = {key: value for key, value in told.items() if isinstance(value, float)}
+        scores = task.evaluated(raw)
+        numbers = {key: value for key, value in scores.items() if isinstance(value, float)}
         return {
-            "measure": task.watched if task.watched in numbers else next(iter(told["intervals"])),
-            "measures": numbers, "intervals": told["intervals"], "rows_per_s": round(len(task) / took, 1),
+            "measure": task.watched if task.watched in numbers else next(iter(scores["intervals"])),
+            "measures": numbers, "intervals": scores["intervals"], "rows_per_s": round(len(task) / took, 1),
             "said": [_gist(said) for said in task.predictions(raw)],
         }  # fmt: skip
 
@@ -260,12 +253,12 @@ def _gist(said: Any) -> str:
     return "; ".join(f"{span.start}-{span.end} {span.label}".rstrip() for span in said.spans)
 
 
-def parted(rows: Sequence[dict[str, Any]], asked: Sequence[Example]) -> list[dict[str, Any]]:
+def parted(rows: Sequence[dict[str, Any]], tested: Sequence[Example]) -> list[dict[str, Any]]:
     """The sentences that the models do not agree on: those with a word of several senses first, then the most split."""
     if len(rows) < 2:
         return []
     found = []
-    for place, example in enumerate(asked):
+    for place, example in enumerate(tested):
         said = {row["model"]: row["said"][place] for row in rows}
         if len(set(said.values())) > 1:
             several = [word for word in SENSES if word in example.texts[0]]

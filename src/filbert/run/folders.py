@@ -7,50 +7,17 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from filbert.core.errors import InputError
-from filbert.core.files import named
 from filbert.folder.folder import check_place
 from filbert.folder.manifest import CONFIG, MANIFEST
 from filbert.folder.weights import INDEX, WEIGHTS
-from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop
 from filbert.train.checkpoint import Store
 
-if TYPE_CHECKING:
-    from filbert.engine.model import Model
-
 MODEL, CHECKPOINTS, SHARDS, VOCAB, RECIPE, LOG = "model", "checkpoints", "shards", "vocab", "recipe.json", "log.jsonl"
-
-
-@dataclass(frozen=True)
-class Finished:
-    """A run that ended: its folder, what it trained, and how it went."""
-
-    folder: Path
-    module: Any  # of torch
-    tokenizer: Tokenizer
-    outcome: loop.Outcome
-
-    @cached_property
-    def model(self) -> Model:
-        """What it left, as `fb.load` gives it: `predict`, `embed`, `explain`, …"""
-        from filbert.engine.model import load
-
-        return load(self.folder / MODEL)
-
-
-def folder_of(model: object) -> Path | str:
-    """Where a model lies that was named by its folder, or that `fb.load` or a run gave."""
-    from filbert.engine.model import Model
-
-    if isinstance(model, Model | Finished):
-        return model.folder
-    return named(model, "the model", 'a folder, a run, what `load` gave, or "builtin"')
 
 
 def is_first() -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +12,38 @@ from filbert.builtin import model as builtin
 from filbert.core.errors import InputError, one_of
 from filbert.core.registry import member
 from filbert.folder.folder import Loaded
+from filbert.run import defaults
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop
 
-PRESET = "small"
-WRITER_LAYERS, WRITER_DROPOUT = 3, 0.1  # of a decoder that is put behind an encoder; it is new, so it bears dropout
+
+@dataclass(frozen=True, kw_only=True)
+class NewModel:
+    """A model that a run makes, untrained."""
+
+    arch: str | None = None  # the file of models that it is of
+    preset: str | None = None  # its size
+    vocab: Path | str | None = None  # else the built-in model's
+
+    @property
+    def named(self) -> list[str]:
+        """Which of these the user gave."""
+        return [name for name in ("arch", "preset", "vocab") if getattr(self, name)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """What a run begins with."""
+
+    loaded: Loaded
+    is_random: bool = False  # its weights are not to be kept
+    remark: str = ""  # why it begins with this
 
 
 def config_of(name: str, preset: str | None, tokenizer: Tokenizer) -> Any:
     """The shape of that name and size for a vocabulary; what a file of models reads off the tokens is in it."""
     module = member("models", name)
-    preset = preset or PRESET
+    preset = preset or defaults.PRESET
     if preset not in module.PRESETS:
         raise one_of(f"the {name} preset", preset, module.PRESETS)
     config = module.preset(preset, tokenizer.vocab_size)
@@ -37,15 +58,16 @@ def model_of(name: str, config: Any, parts: tuple[str, ...], tokenizer: Tokenize
     return model
 
 
-def started(name: str, preset: str | None, vocab: Path | str | None, seed: int = 0) -> Loaded:
-    """As a folder that holds an untrained model would be loaded; its vocabulary is the built-in model's, or `vocab`."""
+def started(new: NewModel, seed: int = 0) -> Loaded:
+    """As a folder that holds an untrained model would be loaded."""
     loop.Config(seed=seed)  # refuses one that no generator takes
+    name, vocab = str(new.arch), new.vocab
     folder = Path(vocab) if vocab is not None else builtin.folder()
     if vocab is None and not builtin.is_there():
         raise InputError("no vocabulary was given, and the built-in model is not here; give --vocab.")
     tokenizer = Tokenizer.load(folder)
     torch.manual_seed(seed)
-    config = config_of(name, preset, tokenizer)
+    config = config_of(name, new.preset, tokenizer)
     return Loaded(
         folder=folder if folder.is_dir() else folder.parent, model=model_of(name, config, (), tokenizer).eval(),
         kind=f"filbert-{name}", labels=[], problem_type=None, fields={}, notes=[],
@@ -64,7 +86,7 @@ def writing(started: Loaded) -> Loaded:
         )
     same = {n: getattr(config, n) for n in ("vocab_size", "width", "layers", "heads", "inner", "max_length")}
     like = {"positions": "learned", "embedding": "normed", "norm": "post", "feedforward": config.feedforward}
-    shape = module.Config(**same, **like, writer_layers=WRITER_LAYERS, dropout=WRITER_DROPOUT)
+    shape = module.Config(**same, **like, writer_layers=defaults.WRITER_LAYERS, dropout=defaults.WRITER_DROPOUT)
     model = module.Model(shape)
     model.take_encoder(started.model.state_dict())
     return replace(started, model=model.eval(), kind="filbert-transformer")

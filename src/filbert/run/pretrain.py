@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import fcntl
-import json
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,10 +16,11 @@ import torch
 
 from filbert.clock import budget
 from filbert.clock.forecast import Forecast
+from filbert.core import keywords
 from filbert.core.errors import InputError
 from filbert.core.files import json_object, json_text, write_text
 from filbert.core.registry import member
-from filbert.core.version import VERSION
+from filbert.core.settings import Settings, worded
 from filbert.corpus import shards as sharding
 from filbert.corpus.overlap import Fingerprints
 from filbert.folder.folder import save
@@ -30,62 +29,30 @@ from filbert.run.folders import (
     CHECKPOINTS,
     LOG,
     MODEL,
-    RECIPE,
     SHARDS,
     VOCAB,
-    Finished,
     check_home,
     digest,
     is_first,
     recipe_fields,
     resumed_at,
-    unbegun,
 )
+from filbert.run.options import RunOptions
+from filbert.run.recipe import Recipe
+from filbert.run.run import Finished, Note, Plan, Run, together
 from filbert.ship import verify
 from filbert.tasks.mlm_nsp import items as mlm_nsp
 from filbert.tasks.mlm_nsp import spec as mlm_nsp_spec
+from filbert.teach.teacher import NO_TEACHER, Teacher
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import train as train_vocabulary
-from filbert.train import idle, journal, listeners, loop, machine, report
+from filbert.train import journal, loop, machine, report
 from filbert.train.checkpoint import Store, locked
-from filbert.train.distributed import Ranks, ends_with_parent, is_restarted, joined
+from filbert.train.distributed import Ranks, ends_with_parent, is_restarted
+from filbert.train.listeners import Listener, Listeners
 
 LOOKED_AT = 64  # items that are built at a time, to see whether a corpus teaches anything
 MADE_OF = "made_of.json"  # beside a vocabulary that was trained for a run: what it was trained on
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """Everything that fixes a pretraining run but its texts; members are named through the registry."""
-
-    model: Any
-    task: Any = field(default_factory=mlm_nsp_spec.Config)
-    train: loop.Config = field(default_factory=loop.Config)
-    machine: machine.Config = field(default_factory=machine.Config)
-    model_name: str = "bert"
-    task_name: str = "mlm_nsp"
-    teacher: str = ""  # the folder that it is distilled from (run.distill), and how
-    distil: Any = None
-
-
-def recipe_of(
-    arch: str, preset: str | None, tokenizer: Tokenizer, given: Mapping[str, Mapping[str, Any]], start: Any = None
-) -> Recipe:
-    """The recipe of a file of models, by steps: what it names for itself (`TRAINS`, `LEARNS`), then what is given."""
-    module = member("models", arch)
-    if module.PRETRAINS is None:
-        raise InputError(f"{arch} is trained on labelled data alone: filbert finetune TASK --arch {arch}.")
-    model = start if start is not None else new_models.config_of(arch, preset, tokenizer)
-    model = dataclasses.replace(model, **given.get("model", {}))
-    task = {**getattr(module, "LEARNS", {}), **given.get("task", {})}
-    learns = member("tasks", module.PRETRAINS).Config
-    if "max_length" in learns.__dataclass_fields__:
-        task.setdefault("max_length", min(learns().max_length, model.max_length))
-    train = {**getattr(module, "TRAINS", {}), **given.get("train", {})}
-    return Recipe(
-        model=model, task=learns(**task), train=loop.Config(**train),
-        machine=machine.Config(**given.get("machine", {})), model_name=arch, task_name=module.PRETRAINS,
-    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,13 +85,13 @@ def prepared(corpus: Corpus, tokenizer: Tokenizer, out: Path) -> sharding.Shards
 
 
 def vocabulary(
-    corpus: Corpus, size: int, out: Path, told: Callable[[str], None] = lambda note: None, force: bool = False
+    corpus: Corpus, size: int, out: Path, note: Callable[[str], None] = lambda note: None, force: bool = False
 ) -> Tokenizer:
     """A vocabulary trained on the corpus, or the one that was trained on this very corpus before.
 
-    One that lies in `out` and is of anything else is made anew, and `told` hears so. A run that has come so far that it
-    has checkpoints keeps its own: whether it may go on with this corpus its checkpoint says, and another size is
-    refused unless forced.
+    One that lies in `out` and is of anything else is made anew, of which `note` is given a sentence. A run that has
+    come so far that it has checkpoints keeps its own: whether it may go on with this corpus its checkpoint says, and
+    another size is refused unless forced.
     """
     from filbert.text.corpus import CorpusReport, files
 
@@ -140,7 +107,7 @@ def vocabulary(
         before = _before(folder)
         if before != made_of and not _keeps(out, before, size, force):
             if (folder / "vocab.txt").exists():
-                told(f"{folder}: lies there from another corpus, size or options, and is made anew.")
+                note(f"{folder}: lies there from another corpus, size or options, and is made anew.")
             texts = sharding.texts(found, corpus.reading, report)
             (folder / MADE_OF).unlink(missing_ok=True)
             Tokenizer(train_vocabulary(texts, size).tokens).save(folder)
@@ -194,6 +161,7 @@ def _turn(folder: Path) -> Iterator[None]:
         yield
 
 
+@keywords.checked()
 def pretrain(
     shards: sharding.Shards,
     tokenizer: Tokenizer,
@@ -201,103 +169,103 @@ def pretrain(
     out: Path | str,
     *,
     start: Any = None,
+    base: Path | str | None = None,
+    settings: Settings = (),
+    teacher: Teacher = NO_TEACHER,
+    clock: budget.Clock | None = None,
     resume: bool = False,
     force: bool = False,
-    **more: Any,
+    quiet: bool = False,
+    listener: Listeners = None,
 ) -> Finished:
     """Trains a model on the shards, fresh or on from `start`, and leaves a run folder.
 
-    more: `clock` and `facts` of a run by the clock, `quiet`, and `told`, who hears of every step as well
-    (train.listeners); `settings`, the words that the user set fields by; the `lesson` of a recipe that has a teacher;
-    and `base`, the folder that `start` is of.
+    base: the folder that `start` is of. settings: the words that the user set fields of the recipe by. teacher: of a
+    recipe that has one. clock: of a run by the clock. listener: a function
+    or an object (train.listeners), or several, that follow every step as well.
     """
     out = Path(out)
+    options = RunOptions(resume=resume, force=force, quiet=quiet, listener=listener)
     check_length(recipe.task, recipe.model)
-    resume = resume or is_restarted()
-    with joined(recipe.machine.device) as ranks, contextlib.ExitStack() as stack:
-        if ranks.is_first:
-            stack.enter_context(locked(out))
-        ranks.wait()
-        return _pretrained(shards, tokenizer, recipe, out, start, (resume, force, ranks), more)
+    with contextlib.ExitStack() as lock, together(out, recipe.machine.device, lock) as ranks:
+        tasks = _tasks(shards, tokenizer, recipe, clock, teacher)
+        torch.manual_seed(recipe.train.seed)
+        model = _grown(start, recipe, tasks.items) if start is not None else _fresh(recipe, tasks.items, tokenizer)
+        teacher.adapt(model, *tasks.all)
+        flops = _flops(recipe, model, ranks)
+        plan = Plan(
+            recipe=recipe, out=out, tokenizer=tokenizer, identity=_identity(recipe, tokenizer, shards),
+            agreed="the corpus, the vocabulary or the recipe", notes=_notes(shards, recipe, tasks.held, clock),
+            settings=worded(settings), flops_per_token=flops.per_token, peak_flops=flops.peak, clock=clock,
+        )  # fmt: skip
+        product = Pretrained(recipe, out, tokenizer, shards, tasks.held, clock)
+        product.base = str(base or "")
+        return Run(plan, product, options, ranks).go(model, tasks.items, tasks.held, teacher)
 
 
-def _pretrained(
-    shards: sharding.Shards,
-    tokenizer: Tokenizer,
-    recipe: Recipe,
-    out: Path,
-    start: Any,
-    how: tuple[bool, bool, Ranks],
-    more: Mapping[str, Any],
-) -> Finished:
-    resume, force, ranks = how
-    clock: budget.Clock | None = more.get("clock")
-    task, held = _tasks(shards, tokenizer, recipe, more)
-    torch.manual_seed(recipe.train.seed)
-    model = _grown(start, recipe, task) if start is not None else _fresh(recipe, task, tokenizer)
-    store = Store(out / CHECKPOINTS, recipe.machine.keep)
-    if clock is not None:
-        store = budget.TimedStore(out / CHECKPOINTS, recipe.machine.keep, clock.acts)
-    identity = _identity(recipe, tokenizer, shards)
-    if recipe.teacher:
-        for each in filter(None, (task, held)):
-            each.adapt(model)
-        identity |= task.identity()
-    ranks.agree("the corpus, the vocabulary or the recipe", json.dumps(identity))
-    resumed = resumed_at(store, out, resume, {} if force else identity) if ranks.is_first else 0
-    log = _journal(out, recipe, model, ranks, resumed, more)
-    told = listeners.Several(log, *(listeners.several(more.get("told")) if ranks.is_first else ()))
-    if ranks.is_first:
-        write_text(out / RECIPE, json_text({**dataclasses.asdict(recipe), "filbert": VERSION}))
-    course = loop.Course(
-        held=held, machine=recipe.machine, ranks=ranks, store=store, resume=resume, identity=identity, force=force,
-        told=told if clock is None else budget.Ear(told, clock), clock=clock,
-    )  # fmt: skip
-    if resume and not resumed and ranks.is_first:
-        told.event("note", unbegun(out))
-    begun, facts = time.time(), dict(more.get("facts", {}))
-    try:
-        _announced(told, shards, recipe, held, clock)
-        training = loop.Training(model, task, recipe.train, course)
-        for remark in idle.remarks(more.get("settings", ()), recipe, training):
-            told.event("note", remark)
-        outcome = training.run()
-        if clock is not None:
-            facts["came to"] = _verdict(clock.choice.forecast, outcome, held)
-            told.event("outcome", facts["came to"])
-        if ranks.is_first:
-            model = training.stepper.model.cpu()
-            if recipe.teacher:
-                task.release(model)
-            save(out / MODEL, model, tokenizer, card=_card(recipe, shards, outcome))
-            verify.write(out / MODEL)
-            cards.of_reading(out / MODEL, shards, outcome.held, str(more.get("base") or ""), recipe.teacher)
-        ranks.wait()
-    finally:
-        if isinstance(log, journal.Journal):
-            log.close()
-            facts = {"seconds": f"{time.time() - begun:.0f}", **facts}
-            lines, remarks = journal.entries(out / LOG), shards.report.remarks()
-            report.write(out, f"{out.name}: pretraining", dataclasses.asdict(recipe), lines, facts, remarks)
-    return Finished(out, model, tokenizer, outcome)
+class Pretrained:
+    """What pretraining makes: a model that reads, its card and its page."""
+
+    def __init__(
+        self,
+        recipe: Recipe,
+        out: Path,
+        tokenizer: Tokenizer,
+        shards: sharding.Shards,
+        held: Any | None,
+        clock: budget.Clock | None,
+    ) -> None:
+        self.recipe, self.out, self.tokenizer = recipe, out, tokenizer
+        self.shards, self.held, self.clock = shards, held, clock
+        self.base = ""  # the folder that it began with
+        self.facts = dict(clock.choice.facts) if clock is not None else {}  # of the run, for its page
+
+    def save(self, model: Any, outcome: loop.Outcome, best: Mapping[str, float], listener: Listener) -> None:
+        """Writes the model's folder; before, what became of a forecast."""
+        if self.clock is not None:
+            self.facts["came to"] = _verdict(self.clock.choice.forecast, outcome, self.held)
+            listener.event("outcome", self.facts["came to"])
+        folder, shards = self.out / MODEL, self.shards
+        save(folder, model, self.tokenizer, card=_card(self.recipe, shards, outcome))
+        verify.write(folder)
+        cards.of_reading(folder, shards, outcome.held, self.base, self.recipe.teacher)
+
+    def report(self, best: Mapping[str, float], seconds: float) -> None:
+        """The run's page, as far as it is known by now."""
+        facts = {"seconds": f"{seconds:.0f}", **self.facts}
+        lines, remarks = journal.entries(self.out / LOG), self.shards.report.remarks()
+        report.write(self.out, f"{self.out.name}: pretraining", dataclasses.asdict(self.recipe), lines, facts, remarks)
 
 
-def _announced(
-    told: listeners.Several, shards: sharding.Shards, recipe: Recipe, held: Any | None, clock: budget.Clock | None
-) -> None:
-    """Tells, before the first step, what will not be measured and what a budget chose."""
+def _notes(shards: sharding.Shards, recipe: Recipe, held: Any | None, clock: budget.Clock | None) -> list[Note]:
+    """What is said before the first step: what will not be measured, and what a budget chose."""
+    notes = []
     if held is None and shards.meta["identity"]["options"]["held"]:
-        told.event("note", _unmeasured(shards, recipe))
+        notes.append(Note(message=_unmeasured(shards, recipe)))
     if clock is not None:
-        told.event("chosen", clock.choice.line)
-        told.event("forecast", f"{clock.choice.forecast}.", **dataclasses.asdict(clock.choice.forecast))
+        forecast = clock.choice.forecast
+        notes.append(Note(kind="chosen", message=clock.choice.line))
+        notes.append(Note(kind="forecast", message=f"{forecast}.", fields=dataclasses.asdict(forecast)))
+    return notes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tasks:
+    """What is learnt from, and what is only asked, if anything was kept back; with a teacher where there is one."""
+
+    items: Any
+    held: Any | None
+
+    @property
+    def all(self) -> list[Any]:
+        """Both, or the one."""
+        return [self.items] if self.held is None else [self.items, self.held]
 
 
 def _tasks(
-    shards: sharding.Shards, tokenizer: Tokenizer, recipe: Recipe, more: Mapping[str, Any]
-) -> tuple[Any, Any | None]:
-    """What is learnt from, and what is only asked, if anything was kept back; with a teacher where there is one."""
-    module, clock = member("tasks", recipe.task_name), more.get("clock")
+    shards: sharding.Shards, tokenizer: Tokenizer, recipe: Recipe, clock: budget.Clock | None, teacher: Teacher
+) -> Tasks:
+    module = member("tasks", recipe.task_name)
     task = module.Task(shards.train.shards, tokenizer, recipe.task)
     kept_back = shards.held.shards if clock is None else budget.sample(shards.held.shards, clock.choice.held_tokens)
     held = module.Task(kept_back, tokenizer, recipe.task) if _has_held(shards, recipe.task) else None
@@ -306,11 +274,8 @@ def _tasks(
             f"the corpus has nothing that {recipe.model_name} could learn from: no text of it asks anything of "
             f"task {recipe.task_name} (a word needs another beside it); give a corpus of sentences."
         )
-    held = held if held is not None and _asks(held) else None
-    if recipe.teacher:
-        task = more["lesson"].wrapped(task)
-        held = more["lesson"].wrapped(held) if held is not None else None
-    return task, held
+    held = teacher.wrapped(held, recipe.distil) if held is not None and _asks(held) else None
+    return Tasks(items=teacher.wrapped(task, recipe.distil), held=held)
 
 
 def _asks(task: Any) -> bool:
@@ -370,21 +335,22 @@ def _identity(recipe: Recipe, tokenizer: Tokenizer, shards: sharding.Shards) -> 
     }
 
 
-def _journal(
-    out: Path, recipe: Recipe, model: Any, ranks: Ranks, resumed: int, more: Mapping[str, Any]
-) -> journal.Journal | loop.Deaf:
-    if not ranks.is_first:
-        return loop.Deaf()
+@dataclass(frozen=True)
+class Flops:
+    """What a step costs for each token, and what the machine could do in a second; 0 where it is not known."""
+
+    per_token: float = 0.0
+    peak: float = 0.0
+
+
+def _flops(recipe: Recipe, model: Any, ranks: Ranks) -> Flops:
+    if recipe.model_name != "bert":  # of others the work for a token is not known
+        return Flops()
     chip = torch.cuda.get_device_name() if torch.cuda.is_available() and recipe.machine.device != "cpu" else ""
     length = getattr(recipe.task, "max_length", 0) / 2
-    is_bert = recipe.model_name == "bert"  # of others the work for a token is not known
-    return journal.Journal(
-        out,
-        steps=0 if more.get("clock") is not None else recipe.train.steps,
-        resumed=resumed,
-        quiet=bool(more.get("quiet")),
-        flops_per_token=journal.flops_per_token(model, length, recipe.task.mask_prob) if is_bert else 0.0,
-        peak_flops=journal.peak_flops(chip) * ranks.world if chip and is_bert else 0.0,
+    return Flops(
+        journal.flops_per_token(model, length, recipe.task.mask_prob),
+        journal.peak_flops(chip) * ranks.world if chip else 0.0,
     )
 
 
@@ -403,9 +369,13 @@ def _card(recipe: Recipe, shards: sharding.Shards, outcome: loop.Outcome) -> str
 
 
 def measure(
-    model: Any, shards: Sequence[Any], tokenizer: Tokenizer, config: mlm_nsp_spec.Config, **wishes: Any
+    model: Any,
+    shards: Sequence[Any],
+    tokenizer: Tokenizer,
+    config: mlm_nsp_spec.Config,
+    on: machine.Config | None = None,
 ) -> dict[str, float]:
     """One pass over the texts with fixed masks: the same question every time it is asked."""
-    here = machine.found(machine.Config(**wishes))
+    here = machine.found(on or machine.Config())
     task = mlm_nsp.Items(shards, tokenizer, config)
     return loop.evaluate(model.to(here.device), task, loop.Config(), here, Ranks())

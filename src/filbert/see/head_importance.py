@@ -8,6 +8,7 @@ Importance is that of Michel et al. 2019, "Are sixteen heads really better than 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -46,18 +47,18 @@ def importance(
     most: int = MOST,
     kind: str = "self",
     shown: Shown = iter,
-    **reading: Any,
+    options: sources.ReadOptions = sources.AS_EACH_SAYS,
 ) -> Floats:
     """[L, H] what each head is worth for the model's own task, by labelled data; the more, the more it matters.
 
     gradient: the mean over examples of |∂loss/∂mask| of a mask that is 1 (Michel et al. 2019, eq. 2). ablation: by how
     much the mean loss grows without the head, which may be less than nothing. most: examples that are asked, spread
-    evenly. reading: `columns` and `encoding` of files. A head that a pruned layer does not have is worth 0.
+    evenly. options: how files are read. A head that a pruned layer does not have is worth 0.
     """
-    return task_importance(model, labelled(model, data, **reading), method=method, most=most, kind=kind, shown=shown)
+    return task_importance(model, labelled(model, data, options), method=method, most=most, kind=kind, shown=shown)
 
 
-def labelled(model: Looks, data: sources.Source, **reading: Any) -> Any:
+def labelled(model: Looks, data: sources.Source, options: sources.ReadOptions = sources.AS_EACH_SAYS) -> Any:
     """Labelled data as the model's own task; what has no labels is refused."""
     if model.as_read is None:
         raise InputError(
@@ -65,7 +66,7 @@ def labelled(model: Looks, data: sources.Source, **reading: Any) -> Any:
         )
     reader = model.as_read
     met = Reading()
-    examples = sources.read(reader.spec.name, data, {**reading, "trained_on": model.trained_on}, met)
+    examples = sources.read(reader.spec.name, data, replace(options, trained_on=model.trained_on), met)
     sources.tell(data, met)
     task = reader.items(examples)
     if not len(task) or task.has_unknown:

@@ -30,8 +30,8 @@ from filbert.core.errors import InputError, one_of
 from filbert.core.files import write_text
 from filbert.core.random import generator
 from filbert.core.records import Example, Floats
-from filbert.draw import html, pictures
-from filbert.draw.svg import MARGIN, Curve, Sheet, chart
+from filbert.draw import charts, html, pictures
+from filbert.draw.svg import MARGIN, Sheet
 from filbert.engine.backend_torch import Engine
 from filbert.forms import label_sets, sources
 from filbert.forms.splits import split
@@ -418,60 +418,69 @@ def cells(layer: Layer) -> tuple[str, ...]:
     )  # fmt: skip
 
 
-def curve(found: Probe, other: Probe | None = None, size: tuple[float, float] = (620, 360)) -> str:
+def curve(probe: Probe, other: Probe | None = None, size: tuple[float, float] = (620, 360)) -> str:
     """The accuracy of each layer with its interval, and its control's, as a drawing; `other`: an untrained model's."""
-    lines = [Curve("probe", [each.accuracy for each in found.layers], [(each.low, each.high) for each in found.layers]),
-             Curve("control task", [each.control for each in found.layers])]  # fmt: skip
+    control = [(float(each.layer), each.control) for each in probe.layers]
+    lines = [_line("probe", probe), charts.Line("control task", control, marked=True)]
     if other is not None:
-        bands = [(each.low, each.high) for each in other.layers]
-        lines.append(Curve("untrained weights", [each.accuracy for each in other.layers], bands))
-    levels = [("commonest label", found.majority)]
-    if found.by_type is not None:
-        levels.append((f"commonest label of each {found.unit}", found.by_type))
-    sheet = Sheet(f"{found.model} · {found.task}: what each layer knows")
-    heading = f"{found.unit}s whose label a linear probe reads off a layer"
-    sheet.add(chart(lines, heading, at=(MARGIN, MARGIN), size=size, percent=True, levels=levels))
+        lines.append(_line("untrained weights", other))
+    levels = [("commonest label", probe.majority)]
+    if probe.by_type is not None:
+        levels.append((f"commonest label of each {probe.unit}", probe.by_type))
+    sheet = Sheet(f"{probe.model} · {probe.task}: what each layer knows")
+    chart = charts.Chart(
+        title=f"{probe.unit}s whose label a linear probe reads off a layer", lines=lines, x_name="layer",
+        x_labels=[str(each.layer) for each in probe.layers], levels=levels, size=size, percent=True, has_heading=True,
+        has_hovers=False,
+    )  # fmt: skip
+    sheet.add(charts.group(chart, (MARGIN, MARGIN)))
     sheet.reach(MARGIN + size[0], MARGIN + size[1])
     sheet.note("Layer 0 are the embeddings. Bands: 95 % by resampling texts.")
     return sheet.svg()
 
 
-def page(found: Probe, other: Probe | None = None) -> str:
+def _line(name: str, probe: Probe) -> charts.Line:
+    """The accuracy of each layer, in its interval."""
+    points = [(float(each.layer), each.accuracy) for each in probe.layers]
+    return charts.Line(name, points, marked=True, band=[(each.low, each.high) for each in probe.layers])
+
+
+def page(probe: Probe, other: Probe | None = None) -> str:
     """The curve, the table and what they say, as one file of HTML without script or network."""
-    best, (learnt, asked) = found.best, found.num_texts
+    best, (learnt, measured) = probe.best, probe.num_texts
     cards = [(f"accuracy of layer {best.layer}, the best", f"{best.accuracy:.1%}"),
-             ("the commonest label", f"{found.majority:.1%}"), ("labels", f"{len(found.labels):,}"),
-             (f"{found.unit}s learnt from", f"{found.num_units[0]:,}"),
-             (f"{found.unit}s asked", f"{found.num_units[1]:,}")]  # fmt: skip
-    told = [*found.sentences(), *found.notes]
-    points = "".join(f"<li>{html.text(line[:1].upper() + line[1:])}.</li>" for line in told)
-    rows = [cells(layer) for layer in found.layers]
+             ("the commonest label", f"{probe.majority:.1%}"), ("labels", f"{len(probe.labels):,}"),
+             (f"{probe.unit}s learnt from", f"{probe.num_units[0]:,}"),
+             (f"{probe.unit}s asked", f"{probe.num_units[1]:,}")]  # fmt: skip
+    lines = [*probe.sentences(), *probe.notes]
+    points = "".join(f"<li>{html.text(line[:1].upper() + line[1:])}.</li>" for line in lines)
+    rows = [cells(layer) for layer in probe.layers]
     about = (
-        f"A logistic regression for each layer learnt from {learnt:,} texts and was asked about {asked:,} others. The "
-        "control task has labels that were dealt out at random, one for each "
+        f"A logistic regression for each layer learnt from {learnt:,} texts and was asked about {measured:,} others. "
+        "The control task has labels that were dealt out at random, one for each "
         + (
             "text, so that nobody can know those of other texts."
-            if found.unit == "text"
-            else f"{found.unit} by its name."
+            if probe.unit == "text"
+            else f"{probe.unit} by its name."
         )
     )
     parts = [
-        f"<header><h1>{html.text(f'{found.model}: what each layer knows')}</h1>{html.cards(cards)}</header>",
-        html.section("Curve", f'<div style="max-width:680px">{curve(found, other)}</div>'),
+        f"<header><h1>{html.text(f'{probe.model}: what each layer knows')}</h1>{html.cards(cards)}</header>",
+        html.section("Curve", f'<div style="max-width:680px">{curve(probe, other)}</div>'),
         html.section("In words", f"<ul>{points}</ul><p class=soft>{html.text(about)}</p>"),
         html.section("Layers", html.table(HEAD, rows, range(1, len(HEAD)))),
         html.section("Untrained weights", html.table(HEAD, [cells(each) for each in other.layers], range(1, len(HEAD)))
                      if other else ""),
     ]  # fmt: skip
-    return html.whole(f"{found.model}: what each layer knows", parts)
+    return html.whole(f"{probe.model}: what each layer knows", parts)
 
 
-def write(path: Path | str, found: Probe, other: Probe | None = None) -> None:
+def write(path: Path | str, probe: Probe, other: Probe | None = None) -> None:
     """Writes the page (.html), or the curve alone (.svg, .png), by the ending of the path."""
     ending = Path(path).suffix.lower()
     if ending not in ENDINGS:
         raise one_of(f"{path}: its ending", ending, ENDINGS)
     if ending == ".png":
-        pictures.png(curve(found, other), path)
+        pictures.png(curve(probe, other), path)
     else:
-        write_text(path, page(found, other) if ending == ".html" else curve(found, other))
+        write_text(path, page(probe, other) if ending == ".html" else curve(probe, other))

@@ -17,11 +17,11 @@ from urllib.parse import unquote, urlsplit
 
 from filbert.core.errors import InputError, needed
 from filbert.serve import keys
-from filbert.serve.flight import Flight, Held
 from filbert.serve.limits import Limits, Message, Receive, Refused, overloaded, refusal
 from filbert.serve.logs import Log
+from filbert.serve.memory import Memory, Reservation
 from filbert.serve.metrics import Tally, path_label
-from filbert.serve.models import Shelf
+from filbert.serve.shelf import Shelf
 
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Any, Receive, Send], Awaitable[None]]
@@ -34,14 +34,14 @@ FILE = "null"  # what browsers send from a page that is a file
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")  # names by which only this machine calls itself
 _ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://(?:\[[0-9a-f:.]+\]|[^\[\]:@/?#\\\s*]+)(:[0-9]+)?")
 _PORTS = {"http": ":80", "https": ":443"}  # that browsers leave out
-_KNOWN_ID = re.compile(rb"[A-Za-z0-9._:+/=-]{1,128}")
+_PLAIN_ID = re.compile(rb"[A-Za-z0-9._:+/=-]{1,128}")
 _FORM = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:@/?#\\\s]*)(:[0-9]*)?", re.IGNORECASE)  # of a host and its port
 
 
 class Access(NamedTuple):
     """Who may ask: hashes of keys, the other sites whose pages may, and the names under which this server is asked."""
 
-    known: tuple[str, ...] = ()
+    key_hashes: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
     hosts: tuple[str, ...] = (ANY,)
 
@@ -58,15 +58,14 @@ class Guard:
 
     def __init__(self, app: Application, shelf: Shelf, limits: Limits, access: Access, watch: Watch) -> None:
         self.app, self.shelf, self.limits, self.access, self.watch = app, shelf, limits, access, watch
-        self.flight = Flight(limits.held_bytes)
+        self.memory = Memory(limits.held_bytes)
         self._within = self._checked
         if access.origins:
             # Around the checks: what asks whether it may ask brings no key, and a refusal must be readable too.
             cors = needed("starlette.middleware.cors", "serve").CORSMiddleware
-            told = ["X-Request-Id", "Retry-After"]
             self._within = cors(
                 self._checked, allow_origins=list(access.origins), allow_methods=["GET", "POST"], allow_headers=["*"],
-                expose_headers=told,
+                expose_headers=["X-Request-Id", "Retry-After"],
             )  # fmt: skip
 
     async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
@@ -74,17 +73,17 @@ class Guard:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        begun, method, scope = time.perf_counter(), scope["method"], _plain(scope)
+        start, method, scope = time.perf_counter(), scope["method"], _plain(scope)
         path, state, status = path_label(scope["path"]), scope["state"], 499
-        state["request_id"], state["held"] = _request_id(scope), Held(self.flight)
+        state["request_id"], state["held"] = _request_id(scope), Reservation(self.memory)
 
         async def counted(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
                 last = [LAST] if state.get("is_stopping") else []
-                own = [(ID, state["request_id"].encode())]
-                message["headers"] = [*message.get("headers", ()), *SAFE, *own, *last]
+                identity = [(ID, state["request_id"].encode())]
+                message["headers"] = [*message.get("headers", ()), *SAFE, *identity, *last]
             if not await _sent(message, send, self.limits.patience_s):
                 state.get("abort", lambda: None)()
                 status = 499
@@ -100,7 +99,7 @@ class Guard:
                 await _answer(counted, scope, Refused(500, "the server made a mistake; its log has more."))
         finally:
             state["held"].free()
-            seconds = time.perf_counter() - begun
+            seconds = time.perf_counter() - start
             status = 408 if status == 499 and state.get("is_late") else status
             self.watch.tally.answered(path, status, seconds)
             self.watch.log.request(method, path, status, seconds, state["request_id"])
@@ -125,11 +124,11 @@ class Guard:
         host = scope["state"].get("authority", headers.get(b"host", b"").decode("latin-1"))
         if (host or scope["http_version"] != "1.0") and not is_allowed(host, self.access.hosts):
             raise Refused(421, "this server is not asked by that name; --hosts lists those that it answers to.")
-        known = self.access.known
-        if known and scope["path"] not in keys.OPEN and not keys.is_known(headers, known):
+        hashes = self.access.key_hashes
+        if hashes and scope["path"] not in keys.OPEN and not keys.fits(headers, hashes):
             raise Refused(401, "a key is needed: Authorization: Bearer KEY.", WWW_Authenticate=keys.CHALLENGE)
-        said = headers.get(b"content-length", b"0")
-        if said.isdigit() and int(said) > self.limits.body_bytes:
+        length = headers.get(b"content-length", b"0")
+        if length.isdigit() and int(length) > self.limits.body_bytes:
             raise Refused(413, f"the body has more than {self.limits.body_bytes:,} bytes; send several requests.")
         if scope["method"] == "POST" and scope["path"] != "/look" and self.shelf.is_full:
             raise overloaded(f"{self.limits.waiting:,} requests wait already; ask again in a second.")
@@ -139,35 +138,35 @@ def is_allowed(host: str, hosts: tuple[str, ...]) -> bool:
     """Whether a Host header, with or without a port, is one of these names; "*.example.org" is every name under it."""
     if ANY in hosts:
         return True
-    found = _FORM.fullmatch(host)
-    name = found[1].lower().rstrip(".") if found else ""
-    return any(name == own or (own.startswith("*.") and name.endswith(own[1:])) for own in hosts)
+    parts = _FORM.fullmatch(host)
+    name = parts[1].lower().rstrip(".") if parts else ""
+    return any(name == each or (each.startswith("*.") and name.endswith(each[1:])) for each in hosts)
 
 
-def host_name(given: str) -> str:
+def host_name(option: str) -> str:
     """A name for `--hosts` as requests are compared with; refused where no request could ever have it."""
-    own = given.strip().lower().rstrip(".")
-    found = _FORM.fullmatch(own)
-    if given.strip() != ANY and (
-        found is None or not found[1] or found[2] or "*" in own.removeprefix("*.") or not own.isascii()
+    name = option.strip().lower().rstrip(".")
+    parts = _FORM.fullmatch(name)
+    if option.strip() != ANY and (
+        parts is None or not parts[1] or parts[2] or "*" in name.removeprefix("*.") or not name.isascii()
     ):
         raise InputError(
-            f"--hosts {given!r}: no request asks by that name; give it without https://, port or path, in ASCII: "
+            f"--hosts {option!r}: no request asks by that name; give it without https://, port or path, in ASCII: "
             "models.example.org, *.example.org, [::1] or *."
         )
-    return own
+    return name
 
 
-def origin(given: str) -> str:
+def origin(option: str) -> str:
     """A site for `--cors` as browsers name it; refused where none would ever do."""
-    own = given.strip().lower()
-    found = _ORIGIN.fullmatch(own)
-    if own not in (ANY, FILE) and (found is None or not own.isascii() or found[2] == _PORTS.get(found[1], "")):
+    site = option.strip().lower()
+    parts = _ORIGIN.fullmatch(site)
+    if site not in (ANY, FILE) and (parts is None or not site.isascii() or parts[2] == _PORTS.get(parts[1], "")):
         raise InputError(
-            f"--cors {given!r}: no browser names a site so; give it with its scheme, without a path or a usual port, "
+            f"--cors {option!r}: no browser names a site so; give it with its scheme, without a path or a usual port, "
             "in ASCII: https://example.org, http://localhost:3000 or *."
         )
-    return own
+    return site
 
 
 def _plain(scope: Any) -> Any:
@@ -190,8 +189,8 @@ def _plain(scope: Any) -> Any:
 
 def _request_id(scope: Any) -> str:
     """That which came with the request, if nothing could be hidden in it; else a new one."""
-    given = dict(scope["headers"]).get(ID, b"")
-    return given.decode() if _KNOWN_ID.fullmatch(given) else uuid.uuid4().hex
+    sent = dict(scope["headers"]).get(ID, b"")
+    return sent.decode() if _PLAIN_ID.fullmatch(sent) else uuid.uuid4().hex
 
 
 async def _sent(message: Message, send: Send, patience_s: float) -> bool:
@@ -219,8 +218,8 @@ async def _in_time(message: Message, send: Send, patience_s: float) -> bool:
 
 async def _answer(send: Send, scope: Any, error: Refused) -> None:
     body = refusal(scope["path"], error, scope["state"]["request_id"])
-    told = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
+    more = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
     length = (b"content-length", str(len(body)).encode())
-    head = [(b"content-type", b"application/json"), length, *told]
+    head = [(b"content-type", b"application/json"), length, *more]
     await send({"type": "http.response.start", "status": error.status, "headers": head})
     await send({"type": "http.response.body", "body": body})

@@ -37,28 +37,28 @@ def hashes(path: Path | str | None) -> tuple[str, ...]:
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"{path}: cannot be read as a list of keys ({error}).") from None
         lines += [(f"{path} line {number}", line) for number, line in enumerate(_LINE_END.split(text), 1)]
-    given = os.environ.get(VARIABLE)
-    if given is not None:
-        lines += [(f"{VARIABLE}, {number}", own) for number, own in enumerate(given.split(","), 1)]
-    found = []
+    variable = os.environ.get(VARIABLE)
+    if variable is not None:
+        lines += [(f"{VARIABLE}, {number}", line) for number, line in enumerate(variable.split(","), 1)]
+    every = []
     for where, line in lines:
         words = line.split("#")[0].split()
         if words and not _HASH.fullmatch(words[0]):
             raise InputError(f"{where}: is not a SHA-256 hash of 64 hexadecimal digits; {_HOW}.")
         if words and words[0].lower() in NOTHING:
             raise InputError(f"{where}: is the hash of nothing, which would let everybody in; is $KEY set? {_HOW}.")
-        found += [words[0].lower()] if words else []
-    if lines and not found:
+        every += [words[0].lower()] if words else []
+    if lines and not every:
         raise InputError(f"{path or VARIABLE}: has no key, so nobody could ask anything; {_HOW}.")
-    return tuple(found)
+    return tuple(every)
 
 
-def is_known(headers: Mapping[bytes, bytes], known: Sequence[str]) -> bool:
+def fits(headers: Mapping[bytes, bytes], hashes: Sequence[str]) -> bool:
     """Whether the key in Authorization (Bearer, or Basic with it as the password) or X-API-Key is one of these."""
     # Each that it brings: Authorization may be for a proxy before this server.
-    given = [hashlib.sha256(key).hexdigest() for key in (_authorized(headers), headers.get(b"x-api-key")) if key]
-    fits = [hmac.compare_digest(each, own) for each in given for own in known]
-    return any(fits)
+    sent = [hashlib.sha256(key).hexdigest() for key in (_authorized(headers), headers.get(b"x-api-key")) if key]
+    equal = [hmac.compare_digest(one, other) for one in sent for other in hashes]  # all of them, in constant time
+    return any(equal)
 
 
 def _authorized(headers: Mapping[bytes, bytes]) -> bytes | None:

@@ -10,14 +10,13 @@ import math
 import re
 import zlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
 
-from filbert.core.errors import FilbertError, InputError, did_you_mean
-from filbert.serve import schemas
+from filbert.core.errors import FilbertError, InputError
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -79,38 +78,38 @@ def refusal(path: str, error: Refused, request_id: str) -> bytes:
     message = str(error)
     if len(message) > MOST_SAID:  # it repeats what was sent
         message = message[: MOST_SAID // 2] + " … " + message[-MOST_SAID // 2 :]
-    told: dict[str, Any] = {"error": message, "error_type": error.kind}
     if path.startswith("/v1/"):
-        told = {"error": {"message": message, "type": error.kind, "param": None, "code": error.status}}
-    return as_json({**told, "request_id": request_id})
+        of_openai = {"message": message, "type": error.kind, "param": None, "code": error.status}
+        return as_json({"error": of_openai, "request_id": request_id})
+    return as_json({"error": message, "error_type": error.kind, "request_id": request_id})
 
 
-def as_json(value: Any) -> bytes:
+def as_json(value: object) -> bytes:
     """JSON as `predict` writes it: Chinese as Chinese, and never a NaN. Arrays are lists."""
     return _ENCODER.encode(value).encode("utf-8", "replace")
 
 
-def as_json_in_pieces(value: Any) -> bytes:
+def as_json_in_pieces(value: object) -> bytes:
     """The same; between its parts other threads get their turn, which one large piece would keep waiting."""
     return b"".join(_pieces(value, DEPTH))
 
 
-def _pieces(value: Any, depth: int) -> Iterator[bytes]:
+def _pieces(value: object, depth: int) -> Iterator[bytes]:
     if isinstance(value, dict) and value and depth:
-        for number, (name, own) in enumerate(value.items()):
+        for number, (name, part) in enumerate(value.items()):
             yield b"%s%s: " % (b", " if number else b"{", as_json(str(name)))
-            yield from _pieces(own, depth - 1)
+            yield from _pieces(part, depth - 1)
         yield b"}"
     elif isinstance(value, list | tuple) and value and depth and isinstance(value[0], _MANY):
-        for number, own in enumerate(value):
+        for number, part in enumerate(value):
             yield b", " if number else b"["
-            yield from _pieces(own, depth - 1)
+            yield from _pieces(part, depth - 1)
         yield b"]"
     else:
         yield as_json(value)
 
 
-def _as_list(value: Any) -> Any:
+def _as_list(value: object) -> object:
     if isinstance(value, np.ndarray):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} cannot be written as JSON")
@@ -125,11 +124,11 @@ async def raw_body(
 ) -> bytes:
     """The request's bytes; what is too large is read no further than the limit, what says so not at all.
 
-    take: is told of every byte that is kept, and refuses it where too much is in work.
+    take: is called with the bytes that are kept, and refuses them where too much is in work.
     """
     too_large = _too_large(limits)
-    said = headers.get(b"content-length", b"0")
-    if not said.isdigit() or int(said) > limits.body_bytes:
+    length = headers.get(b"content-length", b"0")
+    if not length.isdigit() or int(length) > limits.body_bytes:
         raise too_large
     encoding = headers.get(b"content-encoding", b"identity").decode("ascii", "replace").strip().lower()
     if encoding not in ("", "identity", *ENCODINGS):
@@ -157,159 +156,122 @@ def _too_large(limits: Limits) -> Refused:
 
 def _unpacked(raw: bytes, limits: Limits, take: Callable[[int], None]) -> bytes:
     """A body that was sent compressed, and no more of it than an uncompressed one may have."""
-    found, members = bytearray(), 0
+    unpacked, members = bytearray(), 0
     try:
         while raw:  # a file may have several members
             members += 1
             if members > MOST_MEMBERS:
                 raise Refused(413, f"the body has more than {MOST_MEMBERS} compressed parts; compress it as one.")
             reader = zlib.decompressobj(wbits=32 + zlib.MAX_WBITS)  # gzip or zlib, as its head says
-            found += reader.decompress(raw, limits.body_bytes + 1 - len(found))
-            if len(found) > limits.body_bytes:
+            unpacked += reader.decompress(raw, limits.body_bytes + 1 - len(unpacked))
+            if len(unpacked) > limits.body_bytes:
                 raise _too_large(limits)
             if not reader.eof:
                 raise zlib.error("it ends before its end")
             raw = reader.unused_data
     except zlib.error:
         raise Refused(400, "the body is not what its Content-Encoding says; send it whole, or uncompressed.") from None
-    take(len(found))
-    return bytes(found)
+    take(len(unpacked))
+    return bytes(unpacked)
 
 
-def parsed(raw: bytes) -> Any:
-    """What a body says in JSON; no NaN, and no half of a character (a lone surrogate), which no UTF-8 can write."""
+def parsed(raw: bytes) -> object:
+    """A body's value in JSON; no NaN, and no half of a character (a lone surrogate), which no UTF-8 can write."""
     try:
         text = raw.decode(json.detect_encoding(raw))
-        given = json.loads(text, parse_constant=_no_number, object_pairs_hook=_object)
+        value: object = json.loads(text, parse_constant=_no_number, object_pairs_hook=_object)
     except (ValueError, RecursionError):
         raise Refused(400, 'the body is not JSON; send such as {"texts": ["…", "…"]}.') from None
     if _HALF.search(text):
-        _check_characters(given)
-    return given
+        _check_characters(value)
+    return value
 
 
-def _check_characters(given: Any) -> None:
+def _check_characters(body: object) -> None:
     """Refuses a string that holds half of a character, wherever it stands."""
-    waiting: list[tuple[str, Any]] = [("the body", given)]
+    waiting: list[tuple[str, object]] = [("the body", body)]
     while waiting:
-        where, own = waiting.pop()
-        if isinstance(own, dict):
-            waiting += [(f"a name in {where}", name) for name in own]
-            waiting += [(ascii(name)[1:41], value) for name, value in own.items()]
-        elif isinstance(own, list):
-            waiting += [(f"{where}, {at}" if len(where) < 80 else where, value) for at, value in enumerate(own)]
-        elif isinstance(own, str) and (found := _HALVES.search(own)):
+        where, part = waiting.pop()
+        if isinstance(part, dict):
+            waiting += [(f"a name in {where}", name) for name in part]
+            waiting += [(ascii(name)[1:41], value) for name, value in part.items()]
+        elif isinstance(part, list):
+            waiting += [(f"{where}, {at}" if len(where) < 80 else where, value) for at, value in enumerate(part)]
+        elif isinstance(part, str) and (half := _HALVES.search(part)):
             raise Refused(
-                422, f"{where}: character {found.start()} is {ascii(found[0])[1:-1]}, half of a character; send whole "
+                422, f"{where}: character {half.start()} is {ascii(half[0])[1:-1]}, half of a character; send whole "
                 "characters, or leave it out.",
             )  # fmt: skip
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     """An object of a body; a name that stands there twice has two values, of which one would be dropped."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
         twice = next(name for name, number in Counter(name for name, _ in pairs).items() if number > 1)
         raise Refused(422, f"the body has {twice[:40]!a} twice in one object; send it once.")
-    return found
+    return fields
 
 
-def _no_number(name: str) -> Any:
+def _no_number(name: str) -> object:
     raise ValueError(name)  # NaN and Infinity, which Python reads and JSON does not have
 
 
-def fields_of(given: Any, form: str, what: str = "the body") -> dict[str, Any]:
-    """The body, or what else must be one, as an object; anything else is told what is wanted."""
-    if not isinstance(given, dict):
+def fields_of(value: object, form: str, what: str = "the body") -> dict[str, object]:
+    """The body, or what else must be one, as an object; anything else is refused with the form that is wanted."""
+    if not isinstance(value, dict):
         raise Refused(422, f"{what} must be an object: {form}.")
-    return given
-
-
-def check_fields(given: Mapping[str, Any], schema: Mapping[str, Any]) -> None:
-    """Refuses a field that nobody reads: what a client asked for by it would be missing without a word."""
-    found = schemas.strange(given, dict(schema))
-    if found is not None:
-        name, known = found[0][:40], sorted(found[1])
-        raise Refused(
-            422, f"the field {name!a} is not read here; there are: {', '.join(known)}.{did_you_mean(name, known)}"
-        )
-
-
-def flag(given: Mapping[str, Any], name: str, default: bool) -> bool:
-    """A field that is true or false; null counts as left out."""
-    value = given.get(name)
-    if value is None:
-        return default
-    if type(value) is not bool:
-        raise Refused(422, f"{name} must be true or false.")
     return value
 
 
-def whole(given: Mapping[str, Any], name: str, default: int | None, most: int) -> int | None:
-    """A field that is a whole number from 1 on; null counts as left out."""
-    value = given.get(name)
-    if value is None:
-        return default
-    if type(value) is not int or not 1 <= value <= most:
-        raise Refused(422, f"{name} must be a whole number from 1 to {most:,}.")
-    return value
-
-
-def word(given: Mapping[str, Any], name: str) -> str | None:
-    """A field that is a string; null counts as left out."""
-    value = given.get(name)
-    if value is not None and not isinstance(value, str):
-        raise Refused(422, f"{name} must be a string.")
-    return value
-
-
-def some_texts(given: Any, name: str, limits: Limits) -> list[Any]:
+def some_texts(value: object, name: str, limits: Limits) -> list[object]:
     """A list with one text or more that is not empty, and no more than are allowed; empty ones among them are texts."""
-    if not isinstance(given, list) or not given:
+    if not isinstance(value, list) or not value:
         raise Refused(422, f'{name} must be a list with one text or more: {{"{name}": ["…", "…"]}}.')
-    if len(given) > limits.texts:
-        raise Refused(413, f"{len(given):,} texts are more than {limits.texts:,}; send them in several requests.")
-    for index, text in enumerate(given):
+    if len(value) > limits.texts:
+        raise Refused(413, f"{len(value):,} texts are more than {limits.texts:,}; send them in several requests.")
+    for index, text in enumerate(value):
         if text == []:
             raise Refused(422, f"{name}: text {index} is an empty list; leave it out.")
-    check_something(given, name)
-    return given
+    check_something(value, name)
+    return value
 
 
-def check_something(given: list[Any], name: str) -> None:
+def check_something(texts: list[object], name: str) -> None:
     """Refuses a request in which there is nothing to read: each text is empty, or a list of empty texts."""
-    if all(not text.strip() for each in given for text in _inside(each)):
+    if all(not text.strip() for each in texts for text in _inside(each)):
         raise Refused(422, f"{name}: nothing stands in any text; send one that is not empty.")
 
 
-def _inside(given: Any) -> list[str]:
+def _inside(each: object) -> list[str]:
     """The text, or those of a list; what is neither counts as something."""
-    return [text if isinstance(text, str) else "?" for text in (given if isinstance(given, list) else [given])]
+    return [text if isinstance(text, str) else "?" for text in (each if isinstance(each, list) else [each])]
 
 
-def strings(given: Any, name: str, limits: Limits) -> list[str]:
+def strings(value: object, name: str, limits: Limits) -> list[str]:
     """A string, or a list of them; numbers, which would be the tokens of another vocabulary, are refused."""
-    texts = some_texts([given] if isinstance(given, str) else given, name, limits)
-    for index, text in enumerate(texts):
+    texts: list[str] = []
+    for index, text in enumerate(some_texts([value] if isinstance(value, str) else value, name, limits)):
         if isinstance(text, int | list):
             raise Refused(422, f"{name}: text {index} is of tokens, which only their own vocabulary reads; send text.")
         if not isinstance(text, str):
             raise Refused(422, f"{name}: text {index} must be a string.")
+        texts.append(text)
     return texts
 
 
-def num_tokens(texts: list[Any]) -> list[int]:
+def num_tokens(texts: Sequence[object]) -> list[int]:
     """About how many tokens each has, at once: Chinese has one for three bytes of UTF-8, English about one for four."""
     return [_bytes(text) // 3 + 2 for text in texts]
 
 
-def _bytes(text: Any) -> int:
+def _bytes(text: object) -> int:
     if isinstance(text, str):
         return len(text.encode("utf-8", "surrogatepass"))
     return sum(map(_bytes, text)) if isinstance(text, list | tuple) else 0
 
 
-def check_tokens(texts: list[Any], count: Callable[[list[str]], int], limits: Limits) -> None:
+def check_tokens(texts: Sequence[object], count: Callable[[list[str]], int], limits: Limits) -> None:
     """Refuses more tokens than a request may have; they are counted only where there could be as many."""
     if sum(map(_characters, texts)) + 3 * len(texts) <= limits.tokens:  # a token has a character or more
         return
@@ -320,11 +282,11 @@ def check_tokens(texts: list[Any], count: Callable[[list[str]], int], limits: Li
         )
 
 
-def _characters(text: Any) -> int:
+def _characters(text: object) -> int:
     return sum(map(len, strings_in(text)))
 
 
-def strings_in(text: Any) -> list[str]:
+def strings_in(text: object) -> list[str]:
     """The strings in what is asked."""
     if isinstance(text, str):
         return [text]

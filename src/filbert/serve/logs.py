@@ -24,8 +24,8 @@ class Log:
     def request(self, method: str, path: str, status: int, seconds: float, request_id: str = "") -> None:
         """One answer; its id is that of the client's X-Request-Id, or ours."""
         if self.level == "requests":
-            known = method if method in ("GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH") else "other"
-            self._write("request", method=known, path=path, status=status, ms=round(seconds * 1e3, 2), id=request_id)
+            name = method if method in ("GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH") else "other"
+            self._write("request", method=name, path=path, status=status, ms=round(seconds * 1e3, 2), id=request_id)
 
     def event(self, name: str, **fields: Any) -> None:
         """Something about the server itself."""

@@ -38,8 +38,8 @@ class Tally:
     def __init__(self, models: Sequence[str], workers: int = 1, worker: int = 0, fileno: int | None = None) -> None:
         self.models, self.worker = list(models), worker
         self._times = HEAD + len(PATHS) * len(STATUSES)
-        self._own = self._times + len(PATHS) * (len(BUCKETS) + 2)
-        width = self._own + MODEL_WIDTH * len(self.models)
+        self._of_models = self._times + len(PATHS) * (len(BUCKETS) + 2)
+        width = self._of_models + MODEL_WIDTH * len(self.models)
         size = workers * width * 8
         if fileno is None and workers > 1:
             fileno = _shared_file()
@@ -67,7 +67,7 @@ class Tally:
 
     def of_model(self, name: str) -> ModelCounts:
         """Where this process counts what a model does; it goes on from what a process before it counted."""
-        at = self._own + self.models.index(name) * MODEL_WIDTH
+        at = self._of_models + self.models.index(name) * MODEL_WIDTH
         counts = ModelCounts(self._mine[at : at + MODEL_WIDTH])
         counts.set_waiting(0)
         return counts
@@ -82,18 +82,18 @@ class Tally:
         for row, path in enumerate(PATHS):
             for column, status in enumerate(STATUSES):
                 if sums[row, column]:
-                    told = status or "other"
-                    yield f'filbert_requests_total{{path="{path}",status="{told}"}} {sums[row, column]:.0f}'
+                    code = status or "other"
+                    yield f'filbert_requests_total{{path="{path}",status="{code}"}} {sums[row, column]:.0f}'
 
     def _durations(self) -> Iterator[str]:
         name = "filbert_request_seconds"
         yield from _headed(name, "histogram", "From a request's head to its answer's last byte.")
-        sums = self._all[:, self._times : self._own].sum(0).reshape(len(PATHS), len(BUCKETS) + 2)
+        sums = self._all[:, self._times : self._of_models].sum(0).reshape(len(PATHS), len(BUCKETS) + 2)
         for row, path in enumerate(PATHS):
             yield from _histogram(name, f'path="{path}"', BUCKETS, sums[row])
 
     def _by_model(self) -> Iterator[str]:
-        sums = self._all[:, self._own :].sum(0).reshape(len(self.models), MODEL_WIDTH)
+        sums = self._all[:, self._of_models :].sum(0).reshape(len(self.models), MODEL_WIDTH)
         about = {
             "texts": ("filbert_texts_total", "counter", "Texts that were read."),
             "goes": ("filbert_goes_total", "counter", "Times that waiting texts were read together."),
@@ -190,8 +190,8 @@ def path_label(path: str) -> str:
         return "other"
     if len(parts) == 5:
         return "/models/{name}/pipeline/{pipeline}" if parts[3] == "pipeline" else "other"
-    found = "/".join(["/models/{name}", *parts[3:]])
-    return found if found in PATHS else "other"
+    label = "/".join(["/models/{name}", *parts[3:]])
+    return label if label in PATHS else "other"
 
 
 _EXACT = frozenset(path for path in PATHS if "{" not in path and path != "other")

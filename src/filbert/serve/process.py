@@ -1,4 +1,4 @@
-"""A plan and a listening socket in; one process that loads the models, answers until it is told to stop, and ends.
+"""A plan and a listening socket in; one process that loads the models, answers until a signal stops it, and ends.
 
 It listens before the models are there, so that whoever watches over it can ask; until then it says 503.
 """
@@ -20,12 +20,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from filbert.core.errors import FilbertError, InputError, needed
-from filbert.serve.app import application
 from filbert.serve.guard import ANY, Access
 from filbert.serve.limits import Limits
 from filbert.serve.logs import Log
 from filbert.serve.metrics import LOADING, READY, Tally
-from filbert.serve.models import Served, Shelf
+from filbert.serve.shelf import Served, Shelf
 
 KEEP_ALIVE_S = 30  # that a connection may idle between two requests
 GRACE_S = 4.5  # beyond the deadline, after which a process that was told to stop ends, wherever its threads are
@@ -67,10 +66,10 @@ class Plan:
     @staticmethod
     def from_json(line: str) -> Plan:
         """What `as_json` wrote."""
-        given: dict[str, Any] = json.loads(line)
-        given["models"] = tuple((name, path) for name, path in given["models"])
-        given |= {name: tuple(given[name]) for name in ("keys", "origins", "hosts")}
-        return Plan(**{**given, "limits": Limits(**given["limits"])})
+        fields: dict[str, Any] = json.loads(line)
+        fields["models"] = tuple((name, path) for name, path in fields["models"])
+        fields |= {name: tuple(fields[name]) for name in ("keys", "origins", "hosts")}
+        return Plan(**{**fields, "limits": Limits(**fields["limits"])})
 
 
 class Shared(socket.socket):
@@ -86,25 +85,27 @@ class Shared(socket.socket):
         if self.has_taken:
             self.has_taken = False
             raise BlockingIOError
-        found = super().accept()
+        accepted = super().accept()
         self.has_taken = True
-        return found
+        return accepted
 
 
 def run(plan: Plan, listening: socket.socket, tally: Tally, on_ready: Any = None) -> None:
     """Answers until SIGTERM or SIGINT; then what was accepted is answered, and it ends."""
     uvicorn = needed("uvicorn", "serve")
-    from filbert.serve.ending import Server
-    from filbert.serve.wire import Protocol
+    needed("fastapi", "serve")  # which brings pydantic
+    from filbert.serve.asgi import application
+    from filbert.serve.connection import Connection
+    from filbert.serve.shutdown import Server
 
     _allow_files()
     sys.setswitchinterval(SWITCH_S)
     names, limits = [name for name, _ in plan.models], plan.limits
     shelf, log = Shelf(names, limits), Log(plan.log, tally.worker)
     app = application(shelf, limits, access=Access(plan.keys, plan.origins, plan.hosts), tally=tally, log=log)
-    told = functools.partial(_told, tally, log)
+    on_refusal = functools.partial(_unrouted, tally, log)
     config = uvicorn.Config(
-        app, http=functools.partial(Protocol, patience_s=limits.patience_s, told=told), ws="none",
+        app, http=functools.partial(Connection, patience_s=limits.patience_s, on_refusal=on_refusal), ws="none",
         log_config=None, log_level="critical", access_log=False, lifespan="on", server_header=False,
         timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=limits.deadline_s,
         backlog=2_048, proxy_headers=False,
@@ -117,7 +118,7 @@ def run(plan: Plan, listening: socket.socket, tally: Tally, on_ready: Any = None
         try:
             for name, path in plan.models:
                 shelf.loaded[name] = loaded(plan, name, path, tally)
-            if not server.is_told:
+            if not server.is_stopping:
                 tally.set_state(READY)
             if on_ready is not None:
                 on_ready(shelf)
@@ -147,10 +148,10 @@ def run(plan: Plan, listening: socket.socket, tally: Tally, on_ready: Any = None
 
 def ends() -> list[signal.Signals]:
     """The signals that tell a server to end; a terminal that closes does, unless it was started to stay (nohup)."""
-    found = [signal.SIGTERM, signal.SIGINT]
+    numbers = [signal.SIGTERM, signal.SIGINT]
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # Windows has none
-        found.append(signal.SIGHUP)
-    return found
+        numbers.append(signal.SIGHUP)
+    return numbers
 
 
 def loaded(plan: Plan, name: str, path: str, tally: Tally) -> Served:
@@ -163,7 +164,7 @@ def loaded(plan: Plan, name: str, path: str, tally: Tally) -> Served:
     return Served(name, model, plan.task, plan.limits, tally.of_model(name))
 
 
-def _told(tally: Tally, log: Log, status: int) -> None:
+def _unrouted(tally: Tally, log: Log, status: int) -> None:
     """An answer that no route gave."""
     tally.answered("other", status, 0.0)
     log.request("other", "other", status, 0.0)

@@ -44,28 +44,28 @@ class Supervisor:
         self.plan, self.listening, self.log = plan, listening, Log(plan.log)
         self.tally = Tally([name for name, _ in plan.models], workers)
         self.children: list[Any] = [None] * workers
-        self.begun = [0.0] * workers
+        self.started = [0.0] * workers
         self.deaths = [0] * workers  # of young ones in a row, in each place: one moment can end all of them
         self.is_stopping = self.is_hurried = False
 
     def run(self, on_ready: Callable[[], None]) -> None:
         """Until SIGTERM or SIGINT; then every process answers what it accepted, and ends."""
         for number in ends():
-            signal.signal(number, self._asked_to_stop)
-        is_told = False
+            signal.signal(number, self._on_signal)
+        is_ready = False
         try:
             for worker in range(len(self.children)):
                 self._start(worker)
             while not self.is_stopping:
                 time.sleep(TICK_S)
                 self._replace()
-                if not is_told and self.tally.are_ready():
-                    is_told = True
+                if not is_ready and self.tally.are_ready():
+                    is_ready = True
                     on_ready()
         finally:
             self._stop()
 
-    def _asked_to_stop(self, *_: Any) -> None:
+    def _on_signal(self, *_: Any) -> None:
         self.is_hurried, self.is_stopping = self.is_stopping, True  # the second ends the draining
 
     def _start(self, worker: int) -> None:
@@ -74,7 +74,7 @@ class Supervisor:
         self.tally.set_state(DOWN, worker)
         # A group of its own: Ctrl-C reaches the parent, which passes it on once.
         child = subprocess.Popen(words, stdin=subprocess.PIPE, pass_fds=fds, process_group=0)
-        self.children[worker], self.begun[worker] = child, time.monotonic()
+        self.children[worker], self.started[worker] = child, time.monotonic()
         try:
             child.stdin.write((self.plan.as_json() + "\n").encode())  # type: ignore[union-attr]
             child.stdin.flush()  # type: ignore[union-attr]
@@ -89,7 +89,7 @@ class Supervisor:
                 continue
             self.tally.set_state(DOWN, worker)
             child.stdin.close()
-            is_young = time.monotonic() - self.begun[worker] < YOUNG_S
+            is_young = time.monotonic() - self.started[worker] < YOUNG_S
             self.deaths[worker] = self.deaths[worker] + 1 if is_young else 1
             self.log.event("worker died", number=worker, code=code)
             if code in (1, 2) or self.deaths[worker] > MOST_DEATHS:

@@ -10,7 +10,8 @@ cases can be compared, which have no right answers: that is said.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from filbert.core.records import Floats, Prediction
 from filbert.engine.model import Model, load
 from filbert.folder import card
 from filbert.forms import sources
+from filbert.forms.sources import AS_EACH_SAYS, ReadOptions
 from filbert.judge import sections
 from filbert.ship import verify
 from filbert.text.corpus import documents
@@ -34,22 +36,22 @@ THREE = 3  # what never happened among n happens with 95 % certainty less often 
 Cost = dict[str, Any]
 
 
-def write(folder: Path, dev: sources.Source | None = None, how: Mapping[str, Any] | None = None) -> Cost:
+def write(folder: Path, dev: sources.Source | None = None, options: ReadOptions = AS_EACH_SAYS) -> Cost:
     """Measures what eight bits cost a folder that has them, and writes it into its card and manifest."""
-    found = measured(folder, dev, how)
+    found = measured(folder, dev, options)
     card.renew(folder, {card.EIGHT: "\n\n".join(sentences(found))}, **{INT8: found})
     return found
 
 
-def measured(folder: Path, dev: sources.Source | None = None, how: Mapping[str, Any] | None = None) -> Cost:
-    """The cost on dev data, where they are given, and on the golden cases; how: `columns` and `encoding` of files."""
+def measured(folder: Path, dev: sources.Source | None = None, options: ReadOptions = AS_EACH_SAYS) -> Cost:
+    """The cost on dev data, where they are given, and on the golden cases."""
     exact, small = load(folder, runtime="onnx"), load(folder, dtype=INT8)
     known = list(verify.read(folder))
     again = verify.replayed(INT8, small, known)
     golden = {"of": len(known), "changed": len(again.changed), "difference": round(again.difference, 6)}
     found: Cost = {"golden": golden}
     if dev is not None:
-        return {"data": _told(dev), **_on(exact, small, dev, how or {}), **found}
+        return {"data": _told(dev), **_on(exact, small, dev, options), **found}
     texts = [case["text"] for case in known if "text" in case]
     return {**(_vectors(exact, small, texts) if texts else {}), **found}
 
@@ -60,15 +62,15 @@ def _told(source: sources.Source) -> list[dict[str, str]]:
     return [{"name": path.name, "sha256": sha256(path)} for path in files if path.is_file()]
 
 
-def _on(exact: Model, small: Model, dev: sources.Source, how: Mapping[str, Any]) -> Cost:
+def _on(exact: Model, small: Model, dev: sources.Source, options: ReadOptions) -> Cost:
     task = verify.task_of(exact)
     if task is None:
         if not isinstance(dev, str | Path):
             raise InputError("this model has no task: give its dev data as a file of texts, one in each line.")
-        texts = [each.text for each in documents([str(dev)], unit="line", encoding=how.get("encoding") or "utf-8")]
+        texts = [each.text for each in documents([str(dev)], unit="line", encoding=options.encoding or "utf-8")]
         return _vectors(exact, small, texts)
     reading = Reading()
-    examples = sources.read(task, dev, {**how, "trained_on": exact.trained_on}, reading)
+    examples = sources.read(task, dev, replace(options, trained_on=exact.trained_on), reading)
     sources.tell(dev, reading)
     reader = exact.reader()
     items = reader.items(examples)

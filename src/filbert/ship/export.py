@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from filbert.core import keywords
 from filbert.engine.model import load
 from filbert.folder.folder import import_folder, whole_folder
 from filbert.folder.manifest import model_folder
@@ -16,29 +16,30 @@ from filbert.ship import cost, onnx, verify
 from filbert.text.streams import Reading
 
 
+@keywords.checked()
 def export(
     path: Path | str,
     out: Path | str,
     *,
     int8: bool = False,
     dev: sources.Source | None = None,
-    how: Mapping[str, Any] | None = None,
+    options: sources.ReadOptions = sources.AS_EACH_SAYS,
 ) -> tuple[Path, cost.Cost]:
     """Writes a folder that runs without torch, with golden cases; what eight bits cost, where they are wished for.
 
-    dev: labelled data on which the cost is measured; how: their `columns` and `encoding`. Everything is made beside
-    its place and renamed when it is whole, so that whoever looks never finds half of it.
+    dev: labelled data on which the cost is measured; options: how they are read. Everything is made beside its
+    place and renamed when it is whole, so that whoever looks never finds half of it.
     """
     with whole_folder(out, model_folder(path)) as part:
         onnx.export(path, part, int8)
         if not (part / verify.GOLDEN).exists():
             loaded = load(part, runtime="onnx")
-            task, options = verify.task_of(loaded), {**(how or {}), "trained_on": loaded.trained_on}
-            reading = Reading()
-            verify.write(part, sources.read(task, dev, options, reading) if dev is not None and task else ())
+            task, reading = verify.task_of(loaded), Reading()
+            known = replace(options, trained_on=loaded.trained_on)
+            verify.write(part, sources.read(task, dev, known, reading) if dev is not None and task else ())
             if dev is not None and not int8:  # else it is told where the cost is measured
                 sources.tell(dev, reading)
-        found = cost.write(part, dev, how) if int8 else {}
+        found = cost.write(part, dev, options) if int8 else {}
     return Path(out), found
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from filbert.core import keywords
 from filbert.core.errors import InputError
 from filbert.core.files import json_text
 from filbert.core.records import Floats
@@ -43,6 +44,7 @@ class Pruned:
     parameters: tuple[int, int]  # before and after
 
 
+@keywords.checked()
 def prune(
     path: Path | str,
     data: sources.Source,
@@ -50,35 +52,42 @@ def prune(
     *,
     heads: float | int = 0.5,
     method: str = "gradient",
+    most: int = worth.MOST,
+    columns: sources.Columns | None = None,
+    encoding: str | None = None,
+    device: str | None = None,
     shown: Shown = iter,
-    **more: Any,
 ) -> Pruned:
     """Writes a folder without the heads that matter least; heads: a share of all (0.5), or how many.
 
-    method: "gradient" or "ablation" (see.head_importance.importance). more: `most` examples that are asked, `device`,
-    and the files' `columns` and `encoding`.
+    method: "gradient" or "ablation" (see.head_importance.importance). most: examples that the loss is taken of.
+    columns, encoding: of the files. shown: wraps what is gone through, for a progress bar.
     """
-    model = load(path, device=more.get("device"))
+    model = load(path, device=device)
     _check(model, out)
     count = wanted(heads, sum(model.config.heads_in(index) for index in range(model.config.layers)))
-    reading = {name: more[name] for name in ("columns", "encoding") if more.get(name)}
-    task = worth.labelled(model, data, **reading)
-    most = more.get("most") or worth.MOST
+    task = worth.labelled(model, data, sources.ReadOptions(columns=columns, encoding=encoding))
     found = worth.task_importance(model, task, method=method, most=most, shown=shown)
     gone = least(found, model.config, count, by_layer=method == "gradient")
     before = worth.loss(model, task, most)
     smaller = without(model.backbone, gone)
     _save(out, smaller.cpu(), model, _card(model, gone, method, len(task)))
-    after = worth.loss(load(out, device=more.get("device")), task, most)
+    after = worth.loss(load(out, device=device), task, most)
     left = tuple(smaller.config.heads_in(index) for index in range(smaller.config.layers))
     sizes = [sum(weight.numel() for weight in own.parameters()) for own in (model.backbone, smaller)]
     return Pruned(gone, left, found, (before, after), (sizes[0], sizes[1]))
 
 
-def fewer_layers(
-    path: Path | str, out: Path | str, layers: int | str | None = None, inner: int | None = None
-) -> tuple[tuple[int, ...], tuple[int, int]]:
-    """Writes a folder with some of the layers, or narrower feed-forwards; the layers left, weights before and after.
+@dataclass(frozen=True, slots=True)
+class Fewer:
+    """What is left of a model, in layers and in weights."""
+
+    layers: tuple[int, ...]
+    parameters: tuple[int, int]  # before and after
+
+
+def fewer_layers(path: Path | str, out: Path | str, layers: int | str | None = None, inner: int | None = None) -> Fewer:
+    """Writes a folder with some of the layers, or narrower feed-forwards.
 
     layers: how many, evenly spread, or which, from 0 (ship.shrink). Such a model must learn anew: `filbert distill`.
     """
@@ -90,7 +99,7 @@ def fewer_layers(
     card = f"`{name}` with {of} ({', '.join(map(str, left))}) and feed-forwards of {smaller.config.inner}. "
     _save(out, smaller, model, card + "Distil it from the whole model to win back what that cost.")
     sizes = [sum(weight.numel() for weight in own.parameters()) for own in (model.backbone, smaller)]
-    return left, (sizes[0], sizes[1])
+    return Fewer(left, (sizes[0], sizes[1]))
 
 
 def wanted(heads: float | int, count: int) -> int:
@@ -158,7 +167,7 @@ def _save(out: Path | str, smaller: bert.Bert, model: Model, card: str) -> None:
     """The folder, with what the first one said of how texts are read."""
     task = model.folder / TASK
     files = {TASK: task.read_text("utf-8")} if task.exists() else {}
-    files |= {DATA: json_text(told)} if (told := model.trained_on.told()) else {}
+    files |= {DATA: json_text(read_as)} if (read_as := model.trained_on.as_json()) else {}
     problem = folders.read(model.folder).described.problem_type
     fields = {"problem_type": problem} if problem else None
     with folders.whole_folder(out) as part:

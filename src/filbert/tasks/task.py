@@ -21,12 +21,14 @@ from filbert.core.records import Example, Prediction
 from filbert.metrics.calibration import Fit
 from filbert.nn.ops import A, Host
 from filbert.pack.batches import ItemPlan
+from filbert.tasks.wire import SPOKEN, Wire
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from filbert.forms.spec import FileSpec
     from filbert.nn.encoder import Encoder
     from filbert.nn.heads import HeadSpec
+    from filbert.tasks.question import Question, Reading, Target
 
 Places = npt.NDArray[np.int64]
 Json = dict[str, Any]
@@ -240,8 +242,9 @@ class TaskSpec(Generic[C]):
     asked: Callable[[Iterable[object]], list[Example]] | None = None  # what `predict` takes; None: texts, or pairs
     primed: Callable[..., C] | None = None  # what the model itself must be asked before anything else
     view: Callable[[], type[Any]] | None = None  # its evaluation page; None: labels
-    question: Callable[..., Any] | None = None  # its explanation; None: labels
+    question: Callable[[Reading, Target], Question[Any]] | None = None  # its explanation; None: labels
     widths: Callable[[C], tuple[int, ...]] = no_widths  # how many numbers of a vector are a vector too
+    wire: Wire = SPOKEN  # over HTTP
     unranked: tuple[str, ...] = ()  # labels of a head that says one thing alone, whatever else the task ranks
 
     @property

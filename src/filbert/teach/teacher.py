@@ -9,9 +9,12 @@ al. 2019) and how the tokens of a sequence relate in one layer (Wang et al. 2021
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -20,10 +23,17 @@ from torch import Tensor, nn
 from filbert.core import settings
 from filbert.core.errors import InputError, one_of
 from filbert.core.protocols import Batch, Decisions, Term
+from filbert.core.records import Example
+from filbert.core.registry import member
+from filbert.folder.folder import Loaded
 from filbert.nn import maps
 from filbert.nn.layers import SelfAttention
 from filbert.teach import losses
+from filbert.text.tokenizer import Tokenizer
+from filbert.train.scores import scored
 
+FITTED = ("temperature", "threshold", "several")  # of a task's config: what dev data fit
+TOKENS = 16_384  # that the teacher reads at a time to write what is missing
 BRIDGE = "bridge"  # of the student while it learns: maps of its vectors to the teacher's width
 
 
@@ -68,16 +78,17 @@ class Config:
 class Distilled:
     """A task whose student has a teacher; all but what is learnt is the task's own.
 
-    inner: the task. taught: the teacher's, made of its labels and config, and its model. known: the share of the
-    examples that have gold, by which its loss weighs: a rare label does not count for more than a frequent one.
+    inner: the task. theirs: the teacher's task, made of its labels and config; teacher: its model. share: of the
+    examples that have gold, by which the task's own loss weighs: a rare label does not count for more than a frequent
+    one.
     """
 
     one_graph = False  # the teacher is no part of a compiled graph
 
-    def __init__(self, inner: Any, taught: tuple[Any, Any], config: Config, known: float = 1.0) -> None:
+    def __init__(self, inner: Any, theirs: Any, teacher: nn.Module, config: Config, share: float = 1.0) -> None:
         self.inner, self.distil = inner, config
-        self.asked, self.teacher = taught[0], taught[1].eval().requires_grad_(False)
-        self.gold_weight = config.gold * known if getattr(inner, "has_gold", True) else 0.0
+        self.theirs, self.teacher = theirs, teacher.eval().requires_grad_(False)
+        self.gold_weight = config.gold * share if getattr(inner, "has_gold", True) else 0.0
         self.relation_heads = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -183,7 +194,7 @@ class Distilled:
         read, once = self._read(batch), Once(model)
         inside = getattr(model, "model", model) if not isinstance(model, nn.Module) else model
         with torch.no_grad(), self._looking(self.teacher, 1, inside) as theirs:
-            taught = self._said(self.asked, self.teacher, read)
+            taught = self._said(self.theirs, self.teacher, read)
         with self._looking(inside, 0, inside) as own:
             said = self._said(self.inner, once, read)
         terms: dict[str, Term] = {}
@@ -288,3 +299,132 @@ def _keeping(found: dict[Any, Any], index: int) -> Any:
 
 def _piece(bridge: Any, name: str) -> nn.Module | None:
     return next((piece for called, piece in bridge.items() if called == name), None)
+
+
+# Teachers -------------------------------------------------------------------------------------------------------------
+
+
+class Teacher:
+    """Whom a student learns from besides its data, as a run asks it; this one is nobody, and changes nothing."""
+
+    folder: str = ""  # where its model lies; "" for nobody
+    labels: tuple[str, ...] = ()
+    sections: Mapping[str, type] = MappingProxyType({})  # of a recipe's settings
+
+    @property
+    def is_there(self) -> bool:
+        """Whether anybody teaches."""
+        return bool(self.folder)
+
+    def task_fields(self, usual: Mapping[str, Any], student: Any) -> dict[str, Any]:
+        """The fields of the student's task, from those that it would have without a teacher."""
+        return dict(usual)
+
+    def filled(self, examples: Sequence[Example]) -> list[Example]:
+        """The examples, with gold where the teacher can write some that is missing."""
+        return list(examples)
+
+    def labelled(self, examples: Sequence[Example]) -> list[Example]:
+        """Those that have gold."""
+        return list(examples)
+
+    def wrapped(self, items: Any, config: Config | None, examples: Sequence[Example] = ()) -> Any:
+        """The task with its teacher; examples: what the task was made of."""
+        return items
+
+    def adapt(self, student: nn.Module, *tasks: Any) -> None:
+        """Puts into a student what it needs while it learns by these tasks."""
+
+    def identity(self, items: Any) -> dict[str, str]:
+        """What a resumed run must find unchanged besides the task's own."""
+        return {}
+
+    def release(self, student: nn.Module) -> None:
+        """Takes out again what a student needed to learn."""
+
+
+NO_TEACHER = Teacher()
+
+
+class ReadingTeacher(Teacher):
+    """Teaches how it reads raw text."""
+
+    sections: Mapping[str, type] = MappingProxyType({"distil": Config})
+
+    def __init__(self, loaded: Loaded) -> None:
+        self.folder, self.model = str(loaded.folder), loaded.model
+
+    def wrapped(self, items: Any, config: Config | None, examples: Sequence[Example] = ()) -> Distilled:
+        """The task with its teacher, who reads it as the student does."""
+        return Distilled(items, items, self.model, config or Config())
+
+    def adapt(self, student: nn.Module, *tasks: Any) -> None:
+        """Puts in maps to the teacher's width."""
+        for each in tasks:
+            each.adapt(student)
+
+    def identity(self, items: Any) -> dict[str, str]:
+        """The teacher's weights, and what is learnt from it."""
+        return dict(items.identity())
+
+    def release(self, student: nn.Module) -> None:
+        """Takes the maps away."""
+        Distilled.release(student)
+
+
+class TaskTeacher(ReadingTeacher):
+    """Teaches the task that it was fine-tuned for.
+
+    config: how its task reads texts. fits: whether dev data fix anew what they fix of a task.
+    """
+
+    def __init__(self, loaded: Loaded, task: str, config: Any, fits: bool) -> None:
+        super().__init__(loaded)
+        self.task, self.config, self.fits = task, config, fits
+        self.labels, self.module = tuple(loaded.labels), member("tasks", task)
+        self.tokenizer = Tokenizer.load(loaded.folder)
+
+    @property
+    def writes(self) -> bool:
+        """Whether its answers are texts."""
+        return bool(self.module.HEAD == "writer")
+
+    def task_fields(self, usual: Mapping[str, Any], student: Any) -> dict[str, Any]:
+        """As its teacher reads, but for what learning alone needs."""
+        names = [field.name for field in dataclasses.fields(self.config)]
+        fields = {name: getattr(self.config, name) for name in names}
+        if self.fits and not self.writes:
+            fresh = self.module.Config()
+            fields |= {name: getattr(fresh, name) for name in FITTED if name in fields}
+            fields |= {"several": True} if getattr(self.config, "several", 0) else {}
+        fields["max_length"] = min(self.config.max_length, student.config.max_length)
+        fields["mask_prob"] = usual["mask_prob"]
+        if fields.get("pool") == "own" or "pool" in usual:
+            fields["pool"] = usual.get("pool", "mean")
+        return {name: value for name, value in fields.items() if name in names}
+
+    def labelled(self, examples: Sequence[Example]) -> list[Example]:
+        """Those that have gold."""
+        return [each for each in examples if each.gold is not None and getattr(each.gold, "label", "") is not None]
+
+    def filled(self, examples: Sequence[Example]) -> list[Example]:
+        """Where texts are written, what the teacher writes stands for a missing one (Kim & Rush 2016)."""
+        places = [place for place, example in enumerate(examples) if example.gold is None] if self.writes else []
+        filled = list(examples)
+        if places:
+            items = self.items([examples[place] for place in places])
+            answers = items.predictions(scored(self.model, items, TOKENS))
+            for place, answer in zip(places, answers, strict=True):
+                filled[place] = dataclasses.replace(filled[place], gold=answer.text or None)
+        return filled
+
+    def items(self, examples: Sequence[Example]) -> Any:
+        """The task as the teacher reads it."""
+        return self.module.Task(examples, self.labels, self.tokenizer, self.config)
+
+    def wrapped(self, items: Any, config: Config | None, examples: Sequence[Example] = ()) -> Distilled:
+        """The task with its teacher; its own loss weighs as much as there are labels."""
+        share = len(self.labelled(examples)) / max(1, len(examples))
+        if not getattr(self.module, "NEEDS_GOLD", True):
+            share = 1.0  # the task itself says what of its data teaches
+        return Distilled(items, self.items([]), deepcopy(self.model), config or Config(), share)

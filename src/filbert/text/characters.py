@@ -33,6 +33,7 @@ CJK_RANGES = (
 )
 # str.split() in the reference also splits at the two separators that are not of category Zs.
 _SPACES = "\t\n\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000"
+_NOTHING = frozenset({"Cc", "Cf", "Zs", "Zl", "Zp"})  # categories that are dropped or taken for white space
 _TOKEN = re.compile("[^" + _SPACES + "".join(f"{chr(low)}-{chr(high)}" for low, high in CJK_RANGES) + "]+")
 
 
@@ -59,6 +60,11 @@ def is_dropped(char: str) -> bool:
 def is_space(char: str) -> bool:
     """Whether the character ends a word and is part of none."""
     return char in "\t\n\r\u2028\u2029" or unicodedata.category(char) == "Zs"
+
+
+def is_blank(text: str) -> bool:
+    """Whether there is nothing to read: no character but white space, control and format characters."""
+    return not any(unicodedata.category(char) not in _NOTHING for char in text)
 
 
 @dataclass(frozen=True, slots=True)

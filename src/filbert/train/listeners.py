@@ -1,8 +1,8 @@
-"""Whoever wants to hear of a run in, a function, an object or several; one listener that tells them all out.
+"""Whoever follows a run in, a function, an object or several; one listener that passes everything on to them out.
 
-A function hears of every step as log.jsonl has it: {"step": 1, "loss": …}, and of measurements and events in their
-order, {"step": …, "held": {…}} and {"event": …, "message": …}. An object has the methods of `loop.Told`. All are told
-after the log was written, and none takes its place.
+A function is called for every step as log.jsonl has it: {"step": 1, "loss": …}, and for measurements and events in
+their order, {"step": …, "held": {…}} and {"event": …, "message": …}. An object has the methods of `Listener`. All are
+called after the log was written, and none takes its place.
 """
 
 from __future__ import annotations
@@ -11,24 +11,47 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 from filbert.core.errors import InputError
-from filbert.train.loop import Told
-
-Hears = Callable[[dict[str, Any]], object]
 
 
 @runtime_checkable
-class _Listener(Protocol):
-    """`loop.Told`, for a look at what a user gave."""
+class Listener(Protocol):
+    """Follows a run: its journal, or whoever else wants to know."""
 
-    step: Any
-    evaluation: Any
-    event: Any
+    def step(self, entry: Mapping[str, Any]) -> None:
+        """A step was done."""
+        ...
+
+    def evaluation(self, entry: Mapping[str, Any]) -> None:
+        """The held-out items were measured."""
+        ...
+
+    def event(self, kind: str, message: str, **more: Any) -> None:
+        """Something out of the ordinary."""
+        ...
+
+
+Callback = Callable[[dict[str, Any]], object]
+Listening = Listener | Callback  # one that a user may name
+Listeners = Listening | Iterable[Listening] | None  # the argument `listener` of all runs
+
+
+class Silent:
+    """A listener that does nothing; others override what they need."""
+
+    def step(self, entry: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+    def evaluation(self, entry: Mapping[str, Any]) -> None:
+        """Nothing."""
+
+    def event(self, kind: str, message: str, **more: Any) -> None:
+        """Nothing."""
 
 
 class Several:
-    """Listeners that are told one after another."""
+    """Listeners that are called one after another."""
 
-    def __init__(self, *members: Told) -> None:
+    def __init__(self, *members: Listener) -> None:
         self.members = members
 
     def step(self, entry: Mapping[str, Any]) -> None:
@@ -37,7 +60,7 @@ class Several:
             member.step(entry)
 
     def evaluation(self, entry: Mapping[str, Any]) -> None:
-        """The held-out items were asked."""
+        """The held-out items were measured."""
         for member in self.members:
             member.evaluation(entry)
 
@@ -48,35 +71,36 @@ class Several:
 
 
 class Function:
-    """A function that hears everything as one mapping each time."""
+    """A function that is given everything as one mapping each time."""
 
-    def __init__(self, hears: Hears) -> None:
-        self.hears = hears
+    def __init__(self, callback: Callback) -> None:
+        self.callback = callback
 
     def step(self, entry: Mapping[str, Any]) -> None:
         """A step, with the task's numbers beside the others."""
-        self.hears({name: value for name, value in entry.items() if name != "numbers"} | dict(entry.get("numbers", {})))
+        plain = {name: value for name, value in entry.items() if name != "numbers"}
+        self.callback(plain | dict(entry.get("numbers", {})))
 
     def evaluation(self, entry: Mapping[str, Any]) -> None:
         """A measurement."""
-        self.hears(dict(entry))
+        self.callback(dict(entry))
 
     def event(self, kind: str, message: str, **more: Any) -> None:
         """An event."""
-        self.hears({"event": kind, "message": message, **more})
+        self.callback({"event": kind, "message": message, **more})
 
 
-def several(told: Any) -> list[Told]:
-    """The listeners that a user gave as `told`: none, a function, an object, or a list of such."""
-    if told is None:
-        return []
-    if isinstance(told, _Listener):
-        return [told]
-    if callable(told):
-        return [Function(told)]
-    if isinstance(told, str | bytes | Mapping) or not isinstance(told, Iterable):
+def several(listener: Listeners) -> tuple[Listener, ...]:
+    """The listeners that a user named: none, a function, an object, or an iterable of such."""
+    if listener is None:
+        return ()
+    if isinstance(listener, Listener):
+        return (listener,)
+    if callable(listener):
+        return (Function(listener),)
+    if isinstance(listener, str | bytes | Mapping) or not isinstance(listener, Iterable):
         raise InputError(
-            f"told is of type {type(told).__name__}, but must be a function that takes an entry of the log, an object "
-            "with the methods step, evaluation and event, or a list of such."
+            f"listener is of type {type(listener).__name__}, but must be a function that takes an entry of the log, an "
+            "object with the methods step, evaluation and event, or a list of such."
         )
-    return [listener for each in told for listener in several(each)]
+    return tuple(found for each in listener for found in several(each))

@@ -26,6 +26,7 @@ from filbert.train import optim, tune
 from filbert.train.checkpoint import Checkpoint, Store
 from filbert.train.distributed import Ranks
 from filbert.train.feed import Fed, Feed, first_line, is_dead_worker
+from filbert.train.listeners import Listener, Silent
 from filbert.train.machine import Machine
 from filbert.train.step import OutOfMemoryError, Stepper, Work, on_device
 
@@ -76,35 +77,6 @@ class Config:
             raise one_of("train.schedule", self.schedule, optim.SCHEDULES)
         if self.optimiser not in optim.OPTIMISERS:
             raise one_of("train.optimiser", self.optimiser, optim.OPTIMISERS)
-
-
-class Told(Protocol):
-    """Hears what happens: a journal, or whoever else wants to know."""
-
-    def step(self, entry: Mapping[str, Any]) -> None:
-        """A step was done."""
-        ...
-
-    def evaluation(self, entry: Mapping[str, Any]) -> None:
-        """The held-out items were asked."""
-        ...
-
-    def event(self, kind: str, message: str, **more: Any) -> None:
-        """Something out of the ordinary."""
-        ...
-
-
-class Deaf:
-    """Hears nothing."""
-
-    def step(self, entry: Mapping[str, Any]) -> None:
-        """Nothing."""
-
-    def evaluation(self, entry: Mapping[str, Any]) -> None:
-        """Nothing."""
-
-    def event(self, kind: str, message: str, **more: Any) -> None:
-        """Nothing."""
 
 
 class Clock(Protocol):
@@ -163,24 +135,31 @@ class Course:
     resume: bool = False
     identity: Mapping[str, str] = field(default_factory=dict)  # what must be the same for a run to go on …
     force: bool = False  # … unless this is set
-    told: Told = field(default_factory=Deaf)
+    listener: Listener = field(default_factory=Silent)
     clock: Clock | None = None
     tuning: tune.Config = field(default_factory=tune.Config)  # which weights learn, and when
 
 
 def fit(
-    model: nn.Module, task: Task, config: Config, told: Callable[[Mapping[str, Any]], None] | None = None, **course: Any
+    model: nn.Module,
+    task: Task,
+    config: Config,
+    on_step: Callable[[Mapping[str, Any]], object] | None = None,
+    machine: machines.Config | None = None,
+    tuning: tune.Config | None = None,
 ) -> Outcome:
-    """Trains; `told` hears of every step ({"step", "loss", …}). `course` are the fields of Course."""
-    given = Course(**course)
-    if told is not None:
-        given.told = _Function(told)
-    return Training(model, task, config, given).run()
+    """Trains a model by itself, without a run folder; `on_step` is called with every step ({"step", "loss", …})."""
+    listener = Silent() if on_step is None else _Steps(on_step)
+    course = Course(machine=machine or machines.Config(), tuning=tuning or tune.Config(), listener=listener)
+    return Training(model, task, config, course).run()
 
 
-class _Function(Deaf):
-    def __init__(self, told: Callable[[Mapping[str, Any]], None]) -> None:
-        self.step = told  # type: ignore[method-assign, assignment]
+class _Steps(Silent):
+    def __init__(self, callback: Callable[[Mapping[str, Any]], object]) -> None:
+        self.callback = callback
+
+    def step(self, entry: Mapping[str, Any]) -> None:
+        self.callback(entry)
 
 
 class Training:
@@ -188,7 +167,7 @@ class Training:
 
     def __init__(self, model: nn.Module, task: Task, config: Config, course: Course) -> None:
         self.task, self.config, self.course = task, config, course
-        self.ranks, self.told = course.ranks, course.told
+        self.ranks, self.listener = course.ranks, course.listener
         found = machines.found(course.machine, self.ranks.local, self.ranks.local_world)
         self.machine: Machine = found if getattr(model, "steady", False) else machines.unsteady(found)
         self.state = State(parts=self.machine.parts)
@@ -241,7 +220,7 @@ class Training:
                     over = self._is_over()
                     if not over:
                         self._after()
-                    if self._heard(caught):  # only now: what was due at this step is in what is saved
+                    if self._is_stopped(caught):  # only now: what was due at this step is in what is saved
                         self._stop(caught)
                     if over or self._is_late():
                         break
@@ -308,7 +287,7 @@ class Training:
             self._read()
             self._evaluate()
             if self._is_late():
-                self.told.event("early", f"stopped early: no better evaluation in the last {c.patience}.")
+                self.listener.event("early", f"stopped early: no better evaluation in the last {c.patience}.")
                 return
         if state.step % c.checkpoint_every == 0:
             self._save()
@@ -333,7 +312,7 @@ class Training:
             examples = entry.pop("examples")
             entry["loss"] = sum(value for name, value in means.items() if name.endswith("_loss"))
             entry["seconds"] = before + (elapsed - before) * (at + 1) / count
-            self.told.step({**entry, **means, "norm": norm})
+            self.listener.step({**entry, **means, "norm": norm})
             if skipped:
                 self._count_skip(entry, norm, examples)
             else:
@@ -346,7 +325,7 @@ class Training:
         named = ", ".join(str(int(example)) for example in examples[:SHOWN]) + (", …" if len(examples) > SHOWN else "")
         where = f"step {entry['step']} (epoch {entry['epoch']}, batch {entry['batch']}: examples {named})"
         what = f"the loss is {entry['loss']:.4g} and the gradient's norm {norm:.4g}"
-        self.told.event("skipped", f"{where} was skipped: {what}.", step=entry["step"])
+        self.listener.event("skipped", f"{where} was skipped: {what}.", step=entry["step"])
         if state.in_a_row >= MOST_SKIPPED:
             raise FilbertError(
                 f"{MOST_SKIPPED} steps in a row had no finite gradient, the last at {where}; the weights are as they "
@@ -369,7 +348,7 @@ class Training:
             config = replace(config, batch_tokens=min(config.batch_tokens, max(least, share)))
         held = evaluate(model, self.course.held, config, *here, self.state.parts, spread)
         self.last_held = {**held, "step": self.state.step}
-        self.told.evaluation({"step": self.state.step, "held": held})
+        self.listener.evaluation({"step": self.state.step, "held": held})
         number = held[self.course.watched] * (1 if self.course.watched.endswith("loss") else -1)
         is_better = math.isfinite(number) and (self.state.best is None or number < self.state.best)
         self.state.since_best = 0 if is_better else self.state.since_best + 1
@@ -394,25 +373,25 @@ class Training:
         if self.ranks.is_first:
             found = self.course.store.newest()  # sets damaged ones aside
             for note in self.course.store.notes:
-                self.told.event("damaged", note)
+                self.listener.event("damaged", note)
         self.ranks.wait()
         found = self.course.store.newest()
         self.ranks.agree("the newest checkpoint", found.sha256 if found is not None else "")
         if found is None:
             return
         if self.course.force and (changed := _changed(found, self.course.identity)):
-            self.told.event("changed", f"goes on by force with another {changed}.")
+            self.listener.event("changed", f"goes on by force with another {changed}.")
         elif not self.course.force:
             check_identity(found, self.course.identity)
         self.state = State(**found.state["state"])
         self._thaw(max(0, self.state.step - 1))  # what had learnt by then has a state
         self.stepper.restore(found.tensors())
         self.last_held = dict(found.state["held"])
-        self.told.event("resumed", f"goes on after step {self.state.step:,}.", step=self.state.step)
+        self.listener.event("resumed", f"goes on after step {self.state.step:,}.", step=self.state.step)
         here = {"world": self.ranks.world, "threads": torch.get_num_threads(), "sharding": self.machine.sharding}
         for what, now in here.items():
             if found.state[what] != now:
-                self.told.event(
+                self.listener.event(
                     "changed",
                     f"{what} is {now} and was {found.state[what]}: the order of examples is the same, but roundings "
                     "are not, so the weights will not be bit for bit those of an uninterrupted run.",
@@ -420,7 +399,7 @@ class Training:
 
     # What goes wrong --------------------------------------------------------------------------------------------------
 
-    def _heard(self, caught: list[int]) -> bool:
+    def _is_stopped(self, caught: list[int]) -> bool:
         return self._agreed(bool(caught)) if self.ranks.world > 1 else bool(caught)
 
     def _stop(self, caught: list[int]) -> None:
@@ -437,7 +416,7 @@ class Training:
                 f"{longest} tokens ({error}); give a smaller train.batch_tokens or task.max_length, or a smaller model."
             )
         state.parts *= 2
-        self.told.event(
+        self.listener.event(
             "memory", f"out of memory: a step's {self.config.batch_tokens:,} tokens now go in {state.parts} parts."
         )
 

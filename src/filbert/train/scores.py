@@ -14,12 +14,12 @@ from filbert.train import machine
 from filbert.train.step import on_device
 
 
-def scored(model: Any, task: Any, batch_tokens: int, **wishes: Any) -> list[Any]:
+def scored(model: Any, task: Any, batch_tokens: int, config: machine.Config | None = None) -> list[Any]:
     """What a task's head says of each of its items, in order, computed as training computes it.
 
-    wishes: fields of machine.Config. The model goes where they say.
+    The model goes where the config says.
     """
-    here = machine.found(machine.Config(**wishes))
+    here = machine.found(config or machine.Config())
     model = model.to(here.device, torch.bfloat16 if here.half else torch.float32).eval()
     result: list[Any] = [None] * len(task)
     with torch.inference_mode():
@@ -33,5 +33,9 @@ def scored(model: Any, task: Any, batch_tokens: int, **wishes: Any) -> list[Any]
 
 def scored_apart(model: Any, task: Any, batch_tokens: int, config: machine.Config) -> list[Any]:
     """The same by a copy, so that the model itself stays where it is and as precise as it is."""
-    how = {name: getattr(config, name) for name in ("device", "precision", "threads")}
-    return scored(deepcopy(model), task, batch_tokens, **how)
+    return scored(deepcopy(model), task, batch_tokens, asking(config))
+
+
+def asking(config: machine.Config) -> machine.Config:
+    """What of a run's machine counts where a model is only asked."""
+    return machine.Config(device=config.device, precision=config.precision, threads=config.threads)

@@ -24,9 +24,6 @@ from filbert.text.tokenizer import Tokenizer
 from filbert.train.machine import Machine
 
 METHODS = ("full", "frozen", "gradual", "lora")
-# Times the rates of full fine-tuning, of all and of the head: for a model without dropout, and for others. Heads alone
-# and maps that begin at zero want larger steps: the built-in model on 10,000 headlines, MiniLM on 500 texts of SST-2.
-PACES = {"frozen": ((1.0, 8.0), (1.0, 30.0)), "lora": ((30.0, 1 / 30), (10.0, 1.0))}
 FILL_TOKENS, FILL_ROWS = 8_192, 1_024  # read, and scored over the vocabulary, at a time
 CANDIDATES = 20  # the likeliest words among which a hidden one is drawn
 
@@ -62,12 +59,6 @@ class Config:
         """The ways in which texts are changed."""
         named = (kind.strip() for kind in self.augment.split(","))
         return tuple(dict.fromkeys(kind for kind in named if kind))
-
-
-def paced(method: str, learning_rate: float, head_rate: float, bare: bool) -> dict[str, float]:
-    """The rates for a method, from those of full fine-tuning of a model with dropout, or without (bare)."""
-    all_times, head_times = PACES[method][0 if bare else 1] if method in PACES else (1.0, 1.0)
-    return {"learning_rate": learning_rate * all_times, "head_rate": head_rate * head_times}
 
 
 # What learns ----------------------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from filbert.forms.spec import FileSpec
+    from filbert.tasks.question import Question, Reading, Target
 
 KEPT = ("max_length", "overlap", "longest", "rule", "threshold")
 
@@ -90,12 +91,20 @@ def files() -> FileSpec:
     return FILES
 
 
+def question(reading: Reading, target: Target) -> Question[Any]:
+    """What is explained."""
+    from filbert.tasks.answer.question import Answers
+
+    return Answers(reading, target)
+
+
 SPEC = TaskSpec(
     name="answer",
     config=Config,
     items=items,
     record=record,
     files=files,
+    question=question,
     card=card,
     part=heads.SPAN.part,
     kept=KEPT,

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from filbert.forms.spec import FileSpec
+    from filbert.tasks.question import Question, Reading, Target
 
 KEPT = ("template", "words", "prior", "offsets", "max_length", "overlap")
 
@@ -140,12 +141,20 @@ def files() -> FileSpec:
     return FILES
 
 
+def question(reading: Reading, target: Target) -> Question[Any]:
+    """What is explained."""
+    from filbert.tasks.blank.question import Blanks
+
+    return Blanks(reading, target)
+
+
 SPEC = TaskSpec(
     name="blank",
     config=Config,
     items=items,
     record=classify.record,
     files=files,
+    question=question,
     card=classify.card,
     part="mlm",
     kept=KEPT,

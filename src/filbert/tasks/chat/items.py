@@ -15,7 +15,7 @@ import numpy as np
 from filbert.metrics import generation as metrics
 from filbert.tasks.task import Report
 from filbert.tasks.translate import items as translate
-from filbert.tasks.translate.items import Written
+from filbert.tasks.written import Text
 from filbert.text.tokenizer import Pieces
 
 _TURN = re.compile(r"[^\n]*\S[^\n]*")
@@ -45,7 +45,7 @@ class Items(translate.Items):
         edges = np.concatenate((firsts, [len(turns)]))
         return Pieces(ids, starts, ends, pieces.boundaries[edges] + np.searchsorted(later, edges))
 
-    def evaluated(self, raw: Sequence[list[Written]]) -> Report:
+    def evaluated(self, raw: Sequence[list[Text]]) -> Report:
         """ROUGE with intervals, the shares of different words and pairs of words, and that of answers that loop."""
         said, right = self._pairs(raw)
         more = {f"distinct_{size}": metrics.distinct(said, size) for size in (1, 2)} | {"loops": metrics.loops(said)}

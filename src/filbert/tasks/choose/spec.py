@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from filbert.core import settings
 from filbert.core.errors import InputError
@@ -12,10 +12,12 @@ from filbert.core.records import Example, Prediction
 from filbert.nn import heads
 from filbert.tasks.classify.spec import POOLS, published
 from filbert.tasks.task import AnyItems, Json, TaskSpec, Trait, no_labels
+from filbert.tasks.wire import Beside, Wire
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from filbert.forms.spec import FileSpec
+    from filbert.tasks.question import Question, Reading, Target
 
 KEPT = ("max_length", "overlap", "pool", "temperature")
 
@@ -87,12 +89,28 @@ def files() -> FileSpec:
     return FILES
 
 
+def question(reading: Reading, target: Target) -> Question[Any]:
+    """What is explained."""
+    from filbert.tasks.choose.question import Options
+
+    return Options(reading, target)
+
+
+def options_beside(first: str, others: Sequence[object]) -> list[Beside]:
+    """Question and option stand beside each window of the passage."""
+    question, options = others
+    assert isinstance(options, list | tuple)
+    return [(first, str(question), str(option)) for option in options]
+
+
 SPEC = TaskSpec(
     name="choose",
     config=Config,
     items=items,
     record=record,
     files=files,
+    wire=Wire(beside=options_beside),
+    question=question,
     card=card,
     part=heads.CHOICE.part,
     kept=KEPT,

@@ -14,6 +14,7 @@ from filbert.forms import label_sets
 from filbert.forms.datasets import label_table
 from filbert.nn import heads
 from filbert.tasks.task import AnyItems, Json, TaskSpec, Trait
+from filbert.tasks.wire import Wire
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -142,6 +143,7 @@ SPEC = TaskSpec(
     items=items,
     record=record,
     files=files,
+    wire=Wire(may_rank=True),
     card=card,
     part=heads.LABELS.part,
     kept=KEPT,

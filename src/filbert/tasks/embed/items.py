@@ -324,7 +324,7 @@ class Items(Windowed[Config, Floats]):
         if self.kind == "triplets":
             return metrics.preferred(first, second, vectors_NKD[:, 2])
         if self.kind == "labels":
-            return metrics.told_apart(self.gold == 1, metrics.cosines(first, second), self.config.threshold)
+            return metrics.separation(self.gold == 1, metrics.cosines(first, second), self.config.threshold)
         return metrics.agreement(self.gold, metrics.cosines(first, second))
 
     def calibrated(self, raw: Sequence[Floats], fixed: Collection[str] = ()) -> calibration.Fit:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,10 +15,12 @@ from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction
 from filbert.tasks.classify.spec import POOLS
 from filbert.tasks.task import AnyItems, Json, TaskSpec, Trait, no_labels
+from filbert.tasks.wire import Wire, nothing_beside
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from filbert.forms.spec import FileSpec
+    from filbert.tasks.question import Question, Reading, Target
 
 TEXTS = ("text", "second", "negative")  # what a prediction's texts are called
 
@@ -171,12 +173,21 @@ def files() -> FileSpec:
     return FILES
 
 
+def question(reading: Reading, target: Target) -> Question[Any]:
+    """What is explained."""
+    from filbert.tasks.embed.question import Likeness
+
+    return Likeness(reading, target)
+
+
 SPEC = TaskSpec(
     name="embed",
     config=Config,
     items=items,
     record=record,
     files=files,
+    wire=Wire(pipeline=None, beside=nothing_beside),
+    question=question,
     card=card,
     kept=KEPT,
     traits=frozenset({Trait.NEEDS_NO_GOLD}),

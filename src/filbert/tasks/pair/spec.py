@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,10 +16,12 @@ from filbert.forms import label_sets
 from filbert.nn import heads
 from filbert.tasks.classify import spec as classify
 from filbert.tasks.task import AnyItems, Json, TaskSpec, Trait
+from filbert.tasks.wire import Wire
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from filbert.forms.spec import FileSpec
+    from filbert.tasks.question import Question, Reading, Target
 
 KEPT = (*classify.KEPT, "answer", "center", "scale")
 
@@ -129,12 +131,22 @@ def files() -> FileSpec:
     return FILES
 
 
+def question(reading: Reading, target: Target) -> Question[Any]:
+    """What is explained."""
+    from filbert.tasks.pair.question import Numbers
+    from filbert.tasks.question import Labels
+
+    return (Numbers if reading.task.config.answer == "number" else Labels)(reading, target)
+
+
 SPEC = TaskSpec(
     name="pair",
     config=Config,
     items=items,
     record=record,
     files=files,
+    wire=Wire(ranks=True),
+    question=question,
     card=card,
     part=heads.LABELS.part,
     kept=KEPT,

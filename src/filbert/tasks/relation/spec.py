@@ -5,19 +5,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from filbert.core import settings
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction, Span
-from filbert.forms.markup import Relation, apart, places
 from filbert.nn import heads
 from filbert.tasks.classify import spec as classify
+from filbert.tasks.relation.reading import Relation, apart, places
 from filbert.tasks.task import AnyItems, Json, TaskSpec, Trait
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from filbert.forms.spec import FileSpec
+    from filbert.tasks.question import Question, Reading, Target
 
 KEPT = ("max_length", "marks", "none", "temperature")
 
@@ -125,12 +126,20 @@ def files() -> FileSpec:
     return FILES
 
 
+def question(reading: Reading, target: Target) -> Question[Any]:
+    """What is explained."""
+    from filbert.tasks.relation.question import Relations
+
+    return Relations(reading, target)
+
+
 SPEC = TaskSpec(
     name="relation",
     config=Config,
     items=items,
     record=record,
     files=files,
+    question=question,
     card=card,
     part=heads.RELATION.part,
     kept=KEPT,

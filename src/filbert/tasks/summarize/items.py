@@ -13,7 +13,7 @@ from typing import ClassVar
 from filbert.metrics import generation as metrics
 from filbert.tasks.task import Report
 from filbert.tasks.translate import items as translate
-from filbert.tasks.translate.items import Written
+from filbert.tasks.written import Text
 from filbert.text.sentences import sentences
 
 
@@ -23,7 +23,7 @@ class Items(translate.Items):
     joins: ClassVar[bool] = True
     copies: ClassVar[bool] = True
 
-    def evaluated(self, raw: Sequence[list[Written]]) -> Report:
+    def evaluated(self, raw: Sequence[list[Text]]) -> Report:
         """ROUGE with intervals, beside that of the first sentence; ROUGE-L is the one to look at first."""
         said, right = self._pairs(raw)
         report = metrics.rouge_summary(said, right, lead=[_first(example.texts[0]) for example in self.examples])

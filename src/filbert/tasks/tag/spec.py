@@ -13,10 +13,12 @@ from filbert.core.records import Example, Prediction, Span
 from filbert.nn import heads
 from filbert.tasks.tag import decode
 from filbert.tasks.task import AnyItems, Json, TaskSpec, Trait
+from filbert.tasks.wire import Wire
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from filbert.forms.spec import FileSpec
+    from filbert.tasks.question import Question, Reading, Target
 
 DECODERS = ("softmax", "crf", "span")
 KEPT = ("max_length", "overlap", "decoder", "scheme", "longest")
@@ -124,12 +126,21 @@ def files() -> FileSpec:
     return FILES
 
 
+def question(reading: Reading, target: Target) -> Question[Any]:
+    """What is explained: tags, or stretches of a span decoder."""
+    from filbert.tasks.tag.question import Entities, Stretches
+
+    return (Stretches if reading.task.config.decoder == "span" else Entities)(reading, target)
+
+
 SPEC = TaskSpec(
     name="tag",
     config=Config,
     items=items,
     record=record,
     files=files,
+    wire=Wire(pipeline="token-classification", has_entities=True),
+    question=question,
     card=card,
     part=heads.TOKENS.part,
     parts=(heads.TOKENS.part, heads.POINTER.part),

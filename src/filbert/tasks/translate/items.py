@@ -18,7 +18,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,8 @@ from filbert.pack.lay import Places
 from filbert.tasks.task import Report
 from filbert.tasks.translate.spec import Config
 from filbert.tasks.translate.spelling import spellings, spelt
-from filbert.tasks.windowed import Windowed, ranges
+from filbert.tasks.windowed import ranges
+from filbert.tasks.written import Text, Written
 from filbert.text.joining import joined
 from filbert.text.sentences import sentences
 from filbert.text.tokenizer import Pieces, Tokenizer, Tokens
@@ -52,14 +53,6 @@ SPARE = 1.1  # of the sources' usual share of a batch, where packs are filled up
 CLOSE = 64  # that size is a multiple of it
 
 
-class Written(NamedTuple):
-    """What was written from a stretch: its tokens, their log-probability, and whether it came to an end."""
-
-    ids: tuple[int, ...]
-    score: float
-    ended: bool
-
-
 @dataclass(frozen=True, slots=True)
 class Learnt:
     """An epoch's plan: those of the items that can be learnt from."""
@@ -72,13 +65,11 @@ class Learnt:
         return self.chosen[indices]
 
 
-class Items(Windowed[Config, list[Written]]):
+class Items(Written[Config, list[Text]]):
     """Translation; a text whose translation is not known can be translated, not learnt from."""
 
     watched = "written_loss"
     one_graph = False  # packs of any number of targets
-    joins: ClassVar[bool] = False  # whether a writer sees all stretches of a source at once
-    copies: ClassVar[bool] = False  # whether a writer that is new may copy words of its source (nn.copying)
 
     def __init__(
         self, examples: Sequence[Example], labels: Sequence[str], tokenizer: Tokenizer, config: Config
@@ -289,7 +280,7 @@ class Items(Windowed[Config, list[Written]]):
 
     # Writing ----------------------------------------------------------------------------------------------------------
 
-    def raw(self, host: Host[A], batch: Batch) -> Sequence[list[Written]]:
+    def raw(self, host: Host[A], batch: Batch) -> Sequence[list[Text]]:
         """Of each item, for every stretch that was written from by itself: (ids, log-probability, whether it ended)."""
         from filbert.nn.torch_ops import TorchHost
 
@@ -300,7 +291,7 @@ class Items(Windowed[Config, list[Written]]):
         places, limits, numbers = (batch.targets[f"{name}_host"].numpy() for name in ("places", "limits", "numbers"))
         order = np.argsort(places)  # the pack's places in what was asked
         limits, numbers = limits[order], numbers[order]
-        written: list[Written] = []
+        written: list[Text] = []
         each = max(1, CELLS // (self.config.beam * model.config.vocab_size))
         for begin in range(0, len(source.lengths), each):
             end = min(begin + each, len(source.lengths))
@@ -310,12 +301,12 @@ class Items(Windowed[Config, list[Written]]):
         in_order = [written[place] for place in places]
         if self.joins:
             return [[one] for one in in_order]
-        parts: list[list[Written]] = [[] for _ in range(int(batch.owners.max()) + 1)]
+        parts: list[list[Text]] = [[] for _ in range(int(batch.owners.max()) + 1)]
         for owner, one in zip(batch.owners.tolist(), in_order, strict=True):
             parts[owner].append(one)
         return parts
 
-    def _written(self, writer: EncoderDecoder, state: Any, limits: list[int], numbers: list[int]) -> list[Written]:
+    def _written(self, writer: EncoderDecoder, state: Any, limits: list[int], numbers: list[int]) -> list[Text]:
         """What the model writes from these, in the way that the config says."""
         import torch
 
@@ -338,9 +329,9 @@ class Items(Windowed[Config, list[Written]]):
         else:
             width, penalty = config.beam, config.length_penalty
             texts = generation.beam(writer, starts, state, rules, width=width, length_penalty=penalty)
-        return [Written(one.ids, one.score, one.ended) for one in texts]
+        return [Text(one.ids, one.score, one.ended) for one in texts]
 
-    def predictions(self, raw: Sequence[list[Written]]) -> list[Prediction]:
+    def predictions(self, raw: Sequence[list[Text]]) -> list[Prediction]:
         """The texts.
 
         scores: "score", the mean probability of a token (geometric); and where they are not 0 "unknown", the share of
@@ -354,7 +345,7 @@ class Items(Windowed[Config, list[Written]]):
             for at, (parts, share) in enumerate(zip(raw, shares, strict=True))
         ]
 
-    def _tokens(self, index: int, parts: Sequence[Written]) -> list[list[str]]:
+    def _tokens(self, index: int, parts: Sequence[Text]) -> list[list[str]]:
         """What was written from each part of the item; where words are copied, spelt as the source has them."""
         tokenizer = self.tokenizer
         if not self.copies:
@@ -363,14 +354,14 @@ class Items(Windowed[Config, list[Written]]):
         known = spellings(self.examples[index].texts[0], (own.ids, own.starts, own.ends), continues, vocabulary)
         return [spelt(ids, known, continues, vocabulary) for ids, _, _ in parts]
 
-    def evaluated(self, raw: Sequence[list[Written]]) -> Report:
+    def evaluated(self, raw: Sequence[list[Text]]) -> Report:
         """BLEU and chrF (of a vocabulary without capitals also BLEU without them) and ROUGE-L, with intervals."""
         said, right = self._pairs(raw)
         told, more = metrics.bleu_summary(said, right, self.tokenizer.lowercase), metrics.rouge_summary(said, right)
         edges = {**told["intervals"], "rouge_l": more["intervals"]["rouge_l"]}
         return told | {"rouge_l": more["rouge_l"], "intervals": edges}
 
-    def _pairs(self, raw: Sequence[list[Written]]) -> tuple[list[str], list[str]]:
+    def _pairs(self, raw: Sequence[list[Text]]) -> tuple[list[str], list[str]]:
         """What was written, and what is right."""
         return [said.text or "" for said in self.predictions(raw)], [str(example.gold) for example in self.examples]
 
@@ -457,7 +448,7 @@ def _nothing(unknown: float) -> Prediction:
     return Prediction(text="", scores={"score": 0.0, **({"unknown": unknown} if unknown else {})})
 
 
-def _prediction(written: Sequence[list[str]], parts: Sequence[Written], unknown: float) -> Prediction:
+def _prediction(written: Sequence[list[str]], parts: Sequence[Text], unknown: float) -> Prediction:
     text = ""
     for tokens in written:
         text += joined(tokens, after=text)

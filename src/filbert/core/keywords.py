@@ -1,0 +1,67 @@
+"""A public function in; the same function, which answers a keyword that it does not have in a sentence, out.
+
+Names that users of transformers and scikit-learn try in (core.names) become ours, or the sentence says what to write.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Collection, MutableMapping
+from typing import ParamSpec, TypeVar
+
+from filbert.core import names
+from filbert.core.errors import InputError, did_you_mean, one_of
+from filbert.core.settings import worded
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def checked(kind: str = "", *, foreign: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """The decorator. kind: what such a name should have been, "an argument of evaluate", where all are listed.
+
+    foreign: whether names of other libraries become ours: an argument, or one of `settings`.
+    """
+
+    def wrap(function: Callable[P, R]) -> Callable[P, R]:
+        parameters = inspect.signature(function).parameters.values()
+        allowed = [each.name for each in parameters]
+        optional = [each.name for each in parameters if each.kind is inspect.Parameter.KEYWORD_ONLY]
+
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            for name in sorted(set(kwargs) - set(allowed)):
+                if kind:
+                    raise one_of(kind, name, optional)
+                if not (foreign and _renamed(function.__name__, name, kwargs, optional)):
+                    raise _unknown(function.__name__, name, optional, foreign)
+            return function(*args, **kwargs)
+
+        return call
+
+    return wrap
+
+
+def _renamed(function: str, name: str, given: MutableMapping[str, object], optional: Collection[str]) -> bool:
+    """Gives a name of another library the name that it has here, where there is one."""
+    if name in names.SETTINGS:
+        field, words = names.SETTINGS[name], worded(given.get("settings", ()))
+        if any(word.partition("=")[0].strip() == field for word in words):
+            raise InputError(f"{function} has {name} and the setting {field}, which are one; give one.")
+        given["settings"] = [*words, f"{field}={given.pop(name)}"]
+        return True
+    ours = names.ARGUMENTS.get(name)
+    if ours is None or ours not in optional or ours in given:
+        return False
+    given[ours] = given.pop(name)
+    return True
+
+
+def _unknown(function: str, name: str, optional: Collection[str], foreign: bool) -> InputError:
+    hint = f"see settings.{did_you_mean(name, optional)}"
+    if "settings" not in optional:
+        hint = f"it has {', '.join(optional)}.{did_you_mean(name, optional)}"
+    if foreign:
+        hint = f"it is called {names.ARGUMENTS[name]}." if name in names.ARGUMENTS else names.ADVICE.get(name, hint)
+    return InputError(f"{function} has no argument {name!r}; {hint}")
