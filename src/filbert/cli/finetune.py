@@ -7,12 +7,11 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import Trains, check_force, encoding_option, json_option, result, roles
-from filbert.core.registry import naming
+from filbert.cli.shared import LearntTask, Trains, check_force, encoding_option, json_option, result, roles
 
 
 @click.command("finetune", cls=Trains)
-@click.argument("task", type=click.Choice(naming("tasks", "KEPT")))
+@click.argument("task", type=LearntTask())
 @click.option("--train", multiple=True, required=True, help="Labelled file to learn from: CSV, TSV, JSONL, Parquet, …")
 @click.option(
     "--dev", multiple=True, help="Says after each epoch how good it is: a file, or a share of --train: 10% or 0.1."

@@ -10,11 +10,28 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from filbert.core import names
+from filbert.core import names, registry
 
 if TYPE_CHECKING:
     from filbert.core.records import Document
     from filbert.forms.sources import ReadOptions
+
+    Choice = click.Choice[str]
+else:
+    Choice = click.Choice  # whose older versions know no kinds
+
+
+class LearntTask(Choice):
+    """The name of a task that can be fine-tuned; which there are is read when it is asked, since records import NumPy
+    and `filbert --help` looks at every command."""
+
+    def __init__(self) -> None:
+        self.case_sensitive = True
+
+    @property
+    def choices(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Their names, sorted."""
+        return registry.tasks(only_learnt=True)
 
 
 class Trains(click.Command):

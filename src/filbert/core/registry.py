@@ -174,4 +174,4 @@ def naming(room: Room, name: str) -> tuple[str, ...]:
         if name == "AUGMENTS":
             return tuple(each for each in tasks() if any(trait.name == name for trait in task(each).traits))
         return tasks(only_learnt=name == "KEPT")
-    return tuple(each for each in members(room) if model(each).objective is not None)
+    return members(room)

@@ -29,6 +29,7 @@ ENCODER, RUNTIME = "model.onnx", "runtime.json"
 SMALL_WEIGHTS, SMALL_ENCODER = "model.int8.safetensors", "model.int8.onnx"  # in eight bits (ship.int8)
 FORMER_ENCODER = "model.int8.any.onnx"  # of earlier exports, whose other graph is right on some CPUs only
 FORMAT = "filbert runtime 1"
+EPS, ACTIVATION = 1e-12, "gelu"  # of heads of models whose shape does not say
 WORDS = "embeddings.words.weight"
 ENCODER_NAMES = ("embeddings.", "layers.", "final_norm.")
 FIELDS: Mapping[str, type] = {
@@ -95,7 +96,8 @@ def write(source: Source) -> Path:
     told = {
         "format": FORMAT, "kind": about.kind, "vocab_size": about.config.vocab_size, "width": about.config.width,
         "max_length": about.config.max_length, "parts": list(source.parts), "labels": list(source.labels),
-        "problem_type": about.problem_type, "eps": float(about.config.eps), "activation": about.config.feedforward,
+        "problem_type": about.problem_type, "eps": float(vars(about.config).get("eps", EPS)),
+        "activation": vars(about.config).get("feedforward", ACTIVATION),
         "heads": {name: [piece.name for piece in pieces] for name, pieces in own.items()},
     }  # fmt: skip
     path = source.folder / RUNTIME
@@ -160,7 +162,9 @@ def _compare(path: Path, told: Mapping[str, Any], fields: Mapping[str, Any], lab
     else:
         own = fields.get("filbert")
         shape = own.get("config") if isinstance(own, dict) else None
-        said |= {ours: shape.get(theirs) for ours, theirs in OWN.items()} if isinstance(shape, dict) else {}
+        usual: dict[str, Any] = {"eps": EPS, "feedforward": ACTIVATION}
+        if isinstance(shape, dict):
+            said |= {ours: shape.get(theirs, usual.get(theirs)) for ours, theirs in OWN.items()}
         said["parts"] = own.get("parts") if isinstance(own, dict) else None
     if told["labels"]:
         said["labels"] = labels

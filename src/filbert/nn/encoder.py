@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
@@ -53,6 +54,32 @@ def as_is(config: C, vocabulary: Sequence[str]) -> C:
     return config
 
 
+class GraphBuilder(Protocol):
+    """What a model builds its ONNX graph with (ship.encoder); values have names, `ids` and `positions` are inputs."""
+
+    config: Any
+
+    def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        """What an operator gives."""
+        ...
+
+    def constant(self, value: npt.ArrayLike, kind: type = ...) -> str:
+        """A small array."""
+        ...
+
+    def looked_up(self, name: str, index: str) -> str:
+        """Rows of a table of the model."""
+        ...
+
+    def linear(self, x: str, name: str) -> str:
+        """x·Wᵀ + b by the model's tensors of that name."""
+        ...
+
+    def norm(self, x: str, name: str) -> str:
+        """The layer norm by the model's tensors of that name."""
+        ...
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ModelSpec(Generic[C]):
     """All that is said of a model; `name` is that of its file, or of its entry point."""
@@ -70,6 +97,8 @@ class ModelSpec(Generic[C]):
     own: tuple[str, ...] = ()  # the parts that it alone has
     fit: Callable[[C, Sequence[str]], C] = as_is  # what the shape takes from the vocabulary
     shapes: Callable[[C, tuple[str, ...], int], Mapping[str, tuple[int, ...]]] | None = None  # of its tensors
+
+    graph: Callable[[GraphBuilder], str] | None = None  # its ONNX graph: the name of [T, D] all tokens' vectors
 
     def preset(self, name: str, vocab_size: int) -> C:
         """The preset of that name for a vocabulary of that size."""

@@ -45,6 +45,10 @@ class Ops(Protocol[A]):
         """Of each number."""
         ...
 
+    def log(self, x: A) -> A:
+        """Of each number."""
+        ...
+
     def turn(self, angle: A) -> tuple[A, A]:
         """The cosine and the sine of each number."""
         ...
@@ -168,6 +172,10 @@ class NumpyOps:
     def exp(self, x: Numbers) -> Numbers:
         """Of each number."""
         return np.exp(x)
+
+    def log(self, x: Numbers) -> Numbers:
+        """Of each number."""
+        return np.log(x)
 
     def turn(self, angle: Numbers) -> tuple[Numbers, Numbers]:
         """The cosine and the sine of each number."""

@@ -43,6 +43,10 @@ class TorchOps:
         """Of each number."""
         return x.exp()
 
+    def log(self, x: Tensor) -> Tensor:
+        """Of each number."""
+        return x.log()
+
     def turn(self, angle: Tensor) -> tuple[Tensor, Tensor]:
         """The cosine and the sine of each number."""
         return angle.cos(), angle.sin()
@@ -112,7 +116,12 @@ class TorchHost:
     xp = TORCH
 
     def __init__(self, model: Encoder) -> None:
-        self.model, self.width = model, int(model.width)
+        self.model = model
+
+    @property
+    def width(self) -> int:
+        """D, the numbers of a vector."""
+        return self.model.width
 
     @property
     def is_training(self) -> bool:

@@ -24,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from filbert.core.errors import needed
+from filbert.core.registry import model_of
 from filbert.folder import read_transformers
 from filbert.folder.weights import Stored
 from filbert.models import bert
@@ -104,37 +105,60 @@ class Encoder:
         self.root = self.main = Graph()  # main: where nodes go now, which is a branch of the root at times
         self.float = self.main.onnx.TensorProto.FLOAT
         self.widened: dict[str, str] = {}
+        self.eps = float(vars(self.config).get("eps", 1e-12))
 
     def graph(self) -> Any:
         """The whole, from tokens to the vectors of the asked rows."""
         config, helper = self.config, self.main.onnx.helper
-        angles = self._angles()
-        x = normed = self._embedded()
-        for index in range(config.layers):
-            x, normed = self._layer(x, normed, index, angles)
-        self.main.nodes.append(helper.make_node("Identity", [normed], [OUTPUT]))
+        build = model_of(config).graph
+        vectors = self._bert() if build is None else self.op("Gather", build(self), "rows")
+        self.main.nodes.append(helper.make_node("Identity", [vectors], [OUTPUT]))
         proto = self.main.onnx.TensorProto
         inputs = [helper.make_tensor_value_info(name, proto.INT64, shape) for name, shape in INPUTS.items()]
         inputs.append(helper.make_tensor_value_info(FIRST, proto.BOOL, []))
         output = helper.make_tensor_value_info(OUTPUT, self.float, ["R", config.width])
         return helper.make_graph(self.main.nodes, "filbert", inputs, [output], list(self.main.initializers.values()))
 
+    def _bert(self) -> str:
+        """The vectors of the asked rows, as BERT makes them."""
+        angles = self._angles()
+        x = normed = self._embedded()
+        for index in range(self.config.layers):
+            x, normed = self._layer(x, normed, index, angles)
+        return normed
+
+    # What a model from outside makes its graph of (ModelSpec.graph); `ids`, `positions` and `segments` are its inputs.
+
+    def op(self, kind: str, *inputs: str, **attributes: Any) -> str:
+        """The name of what an ONNX operator gives."""
+        return self.main.op(kind, *inputs, **attributes)
+
+    def constant(self, value: npt.ArrayLike, kind: type = np.int64) -> str:
+        """The name of a small array."""
+        return self.main.constant(value, kind)
+
+    def linear(self, x: str, name: str) -> str:
+        """x·Wᵀ + b by the tensors of that name."""
+        product, rest = self._map(x, name)
+        assert product is not None
+        return product if rest is None else self.op("Add", product, rest)
+
     # Pieces of a layer ------------------------------------------------------------------------------------------------
 
     def _embedded(self) -> str:
         config, main = self.config, self.main
-        x = self._looked_up("embeddings.words.weight", "ids")
+        x = self.looked_up("embeddings.words.weight", "ids")
         if config.segments:
-            x = main.op("Add", x, self._looked_up("embeddings.segments.weight", "segments"))
+            x = main.op("Add", x, self.looked_up("embeddings.segments.weight", "segments"))
         if config.positions == "learned":
-            x = main.op("Add", x, self._looked_up("embeddings.positions.weight", "positions"))
+            x = main.op("Add", x, self.looked_up("embeddings.positions.weight", "positions"))
         elif config.positions == "sinusoidal":
             from filbert.nn.positions import Sinusoidal
 
             table = Sinusoidal(config.max_length, config.width).weight.numpy()
             main.initializers["sines"] = main.onnx.numpy_helper.from_array(table, "sines")
             x = main.op("Add", x, main.op("Gather", "sines", "positions"))
-        return self._norm(x, "embeddings.norm")
+        return self.norm(x, "embeddings.norm")
 
     def _layer(self, x: str, normed: str, index: int, angles: Sequence[tuple[str, str]]) -> tuple[str, str]:
         """x and its norm after a layer; where norms come last the two are one."""
@@ -153,7 +177,7 @@ class Encoder:
         main = self.main
         for part in mapped:
             x = main.op("Add", x, part) if part else x
-        normed = self._norm(x, norm)
+        normed = self.norm(x, norm)
         return normed if self.config.norm == "post" else x, normed
 
     def _inside(self, x: str, name: str) -> str:
@@ -335,7 +359,7 @@ class Encoder:
             self.widened[name] = self.root.op("Cast", name, to=self.float)
         return self.widened.get(name, name)
 
-    def _looked_up(self, name: str, index: str) -> str:
+    def looked_up(self, name: str, index: str) -> str:
         """Rows of a table; only they are made wide."""
         (piece,) = self._pieces(name)
         rows = self.main.op("Gather", self.main.stored(piece), index)
@@ -360,7 +384,8 @@ class Encoder:
         maps = [self.main.op("Gemm", x, self._wide(w), *also, transB=1) for w, also in zip(weights, own, strict=True)]
         return maps, None
 
-    def _norm(self, x: str, name: str) -> str:
+    def norm(self, x: str, name: str) -> str:
+        """The layer norm of that name."""
         weight, bias = self._pieces(f"{name}.weight")[0], self.source.tensors.get(f"{name}.bias")
         also = [self._wide(bias[0])] if bias else []
-        return self.main.op("LayerNormalization", x, self._wide(weight), *also, epsilon=float(self.config.eps), axis=-1)
+        return self.main.op("LayerNormalization", x, self._wide(weight), *also, epsilon=self.eps, axis=-1)

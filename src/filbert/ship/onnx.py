@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from filbert.core.errors import InputError, needed
+from filbert.core.registry import model_of
 from filbert.folder import folder as folders
 from filbert.folder import graphs, read_transformers, runtime, weights
 from filbert.folder.manifest import MANIFEST, seal
@@ -22,7 +23,8 @@ def export(path: Path | str, out: Path | str, int8: bool = False) -> Path:
     int8: in eight bits as well (ship.int8).
     """
     found = folders.read(path, verify=True)
-    if not isinstance(found.described.config, bert.Config):
+    config = found.described.config
+    if not isinstance(config, bert.Config) and model_of(config).graph is None:
         raise InputError(f"{found.folder}: is of the family {found.described.kind}, but only bert's goes to ONNX.")
     read_transformers.check_data(found)
     read_transformers.check_finite(found)
