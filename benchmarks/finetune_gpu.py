@@ -34,8 +34,7 @@ from filbert.folder.folder import load
 from filbert.forms import splits
 from filbert.forms.datasets import examples
 from filbert.forms.sources import label_names
-from filbert.judge import baselines, sections
-from filbert.metrics import tags
+from filbert.metrics import baselines
 from filbert.metrics.numbers import spearman
 from filbert.pack.batches import batches
 from filbert.run.evaluate import evaluate
@@ -43,6 +42,9 @@ from filbert.run.finetune import finetune
 from filbert.run.new_models import Start
 from filbert.run.options import RunOptions
 from filbert.run.recipe import Training, fine_recipe
+from filbert.tasks import view
+from filbert.tasks.relation.view import with_between
+from filbert.tasks.tag import measure as tags
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import listeners, loop
 from finetune_peer import CLASSES, trained
@@ -248,7 +250,9 @@ def baseline(given: argparse.Namespace) -> dict[str, Any]:
     for name in given.baselines.split(","):
         data = Data(name, given)
         learnt, asked = data.parts["train"], data.parts["test"] or data.parts["dev"]
-        rows, is_pair = [sections.rows(part) for part in (learnt, asked)], sections.is_pair(learnt)
+        counted = with_between if data.about.task == "relation" else (lambda example: example.texts)
+        rows = [[counted(example) for example in part] for part in (learnt, asked)]
+        is_pair = view.is_pair(rows[0])
         if data.about.task == "tag":
             names = baselines.Dictionary([e.texts[0] for e in learnt], [e.gold for e in learnt])
             found_spans = tags.table([e.gold for e in asked], [names(e.texts[0]) for e in asked])

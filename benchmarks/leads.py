@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean
 
-from filbert.metrics import generation
 from filbert.tasks.summarize.items import _first
+from filbert.tasks.translate import measure as generation
 from writing_sets import SHARED, _columns, central
 
 SIZES = (15, 20, 25, 30, 40, 60)  # characters

@@ -141,7 +141,7 @@ def base(home: Path, layers: int) -> Path:
 
 def measured(name: str, case: Case, start: Path, home: Path) -> dict[str, Any]:
     """Fine-tunes, exports, asks in every runtime and compares."""
-    from filbert.engine.reader import asked as as_asked
+    from filbert.core import registry
     from filbert.forms import sources
     from filbert.run.finetune import finetune
     from filbert.ship import cost, export
@@ -162,7 +162,9 @@ def measured(name: str, case: Case, start: Path, home: Path) -> dict[str, Any]:
         folder = home / name / "model"
     stated = export.export(folder, home / f"{name}-out", int8=True, dev=dev if case.task else None)[1]
     texts = home / f"{name}.json"
-    texts.write_text(json.dumps([as_asked(one) for one in asked], ensure_ascii=False), encoding="utf-8")
+    texts.write_text(
+        json.dumps([registry.task(reads).unasked(one) for one in asked], ensure_ascii=False), encoding="utf-8"
+    )
     told = {how: _asked(home / f"{name}-out", case.task, texts, how) for how in ("torch", "onnx", "no torch", "int8")}
     assert told["torch"]["torch"]
     assert not told["no torch"]["torch"]

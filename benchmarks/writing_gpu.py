@@ -33,9 +33,9 @@ from filbert.core.random import generator
 from filbert.core.registry import member
 from filbert.core.settings import parsed
 from filbert.folder.folder import load
-from filbert.metrics import generation as metrics
 from filbert.models import transformer
 from filbert.run import new_models
+from filbert.tasks.translate import measure as metrics
 from filbert.text import vocab
 from filbert.text.sentences import sentences
 from filbert.text.tokenizer import Tokenizer

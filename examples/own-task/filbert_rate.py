@@ -42,6 +42,7 @@ class Items(classify.Items):
         """Of every bar the cross-entropy: is the text above it or not?"""
         import torch
         import torch.nn.functional as F
+
         from filbert.nn.torch_ops import TorchHost
 
         gold_N, host = batch.targets["label"], TorchHost(model)

@@ -20,11 +20,12 @@ from filbert.core import files
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction
 from filbert.engine import answers
-from filbert.engine.answers import Asked, answered
+from filbert.engine.answers import answered
 from filbert.engine.results import Results, Table, form_of
 from filbert.folder import folder as folders
 from filbert.models import transformer
 from filbert.run.finetune import finetune
+from filbert.tasks.task import Asked
 from filbert.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")

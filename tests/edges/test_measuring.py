@@ -9,18 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from filbert.metrics import (
-    answers,
-    choices,
-    generation,
-    intervals,
-    label_sets,
-    labels,
-    paired,
-    relations,
-    tags,
-    vectors,
-)
+from filbert.metrics import intervals, label_sets, labels, paired, vectors
+from filbert.tasks.answer import measure as answers
+from filbert.tasks.choose import measure as choices
+from filbert.tasks.relation import measure as relations
+from filbert.tasks.tag import measure as tags
+from filbert.tasks.translate import measure as generation
 
 pytestmark = pytest.mark.filterwarnings("error")
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from filbert.metrics import answers as metrics
 from filbert.tasks.answer import decode as answers
+from filbert.tasks.answer import measure as metrics
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import SPECIALS
 from filbert.text.windows import WindowEncoding, encode_windows

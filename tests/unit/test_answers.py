@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from filbert.core.errors import FilbertError, InputError
-from filbert.metrics import answers as metrics
 from filbert.metrics import bootstrap
 from filbert.tasks.answer import decode as answers
+from filbert.tasks.answer import measure as metrics
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import SPECIALS
 from filbert.text.windows import WindowEncoding, encode_windows, windowed

@@ -7,19 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from filbert.metrics import (
-    answers,
-    bootstrap,
-    generation,
-    label_sets,
-    labels,
-    numbers,
-    paired,
-    relations,
-    tags,
-    vectors,
-)
+from filbert.metrics import bootstrap, label_sets, labels, numbers, paired, vectors
 from filbert.metrics.intervals import wilson
+from filbert.tasks.answer import measure as answers
+from filbert.tasks.relation import measure as relations
+from filbert.tasks.tag import measure as tags
+from filbert.tasks.translate import measure as generation
 
 PUBLISHED = {
     "labels": {

@@ -10,8 +10,7 @@ import pytest
 
 from filbert.core.records import Span
 from filbert.forms.datasets import examples, label_table
-from filbert.judge import baselines
-from filbert.metrics import noise
+from filbert.metrics import baselines, noise
 from filbert.tasks.classify.items import golds
 
 pytest.importorskip("sklearn")

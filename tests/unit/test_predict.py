@@ -19,10 +19,11 @@ import filbert as fb
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction
 from filbert.engine import answers
-from filbert.engine.answers import Asked, answered
+from filbert.engine.answers import answered
 from filbert.engine.results import Results
 from filbert.run.evaluate import evaluate
 from filbert.run.finetune import finetune
+from filbert.tasks.task import Asked
 
 ROWS = [("the train leaves the station", "rail"), ("a ship on the water", "sea"), ("clouds and the wind", "sky")]
 

@@ -19,12 +19,12 @@ from filbert.core.records import Example, Span
 from filbert.folder import folder as folders
 from filbert.forms.datasets import examples, label_table
 from filbert.metrics import labels as label_metrics
-from filbert.metrics import relations as metrics
 from filbert.metrics.intervals import wilson
 from filbert.models import bert
 from filbert.nn.torch_ops import TorchHost
 from filbert.run.finetune import finetune
 from filbert.tasks.relation import items as relation
+from filbert.tasks.relation import measure as metrics
 from filbert.tasks.relation import spec as relation_spec
 from filbert.tasks.relation.reading import Relation
 from filbert.text.streams import Reading

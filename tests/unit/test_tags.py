@@ -11,10 +11,10 @@ import pytest
 from filbert.core.errors import FilbertError, InputError
 from filbert.core.records import Span
 from filbert.metrics import bootstrap
-from filbert.metrics import tags as metrics
 from filbert.metrics.intervals import wilson
 from filbert.nn import crf_walk
 from filbert.tasks.tag import decode as tags
+from filbert.tasks.tag import measure as metrics
 
 TYPES = ["PER", "LOC-X"]
 ALL = {scheme: tags.tag_set(TYPES, scheme) for scheme in ("bio", "bioes")}

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from filbert.core.errors import InputError
-from filbert.metrics import generation
 from filbert.metrics.intervals import wilson
+from filbert.tasks.translate import measure as generation
 
 CHINESE = ["今天天气很好。", "我们坐火车去公园。", "她在医院工作，已经三年了。"]
 ENGLISH = ["The cat sat on the mat.", "A man is riding a horse.", "Two dogs play in the snow."]

@@ -9,8 +9,10 @@ import pytest
 
 from filbert.core import registry
 from filbert.core.records import Example
-from filbert.judge import page, sections
+from filbert.judge import page
 from filbert.judge import report as honest
+from filbert.tasks.summarize.view import Summaries
+from filbert.tasks.translate.view import Texts
 from filbert.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -31,7 +33,7 @@ def judged(tokenizer: Tokenizer, name: str, said: list[str], train: Any = None) 
     written = [tuple(tokenizer.pieces([text]).ids.tolist()) for text in said]
     raw = [[(ids, math.log(0.5) * (len(ids) + 1), True)] for ids in written]
     told = honest.report(name, {"test": honest.Measured(task, examples, raw)}, train)
-    return told, sections.view(task, examples, raw, told["evaluations"]["test"])
+    return told, spec.view(task, raw, told["evaluations"]["test"])
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -40,7 +42,7 @@ def test_a_simple_text_stands_beside_what_was_written(tokenizer: Tokenizer, name
     told, view = judged(tokenizer, name, [target for _, target in PAIRS], train=[])
     found = told["evaluations"]["test"]
     simple = found["baselines"]["lead" if name == "summarize" else "copy"]
-    assert type(view) is sections.Texts
+    assert type(view) is (Summaries if name == "summarize" else Texts)
     assert not found["mistakes"]
     assert simple["difference"]["value"] == pytest.approx(1 - simple["rouge_l"])
     if name == "summarize":

@@ -155,6 +155,7 @@ class Asking:
 
     def all(self, examples: Iterator[Example], reading: Reading) -> int:
         """Asks all, and gives on what is said soon and then every few seconds; how many they were."""
+        from filbert.core import registry
         from filbert.engine.answers import answered
 
         results, count = self.results, 0
@@ -163,7 +164,7 @@ class Asking:
         try:
             with Bar(self.texts, reading, results.count if results else 0, quiet=results is None) as bar:
                 bar.hear(self.loaded)
-                for some in answered(self.loaded, rest, self.task):
+                for some in answered(self.loaded, rest, self.task, registry.task(self.task).unasked):
                     (self.show if results is None else results.write)(self._records(some))
                     count += len(some)
                     bar.add(len(some))

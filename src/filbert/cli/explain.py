@@ -166,7 +166,8 @@ def _rows(loaded: Any, data: tuple[str, ...], out: str | None, options: dict[str
 
     reading, how = Reading(errors=options["errors"]), _how(options)
     how_read = read_options(options["columns"], options["encoding"], loaded.trained_on)
-    texts = Texts((), data, _kind(loaded, options["task"]), how_read)
+    kind = _kind(loaded, options["task"])
+    texts = Texts((), data, kind, how_read)
     begun, count, failed = time.perf_counter(), 0, 0
     kept: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
@@ -176,7 +177,7 @@ def _rows(loaded: Any, data: tuple[str, ...], out: str | None, options: dict[str
         examples = texts.read(reading) if results is None else results.rest(texts.read(reading))
         bar = stack.enter_context(Bar(texts, reading, results.count if results else 0, quiet=results is None))
         for example in examples:
-            told = {**texts.place(example), **_told(loaded, example, how)}
+            told = {**texts.place(example), **_told(loaded, kind, example, how)}
             count, failed = count + 1, failed + ("error" in told)
             if results is not None:
                 results.write([told])
@@ -195,16 +196,16 @@ def _rows(loaded: Any, data: tuple[str, ...], out: str | None, options: dict[str
     say(f"{count:,} texts in {seconds:.1f} s" + (f"; {failed:,} of them say why they could not be." if failed else "."))
 
 
-def _told(loaded: Any, example: Example, how: dict[str, Any]) -> dict[str, Any]:
+def _told(loaded: Any, kind: str, example: Example, how: dict[str, Any]) -> dict[str, Any]:
     """One row as it is written: where it stood, its texts, and the explanation or why there is none."""
+    from filbert.core import registry
     from filbert.core.errors import InputError
-    from filbert.engine.answers import asked
 
     place = {"line": example.line} if example.line else {}
     texts = dict(zip(("text", "second"), example.texts, strict=False))
     options = {"options": list(example.texts[2:])} if len(example.texts) > 2 else {}
     try:
-        return {**place, **texts, **options, **loaded.explain(asked(example), **how).as_view()}
+        return {**place, **texts, **options, **loaded.explain(registry.task(kind).unasked(example), **how).as_view()}
     except InputError as error:
         return {**place, **texts, **options, "error": str(error)}
 

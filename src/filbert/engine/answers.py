@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Protocol
 
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction
-from filbert.tasks.relation.reading import Relation
+from filbert.tasks.task import Asked, as_given
 
 CHUNK, CHUNK_CHARS = 2_048, 2_000_000  # texts, and characters of them, that are answered together at most
 FIRST_COST, TEXT_COST = 2_000, 50  # what is answered first, in characters, and what a text counts besides its own
 PACE_S = 3.0  # seconds from one answer to the next, about
-
-Asked = str | tuple[Any, ...]  # a text, a pair of them, or what the task's record takes (`TaskSpec.asked`)
 
 
 class Predicts(Protocol):
@@ -52,9 +50,15 @@ class Pace:
 Answered = list[tuple[Example, Prediction]]
 
 
-def answered(model: Predicts, examples: Iterable[Example], task: str | None = None) -> Iterator[Answered]:
+def answered(
+    model: Predicts,
+    examples: Iterable[Example],
+    task: str | None = None,
+    unasked: Callable[[Example], Asked] = as_given,
+) -> Iterator[Answered]:
     """Every example with its prediction, some at a time, soon and then every few seconds.
 
+    unasked: what the model is to read of an example, as the task's record says (`TaskSpec.unasked`).
     Where reading fails, all that was read is answered first; where the model refuses a text, all before that one.
     """
     waiting: list[Example] = []
@@ -71,7 +75,7 @@ def answered(model: Predicts, examples: Iterable[Example], task: str | None = No
                 continue
         if waiting:
             pace.start()
-            yield from _said(model, waiting, task)
+            yield from _predicted(model, waiting, task, unasked)
             pace.done()
             waiting = []
         if example is None:
@@ -80,30 +84,21 @@ def answered(model: Predicts, examples: Iterable[Example], task: str | None = No
         raise failed
 
 
-def _said(model: Predicts, waiting: list[Example], task: str | None) -> Iterator[Answered]:
+def _predicted(
+    model: Predicts, waiting: list[Example], task: str | None, unasked: Callable[[Example], Asked]
+) -> Iterator[Answered]:
     """These with what the model says; where it refuses them, each by itself, up to the one it means."""
     try:
-        found = model.predict([asked(example) for example in waiting], task=task)
+        found = model.predict([unasked(example) for example in waiting], task=task)
     except InputError:
         for example in waiting:
             try:
-                yield [(example, model.predict([asked(example)], task=task)[0])]
+                yield [(example, model.predict([unasked(example)], task=task)[0])]
             except InputError as error:
                 where = f"{example.source} line {example.line}" if example.source else f"text {example.id + 1}"
                 raise InputError(f"{where}: {str(error).removeprefix('example 0: ')}") from None
         return
     yield list(zip(waiting, found, strict=True))
-
-
-def asked(example: Example) -> Asked:
-    """What the model is to read of it: a text, a pair, (text, head, tail) or (passage, question, options)."""
-    first, *others = example.texts
-    if isinstance(example.gold, Relation):
-        head, tail = example.gold.head, example.gold.tail
-        return first, (head.start, head.end), (tail.start, tail.end)
-    if len(others) > 1:
-        return first, others[0], others[1:]
-    return (first, *others) if others else first
 
 
 def peeked(examples: Iterable[Example], count: int) -> tuple[list[Example], Iterator[Example]]:

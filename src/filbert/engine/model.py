@@ -17,14 +17,13 @@ from filbert.core.errors import InputError, one_of
 from filbert.core.pause import collector_paused
 from filbert.core.records import Example, Floats, Prediction
 from filbert.core.registry import task, tasks
-from filbert.engine.answers import Asked
 from filbert.engine.blanks import Blank, ranked
 from filbert.engine.neighbours import Hit, search
 from filbert.engine.reader import Reader, bound, described, trained_on
 from filbert.engine.threads import finite
 from filbert.folder import sentence_transformers
 from filbert.pack.pooling import POOLS, text_vectors, unit_length
-from filbert.tasks.task import AnyItems
+from filbert.tasks.task import AnyItems, Asked
 from filbert.text import arguments, vocab
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import WindowEncoding, windowed

@@ -11,11 +11,10 @@ from filbert.core.errors import InputError, one_of
 from filbert.core.records import Example, Prediction
 from filbert.core.registry import members, task, tasks
 from filbert.core.settings import check_types, parsed
-from filbert.engine.answers import Asked
 from filbert.folder import sentence_transformers
 from filbert.folder.weights import inside, small_json
 from filbert.forms.sources import ReadOptions
-from filbert.tasks.task import AnyItems, C, Json, TaskSpec
+from filbert.tasks.task import AnyItems, Asked, C, Json, TaskSpec
 from filbert.text import arguments
 from filbert.text.tokenizer import Tokenizer
 

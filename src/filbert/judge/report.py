@@ -13,13 +13,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from filbert.core import registry
 from filbert.core.errors import InputError, MissingExtra
 from filbert.core.files import json_object, json_text, sha256, write_text
 from filbert.core.records import Example
 from filbert.forms import splits
 from filbert.forms.near import Match, Neighbours
-from filbert.judge import sections
-from filbert.tasks.relation.reading import Relation
+from filbert.tasks.task import AnyItems, TaskSpec
+from filbert.tasks.view import Beaten, shown
 
 FORMAT = "filbert report 1"
 REPORT = "report.json"
@@ -31,7 +32,7 @@ NO_TRAIN = "needs the training data: --train FILE"
 class Measured:
     """Labelled data that a model has answered."""
 
-    task: Any  # made of the examples
+    task: AnyItems  # made of the examples
     examples: Sequence[Example]
     raw: Sequence[Any]  # what the head said of each
     fits: bool = False  # whether they fitted the temperature, so that they cannot measure it
@@ -49,45 +50,46 @@ def report(
 
     reading: what was passed over or mended in reading each of them.
     """
-    found = {key: _Evaluation(name, each) for key, each in measured.items()}
+    spec = registry.task(name)
+    found = {key: _Evaluation(spec, each) for key, each in measured.items()}
     for each in found.values():
         each.compare(train)
     told: dict[str, Any] = {"format": FORMAT, "task": name, "model": about, "evaluations": {}}
     told |= {"reading": {part: list(sentences) for part, sentences in reading.items()}} if reading else {}
-    near = _neighbours([each.examples for each in measured.values()], train)
+    near = _neighbours(spec, [each.examples for each in measured.values()], train)
     begin = 0
     for key, each in found.items():
         each.leak(near, range(begin, begin + len(each.examples)), train)
         begin += len(each.examples)
         told["evaluations"][key] = each.told | {"sentences": each.sentences()}
     if train is not None and near is not None and judges_train:
-        told["train"] = _trained(found, near, train)
+        told["train"] = _trained(spec, found, near, train)
     return told
 
 
-def keys(example: Example) -> tuple[str, ...]:
-    """The texts that make an example what it is: of two mentions in a text, these too."""
-    if not isinstance(example.gold, Relation):
-        return example.texts
-    spans = (example.gold.head, example.gold.tail)
-    return (*example.texts, *(example.texts[0][span.start : span.end] for span in spans))
-
-
-def _neighbours(asked: Sequence[Sequence[Example]], train: Sequence[Example] | None) -> Neighbours | None:
+def _neighbours(
+    spec: TaskSpec[Any], asked: Sequence[Sequence[Example]], train: Sequence[Example] | None
+) -> Neighbours | None:
+    """Rows that are alike in their texts and, where they speak of something in these, in that too."""
     if train is None:
         return None
-    return Neighbours([keys(example) for part in asked for example in part], [keys(example) for example in train])
+    mentions = spec.files().mentions
+
+    def keys(examples: Sequence[Example]) -> list[tuple[str, ...]]:
+        return [(*example.texts, *mentions(example)) for example in examples]
+
+    return Neighbours(keys([example for part in asked for example in part]), keys(train))
 
 
 class _Evaluation:
     """One set of labelled data: `told` grows by what is found."""
 
-    def __init__(self, name: str, measured: Measured) -> None:
-        self.name, self.measured, self.examples = name, measured, measured.examples
+    def __init__(self, spec: TaskSpec[Any], measured: Measured) -> None:
+        self.spec, self.measured, self.examples = spec, measured, measured.examples
         self.task = measured.task
         self.told: dict[str, Any] = self.task.evaluated(measured.raw)
-        self.view = sections.view(self.task, measured.examples, measured.raw, self.told)
-        self.beaten: dict[str, sections.Beaten] = {}
+        self.view = spec.view(self.task, measured.raw, self.told)
+        self.beaten: dict[str, Beaten] = {}
         # What every sentence below is about: score, interval, difference, and the score without repeated rows.
         self.told["measure"] = self.view.measure or next(iter(self.told["intervals"]), "")
 
@@ -103,11 +105,11 @@ class _Evaluation:
             apart = each.difference
             more = {"difference": asdict(apart), "sentence": apart.sentence(CALLED.get(name, name))} if apart else {}
             told[name] = {**each.scores, "about": each.about, **more}
-        if train is None and type(self.view).learnt is not sections.View.learnt:
+        if train is None and self.view.learns:
             told["missing"] = f"the baseline that learns {NO_TRAIN}"
         calibrated = self.view.calibration(self.measured.fits)
         self.told |= {"baselines": told} | ({"calibration": calibrated} if calibrated else {})
-        others = [view for each in self.beaten.values() for view in each.views]
+        others = [shares for each in self.beaten.values() for shares in each.shares]
         errors = self.view.errors(others)
         if errors is not None:
             self.told["errors"] = errors | {"ranked": _listed(errors["ranked"])}
@@ -119,7 +121,7 @@ class _Evaluation:
             self.told["leaks"] = {"missing": f"leakage {NO_TRAIN}"}
             return
         found = [Match(each.row - own.start, each.other - near.num_asked, each.kind) for each in near.leaks(own)]
-        told = _matched(found, self.examples, train)
+        told = _matched(self.spec, found, self.examples, train)
         told |= {"share": len(found) / max(1, len(self.examples)), "compared": near.num_compared, "of": len(train)}
         leaked = {each.row for each in found}
         clean = [place for place in range(len(self.examples)) if place not in leaked]
@@ -129,10 +131,9 @@ class _Evaluation:
 
     def _scores(self, chosen: Sequence[int]) -> dict[str, Any]:
         """The task's metrics of some of the rows."""
-        task = type(self.task)(
-            [self.examples[place] for place in chosen], self.task.labels, self.task.tokenizer, self.task.config
-        )
-        told = task.evaluated([self.measured.raw[place] for place in chosen])
+        examples = [self.examples[place] for place in chosen]
+        items = self.spec.items(examples, self.task.labels, self.task.tokenizer, self.task.config)
+        told = items.evaluated([self.measured.raw[place] for place in chosen])
         return {name: told[name] for name in (*told["intervals"], "intervals")} | {"num_examples": len(chosen)}
 
     def sentences(self) -> list[str]:
@@ -156,44 +157,48 @@ CALLED = {
 }  # fmt: skip
 
 
-def _trained(found: Mapping[str, _Evaluation], near: Neighbours, train: Sequence[Example]) -> dict[str, Any]:
+def _trained(
+    spec: TaskSpec[Any], found: Mapping[str, _Evaluation], near: Neighbours, train: Sequence[Example]
+) -> dict[str, Any]:
     """What there is to say of the training data: rows that stand twice, and labels that are probably wrong."""
     repeats = near.repeats()
-    told: dict[str, Any] = {"num_examples": len(train), "repeats": _matched(repeats, train, train)}
-    conflicting = [each for each in repeats if _gold(train[each.row]) != _gold(train[each.other])]
+    told: dict[str, Any] = {"num_examples": len(train), "repeats": _matched(spec, repeats, train, train)}
+    labels = [spec.gold_label(example) for example in train]
+    conflicting = [each for each in repeats if labels[each.row] != labels[each.other]]
     told["repeats"]["conflicting"] = len(conflicting)
-    told["repeats"]["examples"] = _pairs(conflicting or repeats, train, train)
+    told["repeats"]["examples"] = _pairs(spec, conflicting or repeats, train, train)
     told["sentences"] = [_repeated(told["repeats"], len(train))] if repeats else []
     first = next(iter(found.values()), None)
-    if first is not None and isinstance(first.view, sections.Labels):
-        try:
-            errors = sections.train_errors(first.task, train)
-        except MissingExtra as error:
-            told["missing"] = f"label errors: {error}"
-        else:
+    try:
+        errors = first.view.train_errors(train) if first is not None else None
+    except MissingExtra as error:
+        told["missing"] = f"label errors: {error}"
+    else:
+        if errors is not None:
             told["errors"] = errors | {"ranked": _listed(errors["ranked"])}
             told["sentences"] += [_suspected(errors)] if errors["num"] else []
     return told
 
 
-def _gold(example: Example) -> Any:
-    return example.gold.label if isinstance(example.gold, Relation) else example.gold
-
-
-def _matched(found: Sequence[Match], ours: Sequence[Example], theirs: Sequence[Example]) -> dict[str, Any]:
+def _matched(
+    spec: TaskSpec[Any], found: Sequence[Match], ours: Sequence[Example], theirs: Sequence[Example]
+) -> dict[str, Any]:
     kinds = {kind: sum(each.kind == kind for each in found) for kind in ("exact", "near")}
-    return {"num": len(found), **kinds, "examples": _pairs(found, ours, theirs)}
+    return {"num": len(found), **kinds, "examples": _pairs(spec, found, ours, theirs)}
 
 
-def _pairs(found: Sequence[Match], ours: Sequence[Example], theirs: Sequence[Example]) -> list[dict[str, Any]]:
+def _pairs(
+    spec: TaskSpec[Any], found: Sequence[Match], ours: Sequence[Example], theirs: Sequence[Example]
+) -> list[dict[str, Any]]:
     """Rows and what they repeat, the first with their texts."""
-    listed = []
+    mentions, listed = spec.files().mentions, []
     for each in found[:LISTED]:
         one, two = ours[each.row], theirs[each.other]
-        row = sections.shown(one, each.row, kind=each.kind)
-        row |= {f"other_{name}": value for name, value in sections.shown(two, each.other).items()}
-        if isinstance(_gold(one), str):
-            row |= {"gold": _gold(one), "other_gold": _gold(two)}
+        row = shown(one, each.row, mentions(one)) | {"kind": each.kind}
+        row |= {f"other_{name}": value for name, value in shown(two, each.other, mentions(two)).items()}
+        gold = spec.gold_label(one)
+        if isinstance(gold, str):
+            row |= {"gold": gold, "other_gold": spec.gold_label(two)}
         listed.append(row)
     return _listed(listed)
 

@@ -163,6 +163,23 @@ def summary(table: Confusion, labels: Sequence[str], seed: int = 0) -> dict[str,
     }
 
 
+def grouped_accuracy(counts_S2: Counts, seed: int = 0) -> tuple[float, bootstrap.Interval]:
+    """The share of units that are right, and its interval, where the units of a group are drawn together.
+
+    counts_S2: of each group the units that are right, and all.
+    """
+    if not len(counts_S2):
+        return 0.0, (0.0, 0.0)
+    kinds, many = np.unique(counts_S2, axis=0, return_counts=True)
+
+    def share(drawn_RU: Counts) -> dict[str, npt.NDArray[np.float64]]:
+        sums = drawn_RU.astype(float) @ kinds
+        return {"accuracy": sums[:, 0] / np.maximum(sums[:, 1], 1)}
+
+    value = float(counts_S2[:, 0].sum() / max(1, int(counts_S2[:, 1].sum())))
+    return value, widened(bootstrap.of_counts(many, share, seed=seed)["accuracy"], value, len(counts_S2))
+
+
 def tfidf(texts: Sequence[str], gold: npt.ArrayLike, others: Sequence[str], **settings: Any) -> Counts:
     """What a linear classifier on character 1- to 3-grams predicts for other texts: the baseline to beat."""
     features = needed("sklearn.feature_extraction.text", "metrics")

@@ -8,9 +8,9 @@ from copy import deepcopy
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from filbert.core import registry
 from filbert.draw import html as page
 from filbert.judge import report as evaluation_report
-from filbert.judge import sections
 from filbert.teach.teacher import TOKENS, TaskTeacher, Teacher
 from filbert.train import machine
 from filbert.train.scores import asking, scored
@@ -32,7 +32,7 @@ def compared(
     for name, each in measured.items():
         items = teacher.items(each.examples)
         raw = scored(deepcopy(teacher.model), items, TOKENS, asking(config))
-        found["evaluations"][name] = row = _beside(each, items, raw)
+        found["evaluations"][name] = row = _beside(teacher.task, each, items, raw)
         report["evaluations"][name]["sentences"].insert(0, row["sentence"])
     first = next(iter(measured.values()))
     some = list(first.examples)[: WRITTEN_TEXTS if teacher.writes else SPEED_TEXTS]
@@ -55,13 +55,11 @@ class Timed:
     items: Callable[[], Any]
 
 
-def _beside(measured: evaluation_report.Measured, items: Any, raw: Sequence[Any]) -> dict[str, Any]:
+def _beside(task: str, measured: evaluation_report.Measured, items: Any, raw: Sequence[Any]) -> dict[str, Any]:
     """What both score on the same examples, and how certain the difference is."""
     tables = [measured.task.evaluated(measured.raw), items.evaluated(raw)]
-    student, teacher = (
-        sections.view(task, measured.examples, scores, table)
-        for task, scores, table in ((measured.task, measured.raw, tables[0]), (items, raw, tables[1]))
-    )
+    view = registry.task(task).view
+    student, teacher = view(measured.task, measured.raw, tables[0]), view(items, raw, tables[1])
     apart = student.beside(teacher)
     measure = apart.measure if apart is not None else next(iter(tables[0]["intervals"]))
     own, theirs = (float(table[measure]) for table in tables)

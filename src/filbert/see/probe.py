@@ -36,7 +36,7 @@ from filbert.engine.backend_torch import Engine
 from filbert.forms import label_sets, sources
 from filbert.forms.splits import split
 from filbert.metrics import labels as label_metrics
-from filbert.metrics import paired, tags
+from filbert.metrics import paired
 from filbert.see.hidden import every_layer
 from filbert.tasks.classify.items import NOTHING
 from filbert.tasks.tag.decode import rows as token_rows
@@ -315,13 +315,12 @@ def _measured(
     right, recalled = (said == units.gold_N)[asked], drawn == control_N
     text_N = units.text_N[asked]
     counts = _counts(right, text_N)
-    none = np.zeros((len(counts), 0), dtype=np.int64)
-    low, high = tags.intervals(tags.Table((), none, none, none), counts, seed=seed)["accuracy"]
+    accuracy, (low, high) = label_metrics.grouped_accuracy(counts, seed)
     table = label_metrics.confusion(units.gold_N[asked], said[asked], num_labels)
     apart = _apart(right, recalled[asked], text_N, seed)
     unseen = ~np.isin(units.type_N[asked], units.type_N[~asked])
     return Layer(
-        layer=index, accuracy=tags.accuracy(counts), low=low, high=high, f1=label_metrics.macro_f1(table),
+        layer=index, accuracy=accuracy, low=low, high=high, f1=label_metrics.macro_f1(table),
         control=float(recalled[asked].mean()), control_fit=float(recalled[~asked].mean()),
         control_unseen=float(recalled[asked][unseen].mean()) if unseen.any() else None,
         selectivity=apart.value, selectivity_low=apart.low, selectivity_high=apart.high, strength=strength,

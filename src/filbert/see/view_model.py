@@ -12,11 +12,11 @@ from typing import Any
 
 from filbert.core.errors import InputError
 from filbert.draw import book
-from filbert.engine.answers import Asked
 from filbert.explain import explanation, map_sums
 from filbert.explain.attention_maps import AUTO, Maps, Segments
 from filbert.explain.attention_maps import Asked as Some
 from filbert.nn import maps
+from filbert.tasks.task import Asked
 from filbert.text.characters import is_cjk
 
 FORMAT = 1

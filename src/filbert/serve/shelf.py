@@ -14,7 +14,6 @@ import numpy as np
 from filbert.core import registry
 from filbert.core.errors import InputError, did_you_mean
 from filbert.core.records import Example, Floats, Prediction
-from filbert.engine.answers import Asked
 from filbert.engine.blanks import Blank
 from filbert.engine.model import Model
 from filbert.engine.reader import TASK
@@ -24,6 +23,7 @@ from filbert.serve.limits import Limits, Refused
 from filbert.serve.look_queue import LookQueue
 from filbert.serve.metrics import ModelCounts
 from filbert.serve.queue import Batcher, Promised
+from filbert.tasks.task import Asked
 from filbert.tasks.wire import Beside, Wire
 from filbert.text import windows
 

@@ -24,7 +24,6 @@ from filbert.engine.model import Model, load
 from filbert.folder import card
 from filbert.forms import sources
 from filbert.forms.sources import AS_EACH_SAYS, ReadOptions
-from filbert.judge import sections
 from filbert.ship import verify
 from filbert.text.corpus import documents
 from filbert.text.streams import Reading
@@ -78,7 +77,7 @@ def _on(exact: Model, small: Model, dev: sources.Source, options: ReadOptions) -
         raise InputError(f"{sources.called(dev, 'the dev data')}: has no labels, so it cannot say what int8 costs.")
     raws = [model.engine.answers(items) for model in (exact, small)]
     tables = [items.evaluated(raw) for raw in raws]
-    one, two = (sections.view(items, examples, raw, told) for raw, told in zip(raws, tables, strict=True))
+    one, two = (reader.spec.view(items, raw, table) for raw, table in zip(raws, tables, strict=True))
     apart = one.beside(two)
     measure = apart.measure if apart is not None else next(iter(tables[0]["intervals"]))
     scores = [float(table[measure]) for table in tables]

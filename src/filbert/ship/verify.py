@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,11 @@ from typing import Any
 from filbert.core.errors import FilbertError, InputError
 from filbert.core.files import write_text
 from filbert.core.records import Example
-from filbert.engine.answers import asked as as_asked
 from filbert.engine.model import Model, load
 from filbert.folder.manifest import MANIFEST, check_manifest, fingerprint, model_folder, seal, stated, was_sealed
 from filbert.folder.runtime import ENCODER, SMALL_ENCODER
 from filbert.folder.weights import inside
-from filbert.tasks.task import Trait
+from filbert.tasks.task import Trait, names_of
 
 GOLDEN = "golden.jsonl"
 MOST, MOST_CHARS = 32, 4_000  # cases of a folder that are written, and characters of one
@@ -91,7 +90,7 @@ def cases(model: Model, examples: Sequence[Example]) -> list[dict[str, Any]]:
         made += [{"fill": text} for text in BLANKS] if model.engine.fills else []
     else:
         most = FEW if Trait.WRITES in spec.traits else MOST
-        made = [{"asked": _plain(as_asked(example))} for example in chosen(examples)[:most]]
+        made = [{"asked": _plain(spec.unasked(example))} for example in chosen(examples, spec.gold_names)[:most]]
         made += [{"asked": text} for text in ODD] if Trait.ANY_TEXT in spec.traits else []
     return [{**case, "said": own} for case, own in zip(made, said(model, made), strict=True)]
 
@@ -104,7 +103,7 @@ def task_of(model: Model) -> str | None:
         return None
 
 
-def chosen(examples: Sequence[Example]) -> list[Example]:
+def chosen(examples: Sequence[Example], names: Callable[[Example], Sequence[str]] = names_of) -> list[Example]:
     """Some that cover what there is: one of each gold answer, the shortest, the longest, and others spread evenly."""
     fitting = [one for one in examples if sum(map(len, one.texts)) <= MOST_CHARS]
     if not fitting:
@@ -112,19 +111,11 @@ def chosen(examples: Sequence[Example]) -> list[Example]:
     by_size = sorted(range(len(fitting)), key=lambda place: sum(map(len, fitting[place].texts)))
     golds: dict[str, int] = {}
     for place, one in enumerate(fitting):
-        for label in _labels(one.gold):
-            golds.setdefault(label, place)
+        for name in names(one):
+            golds.setdefault(name, place)
     spread = range(0, len(fitting), max(1, len(fitting) // (MOST // 2)))
     places = dict.fromkeys([by_size[0], by_size[-1], *list(golds.values())[: MOST // 2], *spread])
     return [fitting[place] for place in list(places)[:MOST]]
-
-
-def _labels(gold: Any) -> list[str]:
-    if isinstance(gold, str):
-        return [gold]
-    if isinstance(gold, tuple | list):
-        return [str(getattr(each, "label", each)) for each in gold]
-    return [str(getattr(gold, "label", ""))] if gold is not None else []
 
 
 def _plain(value: Any) -> Any:

@@ -29,10 +29,12 @@ if TYPE_CHECKING:
     from filbert.nn.encoder import Encoder
     from filbert.nn.heads import HeadSpec
     from filbert.tasks.question import Question, Reading, Target
+    from filbert.tasks.view import View
 
 Places = npt.NDArray[np.int64]
 Json = dict[str, Any]
 Report = dict[str, Any]
+Asked = str | tuple[Any, ...]  # a text, a pair of them, or what a task's record takes (`TaskSpec.asked`)
 C = TypeVar("C")  # the task's config
 R = TypeVar("R")  # what its head says of one example
 
@@ -171,6 +173,11 @@ class Labelled(Items[C], Generic[C, R]):
     def evaluated(self, raw: Sequence[R]) -> Report:
         """How right they are: metrics with intervals."""
 
+    @property
+    def temperature(self) -> float:
+        """What divides the head's scores before they are probabilities."""
+        return 1.0
+
     def calibrated(self, raw: Sequence[R], fixed: Collection[str] = ()) -> Fit:
         """The config with what dev data fix of it, such as a threshold; `fixed`: fields that the user set."""
         return Fit(self.config)
@@ -211,6 +218,35 @@ def no_widths(config: Any) -> tuple[int, ...]:
     return ()
 
 
+def as_given(example: Example) -> Asked:
+    """What `predict` takes for it: a text, a pair, or (first, second, the others)."""
+    first, *others = example.texts
+    if len(others) > 1:
+        return first, others[0], others[1:]
+    return (first, *others) if others else first
+
+
+def gold_of(example: Example) -> object:
+    """What is right, as it is."""
+    return example.gold
+
+
+def names_of(example: Example) -> tuple[str, ...]:
+    """What is right, in words; a number has no name."""
+    if example.gold is None:
+        return ()
+    if isinstance(example.gold, tuple | list):
+        return tuple(map(str, example.gold))
+    return (example.gold if isinstance(example.gold, str) else "",)
+
+
+def usual_view(items: AnyItems, raw: Sequence[Any], report: Report) -> View[Any]:
+    """Of items that give each example one label; of others only their own metrics."""
+    from filbert.tasks.view import GivesLabel, Labels, View
+
+    return Labels(items, raw, report) if isinstance(items, GivesLabel) else View(items, raw, report)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TaskSpec(Generic[C]):
     """All that is said of a task that learns from examples; `name` is that of its folder."""
@@ -241,7 +277,11 @@ class TaskSpec(Generic[C]):
     published: Callable[[Any, Sequence[str]], dict[str, Any]] | None = None  # config of a folder that has none of ours
     asked: Callable[[Iterable[object]], list[Example]] | None = None  # what `predict` takes; None: texts, or pairs
     primed: Callable[..., C] | None = None  # what the model itself must be asked before anything else
-    view: Callable[[], type[Any]] | None = None  # its evaluation page; None: labels
+    unasked: Callable[[Example], Asked] = as_given  # what `predict` takes for an example
+    gold_label: Callable[[Example], object] = gold_of  # without what a gold of its own says beside; None: not known
+    gold_names: Callable[[Example], tuple[str, ...]] = names_of  # of which golden cases hold each once
+    # How answers are measured beside baselines: of its items, what the head said of each, and how right that is.
+    view: Callable[[Any, Sequence[Any], Report], View[Any]] = usual_view
     question: Callable[[Reading, Target], Question[Any]] | None = None  # its explanation; None: labels
     widths: Callable[[C], tuple[int, ...]] = no_widths  # how many numbers of a vector are a vector too
     wire: Wire = SPOKEN  # over HTTP

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from filbert.core import settings
+from filbert.core import registry, settings
 from filbert.core.errors import InputError, one_of
 from filbert.core.protocols import Batch, Decisions, Term
 from filbert.core.records import Example
@@ -405,7 +405,8 @@ class TaskTeacher(ReadingTeacher):
 
     def labelled(self, examples: Sequence[Example]) -> list[Example]:
         """Those that have gold."""
-        return [each for each in examples if each.gold is not None and getattr(each.gold, "label", "") is not None]
+        label = registry.task(self.task).gold_label
+        return [each for each in examples if label(each) is not None]
 
     def filled(self, examples: Sequence[Example]) -> list[Example]:
         """Where texts are written, what the teacher writes stands for a missing one (Kim & Rush 2016)."""

@@ -18,11 +18,11 @@ import numpy as np
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Decisions, Term
 from filbert.core.records import Example, Floats, Prediction
-from filbert.metrics import answers as metrics
 from filbert.metrics import calibration
 from filbert.nn.ops import A, Host, Numbers
 from filbert.pack.lay import Places
 from filbert.tasks.answer import decode
+from filbert.tasks.answer import measure as metrics
 from filbert.tasks.answer.spec import Config
 from filbert.tasks.task import Report
 from filbert.tasks.windowed import Windowed

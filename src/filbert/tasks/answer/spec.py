@@ -11,15 +11,17 @@ import numpy as np
 from filbert.core import settings
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction
-from filbert.metrics import answers as metrics
 from filbert.nn import heads
 from filbert.tasks.answer import decode
-from filbert.tasks.task import AnyItems, Json, TaskSpec, Trait, no_labels
+from filbert.tasks.answer import measure as metrics
+from filbert.tasks.task import AnyItems, Json, Report, TaskSpec, Trait, no_labels
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from filbert.forms.spec import FileSpec
+    from filbert.tasks.answer.items import Items
     from filbert.tasks.question import Question, Reading, Target
+    from filbert.tasks.view import View
 
 KEPT = ("max_length", "overlap", "longest", "rule", "threshold")
 
@@ -98,6 +100,13 @@ def question(reading: Reading, target: Target) -> Question[Any]:
     return Answers(reading, target)
 
 
+def view(items: Items, raw: Sequence[Any], report: Report) -> View[Any]:
+    """How answers are measured beside baselines."""
+    from filbert.tasks.answer.view import Answers
+
+    return Answers(items, raw, report)
+
+
 SPEC = TaskSpec(
     name="answer",
     config=Config,
@@ -106,6 +115,7 @@ SPEC = TaskSpec(
     files=files,
     question=question,
     card=card,
+    view=view,
     part=heads.SPAN.part,
     kept=KEPT,
     traits=frozenset({Trait.RANKS}),

@@ -12,9 +12,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from filbert.metrics import generation as metrics
 from filbert.tasks.task import Report
 from filbert.tasks.translate import items as translate
+from filbert.tasks.translate import measure as metrics
 from filbert.tasks.written import Text
 from filbert.text.tokenizer import Pieces
 

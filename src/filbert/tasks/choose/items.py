@@ -20,10 +20,10 @@ from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Decisions, Term
 from filbert.core.records import Example, Floats, Prediction
 from filbert.metrics import calibration
-from filbert.metrics import choices as metrics
 from filbert.nn.ops import A, Host, Numbers
 from filbert.pack import cuts
 from filbert.pack.lay import Places
+from filbert.tasks.choose import measure as metrics
 from filbert.tasks.choose.spec import BEFORE, Config
 from filbert.tasks.classify.decode import predictions, probabilities
 from filbert.tasks.classify.items import NOTHING, fitted_temperature
@@ -166,6 +166,11 @@ class Items(Windowed[Config, Floats]):
         """Of each question, the scores of its options."""
         ends = batch.targets["num_options"].cumsum(0).tolist()
         return np.split(host.xp.host(self.scores(host, batch)), ends[:-1])
+
+    @property
+    def temperature(self) -> float:
+        """What divides the scores before they are probabilities; dev data fit it."""
+        return float(self.config.temperature)
 
     def predictions(self, raw: Sequence[Floats]) -> list[Prediction]:
         """The likeliest option's text as `label`, with the share of every option, the likeliest first."""

@@ -11,13 +11,15 @@ from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction
 from filbert.nn import heads
 from filbert.tasks.classify.spec import POOLS, published
-from filbert.tasks.task import AnyItems, Json, TaskSpec, Trait, no_labels
+from filbert.tasks.task import AnyItems, Json, Report, TaskSpec, Trait, no_labels
 from filbert.tasks.wire import Beside, Wire
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from filbert.forms.spec import FileSpec
+    from filbert.tasks.choose.items import Items
     from filbert.tasks.question import Question, Reading, Target
+    from filbert.tasks.view import View
 
 KEPT = ("max_length", "overlap", "pool", "temperature")
 
@@ -103,6 +105,13 @@ def options_beside(first: str, others: Sequence[object]) -> list[Beside]:
     return [(first, str(question), str(option)) for option in options]
 
 
+def view(items: Items, raw: Sequence[Any], report: Report) -> View[Any]:
+    """How answers are measured beside baselines."""
+    from filbert.tasks.choose.view import Choices
+
+    return Choices(items, raw, report)
+
+
 SPEC = TaskSpec(
     name="choose",
     config=Config,
@@ -112,6 +121,7 @@ SPEC = TaskSpec(
     wire=Wire(beside=options_beside),
     question=question,
     card=card,
+    view=view,
     part=heads.CHOICE.part,
     kept=KEPT,
     traits=frozenset({Trait.RANKS, Trait.OPTIONS}),

@@ -207,6 +207,11 @@ class Items(Windowed[LC, Floats]):
         """The logits of each text."""
         return list(host.xp.host(self.scores(host, batch)))
 
+    @property
+    def temperature(self) -> float:
+        """What divides the scores before they are probabilities; dev data fit it."""
+        return float(self.config.temperature)
+
     def label_shares(self, raw: Sequence[Floats]) -> npt.NDArray[np.float64]:
         """[N, L] how likely each label is; where a text may have several, each by itself."""
         scores = np.asarray(raw).reshape(-1, len(self.labels))

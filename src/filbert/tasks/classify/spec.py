@@ -13,12 +13,14 @@ from filbert.core.records import Example, Prediction
 from filbert.forms import label_sets
 from filbert.forms.datasets import label_table
 from filbert.nn import heads
-from filbert.tasks.task import AnyItems, Json, TaskSpec, Trait
+from filbert.tasks.task import AnyItems, Json, Report, TaskSpec, Trait, usual_view
 from filbert.tasks.wire import Wire
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from filbert.forms.spec import FileSpec
+    from filbert.tasks.classify.items import Items
+    from filbert.tasks.view import View
 
 POOLS = ("mean", "cls", "own")  # own: as the model itself sums a text up, where it does
 BALANCED = "balanced"
@@ -137,6 +139,13 @@ def files() -> FileSpec:
     return FILES
 
 
+def view(items: Items[Fitting], raw: Sequence[Any], report: Report) -> View[Any]:
+    """How answers are measured beside baselines."""
+    from filbert.tasks.classify.view import Sets
+
+    return Sets(items, raw, report) if items.config.several else usual_view(items, raw, report)
+
+
 SPEC = TaskSpec(
     name="classify",
     config=Config,
@@ -145,6 +154,7 @@ SPEC = TaskSpec(
     files=files,
     wire=Wire(may_rank=True),
     card=card,
+    view=view,
     part=heads.LABELS.part,
     kept=KEPT,
     traits=frozenset({Trait.AUGMENTS, Trait.RANKS, Trait.ANY_TEXT}),

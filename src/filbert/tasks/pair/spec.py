@@ -15,13 +15,15 @@ from filbert.core.records import Example, Prediction
 from filbert.forms import label_sets
 from filbert.nn import heads
 from filbert.tasks.classify import spec as classify
-from filbert.tasks.task import AnyItems, Json, TaskSpec, Trait
+from filbert.tasks.task import AnyItems, Json, Report, TaskSpec, Trait
 from filbert.tasks.wire import Wire
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from filbert.forms.spec import FileSpec
+    from filbert.tasks.pair.items import Items
     from filbert.tasks.question import Question, Reading, Target
+    from filbert.tasks.view import View
 
 KEPT = (*classify.KEPT, "answer", "center", "scale")
 
@@ -139,6 +141,15 @@ def question(reading: Reading, target: Target) -> Question[Any]:
     return (Numbers if reading.task.config.answer == "number" else Labels)(reading, target)
 
 
+def view(items: Items, raw: Sequence[Any], report: Report) -> View[Any]:
+    """How answers are measured beside baselines."""
+    from filbert.tasks.pair.view import Values
+
+    if items.config.answer == "number":
+        return Values(items, raw, report)
+    return classify.view(items, raw, report)
+
+
 SPEC = TaskSpec(
     name="pair",
     config=Config,
@@ -148,6 +159,7 @@ SPEC = TaskSpec(
     wire=Wire(ranks=True),
     question=question,
     card=card,
+    view=view,
     part=heads.LABELS.part,
     kept=KEPT,
     traits=frozenset({Trait.AUGMENTS, Trait.RANKS}),

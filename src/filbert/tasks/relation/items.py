@@ -23,13 +23,14 @@ import numpy.typing as npt
 from filbert.core.errors import InputError, one_of
 from filbert.core.protocols import Batch, Decisions, Term
 from filbert.core.records import Example, Floats, Ints, Prediction, Span
-from filbert.metrics import calibration, relations
+from filbert.metrics import calibration
 from filbert.metrics import labels as metrics
 from filbert.nn.ops import A, Host, Numbers
 from filbert.pack import cuts
 from filbert.pack.lay import Places
 from filbert.tasks.classify.decode import predictions, probabilities
 from filbert.tasks.classify.items import NOTHING, fitted_temperature, golds
+from filbert.tasks.relation import measure
 from filbert.tasks.relation.spec import NO_RELATION, NUM_MARKS, Config, checked, marks_of
 from filbert.tasks.task import Report
 from filbert.tasks.windowed import Windowed
@@ -187,6 +188,11 @@ class Items(Windowed[Config, Floats]):
         """The tokens that are never hidden: no mark is."""
         return np.concatenate((super().never_masked, self.mark_ids))
 
+    @property
+    def temperature(self) -> float:
+        """What divides the scores before they are probabilities; dev data fit it."""
+        return float(self.config.temperature)
+
     def label_shares(self, raw: Sequence[Floats]) -> npt.NDArray[np.float64]:
         """[N, L] how likely each label is."""
         return probabilities(np.asarray(raw).reshape(-1, len(self.labels)) / self.config.temperature)
@@ -202,7 +208,7 @@ class Items(Windowed[Config, Floats]):
         scores = np.asarray(raw)
         shares = probabilities(scores)[np.arange(len(self)), self.gold]
         table = metrics.confusion(self.gold, scores.argmax(-1), len(self.labels))
-        report, more = metrics.summary(table, self.labels), relations.summary(table, self.none)
+        report, more = metrics.summary(table, self.labels), measure.summary(table, self.none)
         measured = {"accuracy": report.pop("accuracy"), "f1": report.pop("f1")}
         intervals = {**report.pop("intervals"), **more.pop("intervals")}
         loss = float(-np.log(np.maximum(shares, 1e-300)).mean())

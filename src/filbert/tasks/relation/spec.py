@@ -13,12 +13,14 @@ from filbert.core.records import Example, Prediction, Span
 from filbert.nn import heads
 from filbert.tasks.classify import spec as classify
 from filbert.tasks.relation.reading import Relation, apart, places
-from filbert.tasks.task import AnyItems, Json, TaskSpec, Trait
+from filbert.tasks.task import AnyItems, Asked, Json, Report, TaskSpec, Trait, as_given
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from filbert.forms.spec import FileSpec
     from filbert.tasks.question import Question, Reading, Target
+    from filbert.tasks.relation.items import Items
+    from filbert.tasks.view import View
 
 KEPT = ("max_length", "marks", "none", "temperature")
 
@@ -80,6 +82,24 @@ def asked(texts: Iterable[object]) -> list[Example]:
     return examples
 
 
+def unasked(example: Example) -> Asked:
+    """(text, head, tail), the mentions by their places."""
+    if example.gold is None:
+        return as_given(example)
+    head, tail = example.gold.head, example.gold.tail
+    return example.texts[0], (head.start, head.end), (tail.start, tail.end)
+
+
+def relation_of(example: Example) -> str | None:
+    """The label of its relation; None where that is not known."""
+    return example.gold.label if example.gold is not None else None
+
+
+def names(example: Example) -> tuple[str, ...]:
+    """The same as a word."""
+    return (str(example.gold.label),) if example.gold is not None else ()
+
+
 def record(example: Example, prediction: Prediction, top: int | None) -> Json:
     """A prediction as it is written: both mentions with their places, the likeliest label, and all."""
     text = example.texts[0]
@@ -133,6 +153,13 @@ def question(reading: Reading, target: Target) -> Question[Any]:
     return Relations(reading, target)
 
 
+def view(items: Items, raw: Sequence[Any], report: Report) -> View[Any]:
+    """How answers are measured beside baselines."""
+    from filbert.tasks.relation.view import Relations
+
+    return Relations(items, raw, report)
+
+
 SPEC = TaskSpec(
     name="relation",
     config=Config,
@@ -141,9 +168,13 @@ SPEC = TaskSpec(
     files=files,
     question=question,
     card=card,
+    view=view,
     part=heads.RELATION.part,
     kept=KEPT,
     traits=frozenset({Trait.RANKS}),
     labels=label_names,
     asked=asked,
+    unasked=unasked,
+    gold_label=relation_of,
+    gold_names=names,
 )

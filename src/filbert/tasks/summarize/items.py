@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from filbert.metrics import generation as metrics
 from filbert.tasks.task import Report
 from filbert.tasks.translate import items as translate
+from filbert.tasks.translate import measure as metrics
 from filbert.tasks.written import Text
 from filbert.text.sentences import sentences
 
@@ -26,12 +26,14 @@ class Items(translate.Items):
     def evaluated(self, raw: Sequence[list[Text]]) -> Report:
         """ROUGE with intervals, beside that of the first sentence; ROUGE-L is the one to look at first."""
         said, right = self._pairs(raw)
-        report = metrics.rouge_summary(said, right, lead=[_first(example.texts[0]) for example in self.examples])
+        report = metrics.rouge_summary(
+            said, right, lead=[first_sentence(example.texts[0]) for example in self.examples]
+        )
         edges = report["intervals"]
         return report | {"intervals": {name: edges[name] for name in ("rouge_l", "rouge_1", "rouge_2")}}
 
 
-def _first(text: str) -> str:
-    """The first sentence."""
+def first_sentence(text: str) -> str:
+    """The first sentence of a text; nothing of an empty one."""
     start, end = next(iter(sentences(text)), (0, 0))
     return text[start:end]

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from filbert.core.records import Example
-from filbert.tasks.task import AnyItems, TaskSpec
+from filbert.tasks.task import AnyItems, Report, TaskSpec
 from filbert.tasks.translate import spec as translate
 from filbert.text.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from filbert.tasks.summarize.items import Items
+    from filbert.tasks.view import View
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,4 +38,18 @@ def items(examples: Sequence[Example], labels: Sequence[str], tokenizer: Tokeniz
     return Items(examples, labels, tokenizer, config)
 
 
-SPEC: TaskSpec[Config] = replace(translate.SPEC, name="summarize", config=Config, items=items, card=card)  # type: ignore[arg-type, assignment]
+def view(items: Items, raw: Sequence[Any], report: Report) -> View[Any]:
+    """How answers are measured beside baselines."""
+    from filbert.tasks.summarize.view import Summaries
+
+    return Summaries(items, raw, report)
+
+
+SPEC: TaskSpec[Config] = replace(  # type: ignore[assignment]
+    translate.SPEC,
+    name="summarize",
+    config=Config,
+    items=items,  # type: ignore[arg-type]
+    card=card,
+    view=view,
+)

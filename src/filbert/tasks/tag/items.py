@@ -29,12 +29,12 @@ import numpy.typing as npt
 from filbert.core.errors import InputError, one_of
 from filbert.core.protocols import Batch, Decisions, Term
 from filbert.core.records import Example, Floats, Prediction, Span
-from filbert.metrics import tags as metrics
 from filbert.nn import crf_walk
 from filbert.nn.ops import A, Host, Numbers
 from filbert.pack.lay import Places
 from filbert.tasks.classify.decode import probabilities
 from filbert.tasks.tag import decode
+from filbert.tasks.tag import measure as metrics
 from filbert.tasks.tag.spec import BARE, Config, kinds_of, scheme_of
 from filbert.tasks.task import R, Report
 from filbert.tasks.windowed import Windowed, ranges

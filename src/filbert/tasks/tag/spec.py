@@ -12,13 +12,15 @@ from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction, Span
 from filbert.nn import heads
 from filbert.tasks.tag import decode
-from filbert.tasks.task import AnyItems, Json, TaskSpec, Trait
+from filbert.tasks.task import AnyItems, Json, Report, TaskSpec, Trait
 from filbert.tasks.wire import Wire
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from filbert.forms.spec import FileSpec
     from filbert.tasks.question import Question, Reading, Target
+    from filbert.tasks.tag.items import Items
+    from filbert.tasks.view import View
 
 DECODERS = ("softmax", "crf", "span")
 KEPT = ("max_length", "overlap", "decoder", "scheme", "longest")
@@ -101,6 +103,11 @@ def card(labels: Sequence[str]) -> str:
     return "A tagger"
 
 
+def span_labels(example: Example) -> tuple[str, ...]:
+    """The labels of its spans."""
+    return tuple(span.label for span in example.gold or ())
+
+
 def record(example: Example, prediction: Prediction, top: int | None) -> Json:
     """A prediction as it is written: every span with its place, text and score."""
     text = example.texts[0]
@@ -133,6 +140,13 @@ def question(reading: Reading, target: Target) -> Question[Any]:
     return (Stretches if reading.task.config.decoder == "span" else Entities)(reading, target)
 
 
+def view(items: Items[Any], raw: Sequence[Any], report: Report) -> View[Any]:
+    """How answers are measured beside baselines."""
+    from filbert.tasks.tag.view import Spans
+
+    return Spans(items, raw, report)
+
+
 SPEC = TaskSpec(
     name="tag",
     config=Config,
@@ -142,6 +156,8 @@ SPEC = TaskSpec(
     wire=Wire(pipeline="token-classification", has_entities=True),
     question=question,
     card=card,
+    view=view,
+    gold_names=span_labels,
     part=heads.TOKENS.part,
     parts=(heads.TOKENS.part, heads.POINTER.part),
     kept=KEPT,

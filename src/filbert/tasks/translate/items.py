@@ -26,12 +26,12 @@ import numpy.typing as npt
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Decisions, Term
 from filbert.core.records import Example, Packed, Prediction
-from filbert.metrics import generation as metrics
 from filbert.nn.ops import A, Host, Numbers
 from filbert.pack import lay
 from filbert.pack.cuts import Cuts
 from filbert.pack.lay import Places
 from filbert.tasks.task import Report
+from filbert.tasks.translate import measure as metrics
 from filbert.tasks.translate.spec import Config
 from filbert.tasks.translate.spelling import spellings, spelt
 from filbert.tasks.windowed import ranges

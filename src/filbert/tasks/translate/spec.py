@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from filbert.core import settings
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction
-from filbert.tasks.task import AnyItems, Json, TaskSpec, Trait, no_labels
+from filbert.tasks.task import AnyItems, Json, Report, TaskSpec, Trait, no_labels
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from filbert.forms.spec import FileSpec
+    from filbert.tasks.translate.items import Items
+    from filbert.tasks.view import View
 
 LATER = ("unknown", "cut")  # fields that not every record has
 
@@ -79,6 +81,13 @@ def files() -> FileSpec:
     return FILES
 
 
+def view(items: Items, raw: Sequence[Any], report: Report) -> View[Any]:
+    """How answers are measured beside baselines."""
+    from filbert.tasks.translate.view import Texts
+
+    return Texts(items, raw, report)
+
+
 SPEC = TaskSpec(
     name="translate",
     config=Config,
@@ -86,6 +95,7 @@ SPEC = TaskSpec(
     record=record,
     files=files,
     card=card,
+    view=view,
     part="writer",
     kept=KEPT,
     traits=frozenset({Trait.WRITES}),
