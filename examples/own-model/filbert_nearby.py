@@ -50,13 +50,12 @@ def graph(g):  # the same as ONNX, so that `filbert export` makes a folder that 
     place = g.op("Range", g.constant(0), size, one)
     left, right = (g.op("Mod", g.op("Add", place, by), size) for by in (g.op("Sub", size, one), one))
     inside = g.op("Sign", g.op("Unsqueeze", g.op("Cast", "positions", to=1), g.constant([1])))
+    around = ((left, inside), (right, g.op("Gather", inside, right)))
     for index in range(g.config.layers):
-        around = ((left, inside), (right, g.op("Gather", inside, right)))
         before, after = (g.op("Mul", g.op("Gather", x, at), mask) for at, mask in around)
         mapped = g.op("Relu", g.linear(g.op("Concat", before, x, after, axis=1), f"layers.{index}.map"))
         x = g.norm(g.op("Add", x, mapped), f"layers.{index}.norm")
     return x
 
 
-PRESETS = {"small": Config(), "large": Config(width=256, layers=6)}
-SPEC = ModelSpec(name="nearby", config=Config, presets=PRESETS, model=Nearby, rate=1e-3, graph=graph)
+SPEC = ModelSpec(name="nearby", config=Config, presets={"small": Config()}, model=Nearby, rate=1e-3, graph=graph)
