@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import torch
-from torch import nn
 
 from filbert.nn.encoder import Encoder, ModelSpec
 from filbert.nn.layers import initialise, rows_of
@@ -18,12 +17,12 @@ class Config:
     dropout: float = 0.1
 
 
-class Layer(nn.Module):
+class Layer(torch.nn.Module):
     """norm(x + relu(W·[left, x, right])); packs have no padding: a neighbour of another text counts as zeros."""
 
     def __init__(self, width):
         super().__init__()
-        self.map, self.norm = nn.Linear(3 * width, width), nn.LayerNorm(width, 1e-12)
+        self.map, self.norm = torch.nn.Linear(3 * width, width), torch.nn.LayerNorm(width, 1e-12)
 
     def forward(self, x_TD, inside_T1):
         left_TD, right_TD = x_TD.roll(1, 0) * inside_T1, x_TD.roll(-1, 0) * inside_T1.roll(-1, 0)
@@ -33,8 +32,8 @@ class Layer(nn.Module):
 class Nearby(Encoder):
     def __init__(self, config, parts=(), labels=2):
         super().__init__(config, parts)
-        self.embeddings = nn.ModuleDict({"words": nn.Embedding(config.vocab_size, config.width)})
-        self.layers = nn.ModuleList(Layer(config.width) for _ in range(config.layers))
+        self.embeddings = torch.nn.ModuleDict({"words": torch.nn.Embedding(config.vocab_size, config.width)})
+        self.layers = torch.nn.ModuleList(Layer(config.width) for _ in range(config.layers))
         self.add_heads(labels)
         initialise(self)
 

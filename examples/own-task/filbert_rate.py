@@ -7,6 +7,7 @@ worse to take 5 stars for 1 than for 4, which a classifier does not know. Legend
 from dataclasses import replace
 
 import numpy as np
+
 from filbert.core.protocols import Term
 from filbert.nn.heads import HeadSpec
 from filbert.tasks.classify import items as classify
