@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 # Compiled once, not anew in each of the hundreds of processes that the tests start.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: demo test quick install install-dev lint types floors tests bench docs clean
+.PHONY: demo test quick install install-dev lint types floors tests laws bench docs clean
 
 demo: install
 	$(BIN)/filbert demo
@@ -45,6 +45,11 @@ floors: install-dev
 
 tests: install-dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal --durations 8
+
+# What the house promises of its own shape, measured; tests/laws/test_laws.py holds what still breaks it.
+laws: install-dev
+	$(BIN)/python tests/laws/measure.py
+	$(BIN)/python -m pytest tests/laws
 
 bench: install-dev
 	$(PIP) -r requirements-bench.txt

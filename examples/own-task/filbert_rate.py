@@ -20,9 +20,8 @@ def above(xp, weights, x):
     return xp.linear(x, weights["score"], None) - weights["bars"] - xp.at(spread, x)
 
 
-HEAD = HeadSpec(
-    part="rate", shapes=lambda width, labels: {"score": (1, width), "bars": (labels - 1,)}, apply=above
-)  # fmt: skip
+SHAPES = lambda width, labels: {"score": (1, width), "bars": (labels - 1,)}  # noqa: E731
+HEAD = HeadSpec(part="rate", shapes=SHAPES, apply=above)
 
 
 class Items(classify.Items):
@@ -42,17 +41,16 @@ class Items(classify.Items):
         """Of every bar the cross-entropy: is the text above it or not?"""
         import torch
         import torch.nn.functional as F
+
         from filbert.nn.torch_ops import TorchHost
 
         gold_N, host = batch.targets["label"], TorchHost(model)
         above_NB = host.head(self.part, host.dropout(self.vectors(host, batch)))
         bars_B = torch.arange(above_NB.shape[1], device=above_NB.device)
-        off_N = F.binary_cross_entropy_with_logits(above_NB, (gold_N[:, None] > bars_B).float(), reduction="none").sum(
-            1
-        )
-        known, said_N = gold_N != classify.NOTHING, (above_NB > 0).sum(1)
-        right = ((said_N == gold_N) & known).sum()
-        return {"label_loss": Term((off_N * known).sum(), known.sum()), "accuracy": Term(right, known.sum())}
+        is_above_NB, known = (gold_N[:, None] > bars_B).float(), gold_N != classify.NOTHING
+        off_NB = F.binary_cross_entropy_with_logits(above_NB, is_above_NB, reduction="none")
+        right = (((above_NB > 0).sum(1) == gold_N) & known).sum()
+        return {"label_loss": Term((off_NB.sum(1) * known).sum(), known.sum()), "accuracy": Term(right, known.sum())}
 
 
 SPEC = replace(

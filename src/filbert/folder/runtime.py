@@ -162,9 +162,9 @@ def _compare(path: Path, told: Mapping[str, Any], fields: Mapping[str, Any], lab
     else:
         own = fields.get("filbert")
         shape = own.get("config") if isinstance(own, dict) else None
-        usual: dict[str, Any] = {"eps": EPS, "feedforward": ACTIVATION}
+        otherwise: dict[str, Any] = {"eps": EPS, "feedforward": ACTIVATION}
         if isinstance(shape, dict):
-            said |= {ours: shape.get(theirs, usual.get(theirs)) for ours, theirs in OWN.items()}
+            said |= {ours: shape.get(theirs, otherwise.get(theirs)) for ours, theirs in OWN.items()}
         said["parts"] = own.get("parts") if isinstance(own, dict) else None
     if told["labels"]:
         said["labels"] = labels

@@ -1,0 +1,199 @@
+"""The five laws of the house, each with the list of what still breaks it: a list may only grow shorter.
+
+A test fails where a file breaks a law more often than its list says, and where it breaks it less often: then the list
+is to be shortened. `python tests/laws/measure.py --list names` (lookups, packs, twins) prints where.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import measure
+import pytest
+import running
+from source_tree import Tree
+
+# Law 1: nobody outside `tasks/NAME` spells NAME (commands named after a task apart).
+NAMES: dict[str, int] = {
+    "artefact/published.py": 5,
+    "cli/asking.py": 3,
+    "cli/compare.py": 1,
+    "cli/demo.py": 2,
+    "cli/explain.py": 1,
+    "cli/finetune.py": 1,
+    "cli/predict.py": 1,
+    "cli/pretrain.py": 3,
+    "cli/probe.py": 4,
+    "cli/translate.py": 2,
+    "cli/write.py": 2,
+    "data/checks.py": 4,
+    "data/datasets.py": 30,
+    "data/doctor.py": 22,
+    "data/labelled.py": 9,
+    "data/markup.py": 4,
+    "data/mending.py": 5,
+    "data/mending_json.py": 7,
+    "data/objects.py": 4,
+    "data/roles.py": 52,
+    "infer/explain.py": 1,
+    "infer/model.py": 5,
+    "infer/predict.py": 2,
+    "infer/probe.py": 10,
+    "infer/questions.py": 4,
+    "infer/scene.py": 1,
+    "infer/shipping.py": 1,
+    "infer/verify.py": 3,
+    "models/bert.py": 3,
+    "models/elmo.py": 1,
+    "models/glove.py": 1,
+    "models/gpt.py": 1,
+    "models/nnlm.py": 1,
+    "models/word2vec.py": 1,
+    "run/cards.py": 4,
+    "run/distilling.py": 1,
+    "run/finetuning.py": 1,
+    "run/pretraining.py": 2,
+    "serve/app.py": 1,
+    "serve/hub.py": 3,
+    "serve/models.py": 2,
+    "serve/tei.py": 2,
+    "train/budget.py": 1,
+}
+
+# Law 2: what is optional is a field with a default, never `hasattr` on a member.
+LOOKUPS: dict[str, int] = {
+    "artefact/folder.py": 1,
+    "artefact/foreign.py": 1,
+    "artefact/hollow.py": 1,
+    "cli/asking.py": 1,
+    "cli/explain.py": 1,
+    "cli/pretrain.py": 2,
+    "data/batches.py": 3,
+    "data/sources.py": 2,
+    "infer/attend.py": 7,
+    "infer/engine.py": 2,
+    "infer/explain.py": 2,
+    "infer/hidden.py": 4,
+    "infer/model.py": 2,
+    "infer/predict.py": 12,
+    "infer/probe.py": 1,
+    "infer/questions.py": 5,
+    "infer/subject.py": 1,
+    "infer/views.py": 1,
+    "nn/maps.py": 5,
+    "nn/search.py": 1,
+    "run/cards.py": 1,
+    "run/comparing.py": 1,
+    "run/distilling.py": 3,
+    "run/finetuning.py": 15,
+    "run/fresh.py": 3,
+    "run/pretraining.py": 7,
+    "serve/look.py": 1,
+    "serve/models.py": 5,
+    "serve/process.py": 1,
+    "tasks/causal_lm.py": 4,
+    "tasks/classify.py": 5,
+    "tasks/translate.py": 1,
+    "train/distil.py": 5,
+    "train/feed.py": 3,
+    "train/idle.py": 2,
+    "train/loop.py": 5,
+    "train/step.py": 2,
+    "train/tune.py": 1,
+}
+
+# Law 3: one module makes a `Packed`, and it keeps where each token came from.
+PACKS = {
+    "data/packing.py",
+    "models/han.py",
+    "nn/across.py",
+    "nn/attention.py",
+    "tasks/causal_lm.py",
+    "tasks/classify.py",
+    "tasks/cooccurrence.py",
+    "tasks/mlm_nsp.py",
+    "tasks/relation.py",
+    "tasks/translate.py",
+    "tasks/word_vectors.py",
+    "train/playback.py",
+}
+
+# Law 4: numerics that must run without torch are written once. A whole module has no name.
+TWINS = {
+    ("decode/chains.py", ""),
+    ("decode/plain.py", ""),
+    ("tasks/answer.py", "Task.heard"),
+    ("tasks/blank.py", "Task.heard"),
+    ("tasks/choose.py", "Task.heard"),
+    ("tasks/classify.py", "Task.heard"),
+    ("tasks/embed.py", "Task.heard"),
+    ("tasks/nsp.py", "Task.heard"),
+    ("tasks/relation.py", "Task.heard"),
+    ("tasks/tag.py", "Chained.heard"),
+    ("tasks/tag.py", "Pointed.heard"),
+    ("tasks/tag.py", "Tagged.heard"),
+}
+
+# Law 5: what is known when a folder is loaded is bound then, once. Calls of core.registry for the second text.
+REGISTRY_CALLS = ["member", "member"]
+
+pytestmark = pytest.mark.slow  # the whole package is parsed
+
+
+@pytest.fixture(scope="module")
+def tree() -> Tree:
+    return Tree(measure.HERE)
+
+
+def _check(counted: Mapping[str, int], debts: Mapping[str, int]) -> None:
+    """Nothing new, and nothing in the list that is paid."""
+    assert len(debts) == 0 or min(debts.values()) > 0
+    more = {path: (debts.get(path, 0), now) for path, now in counted.items() if now > debts.get(path, 0)}
+    assert not more, f"breaks the law more often than before (listed, now): {more}"
+    paid = {path: (before, counted.get(path, 0)) for path, before in debts.items() if counted.get(path, 0) < before}
+    assert not paid, f"breaks it less often; shorten the list (listed, now): {paid}"
+
+
+def test_law_1_no_task_is_named_outside_its_folder(tree: Tree) -> None:
+    _check(Counter(place.path for place in measure.task_names(tree)), NAMES)
+
+
+def test_law_1_knows_every_task(tree: Tree) -> None:
+    lost = [task for task in measure.TASKS if not measure.own_files(tree, task)]
+    assert not lost, f"no longer in tasks/: {lost}; take them from measure.TASKS"
+    found = {file.path.split("/")[1].removesuffix(".py") for file in tree.files if file.room == "tasks"}
+    strange = found - {"__init__", *measure.TASKS, *measure.NO_TASKS}
+    assert not strange, f"new in tasks/: {strange}; add them to measure.TASKS (or NO_TASKS)"
+
+
+def test_law_2_members_say_what_they_have(tree: Tree) -> None:
+    _check(Counter(place.path for place in measure.lookups(tree)), LOOKUPS)
+
+
+def test_law_3_one_module_makes_packs(tree: Tree) -> None:
+    makers = {place.path for place in measure.pack_makers(tree)}
+    assert makers - PACKS == set(), "makes a Packed; ask the module that lays packs"
+    assert PACKS - makers == set(), "makes none any more; shorten the list"
+
+
+def test_law_4_numerics_are_written_once(tree: Tree) -> None:
+    found = {(place.path, place.what) for place in measure.twins(tree)}
+    assert found - TWINS == set(), "is written a second time for NumPy"
+    assert TWINS - found == set(), "is gone; shorten the list"
+
+
+@pytest.fixture(scope="module")
+def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder that torch and onnxruntime both read."""
+    pytest.importorskip("onnx")
+    return running.exported(measure.HERE, tmp_path_factory.mktemp("law"))
+
+
+@pytest.mark.parametrize("runtime", ["torch", "onnx"])
+def test_law_5_nothing_is_looked_up_again(classifier: Path, runtime: str) -> None:
+    seen = running.looked_up(measure.HERE, classifier, runtime)
+    assert seen.opens == []
+    assert seen.stats == []
+    assert sorted(seen.calls) == REGISTRY_CALLS, "the calls of core.registry changed; the list may only grow shorter"
