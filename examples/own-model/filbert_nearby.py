@@ -37,7 +37,7 @@ class Nearby(Encoder):
         self.add_heads(labels)
         initialise(self)
 
-    def forward(self, packed, rows=None):  # a vector for each token of a pack, or for the asked rows
+    def forward(self, packed, rows=None):  # vectors of all tokens of a pack, or of some rows
         x_TD, inside_T1 = self.embeddings["words"](packed.ids), (packed.positions > 0)[:, None]
         for layer in self.layers:
             x_TD = layer(x_TD, inside_T1)
@@ -45,14 +45,15 @@ class Nearby(Encoder):
 
 
 def graph(g):  # the same as ONNX, so that `filbert export` makes a folder that runs without torch
-    size, one, x = g.op("Size", "ids"), g.constant(1), g.looked_up("embeddings.words.weight", "ids")
-    place = g.op("Range", g.constant(0), size, one)
-    left, right = (g.op("Mod", g.op("Add", place, by), size) for by in (g.op("Sub", size, one), one))
-    inside = g.op("Sign", g.op("Unsqueeze", g.op("Cast", "positions", to=1), g.constant([1])))
-    around = ((left, inside), (right, g.op("Gather", inside, right)))
+    def rolled(x, at, ends=(0, 2**31)):  # the rows from `at` on, and then those before
+        first, last, at = (g.constant([place]) for place in (*ends, at))
+        return g.op("Concat", g.op("Slice", x, at, last), g.op("Slice", x, first, at), axis=0)
+
+    x, inside = g.looked_up("embeddings.words.weight", "ids"), g.op("Sign", g.op("Cast", "positions", to=1))
+    inside = g.op("Unsqueeze", inside, g.constant([1]))
     for index in range(g.config.layers):
-        before, after = (g.op("Mul", g.op("Gather", x, at), mask) for at, mask in around)
-        mapped = g.op("Relu", g.linear(g.op("Concat", before, x, after, axis=1), f"layers.{index}.map"))
+        left, right = g.op("Mul", rolled(x, -1), inside), g.op("Mul", rolled(x, 1), rolled(inside, 1))
+        mapped = g.op("Relu", g.linear(g.op("Concat", left, x, right, axis=1), f"layers.{index}.map"))
         x = g.norm(g.op("Add", x, mapped), f"layers.{index}.norm")
     return x
 

@@ -26,6 +26,8 @@ OPERATORS = {
         "Identity", "If", "LayerNormalization", "LessOrEqual", "Loop", "MatMul", "Max", "Mul", "Neg", "QuantizeLinear",
         "Range", "ReduceMax", "ReduceMin", "Relu", "Reshape", "SequenceEmpty", "SequenceInsert", "Shape", "Sin", "Size",
         "Slice", "Softmax", "Split", "Sub", "Transpose", "Unsqueeze", "Where",
+        # What models from outside may need as well; each makes as many numbers as it is given.
+        "And", "Equal", "Exp", "Log", "Min", "Mod", "Not", "Pow", "Sigmoid", "Sign", "Sqrt", "Tanh",
     },
     "com.microsoft": {"BiasGelu", "FastGelu", "FusedMatMul", "MatMulIntegerToFloat", "MultiHeadAttention"},
 }  # fmt: skip

@@ -189,6 +189,12 @@ def _fitted(
                   for p in pieces if p.shape != shape or p.dtype not in weights.FLOATS]  # fmt: skip
         fitted[ours] = pieces
     extra = found.keys() - used
+    brought = sorted({name.split(".")[2] for name in extra if name.startswith("filbert.heads.")} - every().keys())
+    if brought:
+        raise InputError(
+            f"{about.path.parent}: has the head {brought[0][:60]!r}, which no package here brings; install the package "
+            "of the task that it was fine-tuned for."
+        )
     faults = [f"missing {named(missing)}"] if missing else []
     faults += [f"unexpected {named(extra)}"] if extra else []
     faults += [f"{len(wrong)} that do not fit: {'; '.join(sorted(wrong)[:5])}"] if wrong else []
