@@ -10,11 +10,57 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from filbert.core import names
+from filbert.core import names, registry
 
 if TYPE_CHECKING:
     from filbert.core.records import Document
     from filbert.forms.sources import ReadOptions
+
+    Choice = click.Choice[str]
+else:
+    Choice = click.Choice  # whose older versions know no kinds
+
+
+class LearntTask(Choice):
+    """The name of a task that can be fine-tuned; which there are is read when it is asked, since records import NumPy
+    and `filbert --help` looks at every command."""
+
+    def __init__(self) -> None:
+        self.case_sensitive = True
+
+    @property
+    def choices(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Their names, sorted."""
+        return registry.tasks(only_learnt=True)
+
+
+class ProbedTask(LearntTask):
+    """The name of a task whose labels a probe can read off a layer."""
+
+    @property
+    def choices(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Their names, sorted."""
+        return tuple(name for name in registry.tasks() if registry.task(name).probe is not None)
+
+
+class UsualTask(click.Option):
+    """An option whose default is the task that is meant where nobody names one; it too is read when it is asked."""
+
+    @property
+    def default(self) -> str:
+        """Its name."""
+        return usual_task()
+
+    @default.setter
+    def default(self, value: object) -> None:
+        """Click sets what it was given, which is nothing."""
+
+
+def usual_task() -> str:
+    """The task that is meant where a text and a label are at hand, and nobody names one."""
+    from filbert.tasks.task import Trait
+
+    return registry.tasks_with(Trait.USUAL)[0]
 
 
 class Trains(click.Command):

@@ -11,6 +11,8 @@ from typing import Any
 from filbert.draw import html as page
 from filbert.judge import report as evaluation_report
 from filbert.judge import sections
+from filbert.nn.encoder import Encoder
+from filbert.tasks.task import AnyItems
 from filbert.teach.teacher import TOKENS, TaskTeacher, Teacher
 from filbert.train import machine
 from filbert.train.scores import asking, scored
@@ -20,7 +22,7 @@ SPEED_TEXTS, SPEED_ROUNDS, WRITTEN_TEXTS = 64, 3, 4  # read by both models in tu
 
 def compared(
     teacher: Teacher,
-    student: Any,
+    student: Encoder,
     measured: Mapping[str, evaluation_report.Measured],
     report: dict[str, Any],
     config: machine.Config,
@@ -30,7 +32,7 @@ def compared(
         return []
     found: dict[str, Any] = {"teacher": teacher.folder, "evaluations": {}}
     for name, each in measured.items():
-        items = teacher.items(each.examples)
+        items = teacher.reader.items(each.examples)
         raw = scored(deepcopy(teacher.model), items, TOKENS, asking(config))
         found["evaluations"][name] = row = _beside(each, items, raw)
         report["evaluations"][name]["sentences"].insert(0, row["sentence"])
@@ -38,8 +40,8 @@ def compared(
     some = list(first.examples)[: WRITTEN_TEXTS if teacher.writes else SPEED_TEXTS]
     task = first.task
     found |= speeds(
-        Timed(student, lambda: teacher.module.Task(some, task.labels, task.tokenizer, task.config)),
-        Timed(teacher.model, lambda: teacher.items(some)),
+        Timed(student, lambda: teacher.reader.spec.items(some, task.labels, task.tokenizer, task.config)),
+        Timed(teacher.model, lambda: teacher.reader.items(some)),
     )
     found["sentences"] = [_size_sentence(found), *(row["sentence"] for row in found["evaluations"].values())]
     report["distilled"] = found
@@ -51,11 +53,11 @@ def compared(
 class Timed:
     """A model, and what makes the texts that it reads into its task, tokens and all."""
 
-    model: Any
-    items: Callable[[], Any]
+    model: Encoder
+    items: Callable[[], AnyItems]
 
 
-def _beside(measured: evaluation_report.Measured, items: Any, raw: Sequence[Any]) -> dict[str, Any]:
+def _beside(measured: evaluation_report.Measured, items: AnyItems, raw: Sequence[Any]) -> dict[str, Any]:
     """What both score on the same examples, and how certain the difference is."""
     tables = [measured.task.evaluated(measured.raw), items.evaluated(raw)]
     student, teacher = (

@@ -19,6 +19,7 @@ from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from filbert.forms.spec import FileSpec
+    from filbert.tasks.probing import Probing
 
 POOLS = ("mean", "cls", "own")  # own: as the model itself sums a text up, where it does
 BALANCED = "balanced"
@@ -137,17 +138,25 @@ def files() -> FileSpec:
     return FILES
 
 
+def probe() -> type[Probing]:
+    """What is probed."""
+    from filbert.tasks.classify.probe import Texts
+
+    return Texts
+
+
 SPEC = TaskSpec(
     name="classify",
     config=Config,
     items=items,
     record=record,
     files=files,
+    probe=probe,
     wire=Wire(may_rank=True),
     card=card,
     part=heads.LABELS.part,
     kept=KEPT,
-    traits=frozenset({Trait.AUGMENTS, Trait.RANKS, Trait.ANY_TEXT}),
+    traits=frozenset({Trait.AUGMENTS, Trait.RANKS, Trait.ANY_TEXT, Trait.CHOOSES, Trait.USUAL}),
     fit=fitted,
     labels=label_names,
     idle=idle,

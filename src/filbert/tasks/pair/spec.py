@@ -21,6 +21,7 @@ from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from filbert.forms.spec import FileSpec
+    from filbert.tasks.probing import Probing
     from filbert.tasks.question import Question, Reading, Target
 
 KEPT = (*classify.KEPT, "answer", "center", "scale")
@@ -139,18 +140,26 @@ def question(reading: Reading, target: Target) -> Question[Any]:
     return (Numbers if reading.task.config.answer == "number" else Labels)(reading, target)
 
 
+def probe() -> type[Probing]:
+    """What is probed."""
+    from filbert.tasks.classify.probe import Texts
+
+    return Texts
+
+
 SPEC = TaskSpec(
     name="pair",
     config=Config,
     items=items,
     record=record,
     files=files,
+    probe=probe,
     wire=Wire(ranks=True),
     question=question,
     card=card,
     part=heads.LABELS.part,
     kept=KEPT,
-    traits=frozenset({Trait.AUGMENTS, Trait.RANKS}),
+    traits=frozenset({Trait.AUGMENTS, Trait.RANKS, Trait.CHOOSES}),
     num_texts=2,
     fit=fitted,
     labels=label_names,

@@ -143,7 +143,7 @@ SPEC = TaskSpec(
     card=card,
     part=heads.RELATION.part,
     kept=KEPT,
-    traits=frozenset({Trait.RANKS}),
+    traits=frozenset({Trait.RANKS, Trait.CHOOSES}),
     labels=label_names,
     asked=asked,
 )

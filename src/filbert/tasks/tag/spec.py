@@ -18,6 +18,7 @@ from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from filbert.forms.spec import FileSpec
+    from filbert.tasks.probing import Probing
     from filbert.tasks.question import Question, Reading, Target
 
 DECODERS = ("softmax", "crf", "span")
@@ -133,12 +134,20 @@ def question(reading: Reading, target: Target) -> Question[Any]:
     return (Stretches if reading.task.config.decoder == "span" else Entities)(reading, target)
 
 
+def probe() -> type[Probing]:
+    """What is probed."""
+    from filbert.tasks.tag.probe import Spans
+
+    return Spans
+
+
 SPEC = TaskSpec(
     name="tag",
     config=Config,
     items=items,
     record=record,
     files=files,
+    probe=probe,
     wire=Wire(pipeline="token-classification", has_entities=True),
     question=question,
     card=card,
