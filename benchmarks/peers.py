@@ -342,9 +342,10 @@ def export_filbert(setup: Setup) -> Path:
     """Our export of the same weights, cached until the files that write it change; --ours DIR is taken as it is."""
     if setup.ours:
         return setup.ours
-    import filbert.artefact
+    import filbert.folder
+    import filbert.ship
 
-    files = sorted(Path(filbert.artefact.__path__[0]).glob("*.py"))
+    files = [file for room in (filbert.folder, filbert.ship) for file in sorted(Path(room.__path__[0]).glob("*.py"))]
     return _cached(setup, "filbert", ("onnx",), _write_filbert, [file.read_bytes() for file in files])
 
 

@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 import torch
 
+from filbert.core import registry
 from filbert.core.records import Encoding, Example, Packed
-from filbert.core.registry import member, members
+from filbert.core.registry import members
 from filbert.folder.folder import load, save
 from filbert.nn.attention import tensors
+from filbert.nn.encoder import Encoder
 from filbert.pack.lay import pack
 from filbert.run import new_models
 from filbert.run.evaluate import evaluate
@@ -136,6 +138,14 @@ def test_a_frozen_encoder_stays_as_it_is(name: str, tmp_path: Path, tokenizer: T
 @pytest.mark.parametrize("name", MODELS)
 def test_its_file_says_what_pretrains_it(name: str) -> None:
     """A task that is there, or nothing where labels alone train it."""
-    module = member("models", name)
-    assert module.PRETRAINS is None or module.PRETRAINS in members("tasks")
-    assert {"tiny", "small"} <= module.PRESETS.keys()
+    record = registry.model(name)
+    assert record.objective is None or registry.taught_by(record.objective).name in members("tasks")
+    assert {"tiny", "small"} <= record.presets.keys()
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_it_says_what_it_can_do(name: str) -> None:
+    """What a run asks a model for by its class: a text summed up its own way, tokens told by how they are spelt."""
+    model = registry.model(name).model
+    assert model.sums_up == (model.summary is not Encoder.summary)
+    assert model.spells == (model.spell is not Encoder.spell)

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import importlib
+import inspect
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from filbert.core.errors import InputError
-from filbert.core.registry import HOUSE, ROOMS, member, members, sentence
+from filbert.core.registry import HOUSE, ROOMS, corpus_task, members, model, sentence, task, tasks
+from filbert.nn.encoder import Encoder, ModelSpec
+from filbert.tasks.task import CorpusSpec, Items, Labelled, TaskSpec
 
 FILES = sorted(path for path in HOUSE.rglob("*.py") if path.name != "__init__.py")
 # Public verbs spell every option with its type, so that editors and mypy see it; inside, options travel as records.
@@ -45,23 +50,49 @@ def test_rooms_begin_empty() -> None:
         assert path.parent == HOUSE or not path.read_text(encoding="utf-8").strip(), path
 
 
+def record_of(name: str) -> TaskSpec[Any] | CorpusSpec[Any]:
+    return task(name) if name in tasks() else corpus_task(name)
+
+
+def whole(made: type) -> list[type]:
+    """The class, or those that are made of it where it leaves something open."""
+    return [each for kind in made.__subclasses__() for each in whole(kind)] if inspect.isabstract(made) else [made]
+
+
 @pytest.mark.parametrize(("room", "name"), MEMBERS)
 def test_a_member_has_what_its_room_promises(room: str, name: str) -> None:
-    module = member(room, name)
     assert sentence(room, name)
-    config = module.Config
+    record = model(name) if room == "models" else record_of(name)
+    assert record.name == name
+    config = record.config
     assert dataclasses.is_dataclass(config)
     assert config.__dataclass_params__.frozen
     assert all(field.kw_only for field in dataclasses.fields(config))
     assert len(dataclasses.fields(config)) <= 12
-    if room == "models":
-        assert module.PRESETS
-        assert all(isinstance(preset, config) for preset in module.PRESETS.values())
-        assert callable(module.Model)
+    if isinstance(record, ModelSpec):
+        assert record.presets
+        assert all(isinstance(preset, config) for preset in record.presets.values())
+        assert issubclass(record.model, Encoder)
     else:
-        assert {"__len__", "item", "loss"} <= set(dir(module.Task))
+        made = importlib.import_module(f"filbert.tasks.{name}.items").Items
+        assert issubclass(made, Labelled if record.reads_examples else Items)
+        kinds = whole(made)  # a tagger has one for each decoder
+        assert kinds
+        assert all({"__len__", "plan", "batch", "counts", "loss"} <= set(dir(kind)) for kind in kinds)
 
 
 def test_an_unknown_member_is_guessed() -> None:
     with pytest.raises(InputError, match="Did you mean 'bert'"):
-        member("models", "brt")
+        model("brt")
+    with pytest.raises(InputError, match="Did you mean 'classify'"):
+        task("clasify")
+    with pytest.raises(InputError, match="Did you mean 'mlm_nsp'"):
+        corpus_task("mlm_nps")
+
+
+def test_a_task_is_asked_for_by_what_it_learns_from() -> None:
+    """Of the two kinds of record, the other is refused with the names of this one."""
+    with pytest.raises(InputError, match=r"the task is 'mlm_nsp', but must be one of: .*classify"):
+        task("mlm_nsp")
+    with pytest.raises(InputError, match=r"the task is 'classify', but must be one of: .*mlm_nsp"):
+        corpus_task("classify")

@@ -19,7 +19,7 @@ from filbert.cli import asking
 from filbert.core import files
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction
-from filbert.engine import reader
+from filbert.engine import answers
 from filbert.engine.answers import Asked, answered
 from filbert.engine.results import Results, Table, form_of
 from filbert.folder import folder as folders
@@ -213,7 +213,7 @@ class Slow:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, each_s: float) -> None:
         self.now, self.each_s = 0.0, each_s
         self.sizes: list[int] = []
-        monkeypatch.setattr(reader.time, "perf_counter", lambda: self.now)
+        monkeypatch.setattr(answers.time, "perf_counter", lambda: self.now)
 
     def predict(self, texts: Sequence[Asked], *, task: str | None = None) -> list[Prediction]:
         self.sizes.append(len(texts))
@@ -230,14 +230,14 @@ def test_F3_results_come_soon_and_then_often(monkeypatch: pytest.MonkeyPatch, ea
     assert slow.sizes[0] <= 40
     assert max(slow.sizes) * each_s <= most_s
     if each_s < 1e-4:  # a fast model is fed as before
-        assert max(slow.sizes) == reader.CHUNK
+        assert max(slow.sizes) == answers.CHUNK
 
 
 @pytest.mark.parametrize("after", [0, 1])
 def test_F3_what_an_interrupt_names_is_there(
     after: int, model: Path, tmp_path: Path, filbert: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "CHUNK", 7)
+    monkeypatch.setattr(answers, "CHUNK", 7)
     data, out = tmp_path / "t.txt", tmp_path / "o.jsonl"
     data.write_text("".join(f"ship {n}\n" for n in range(30)))
     real, seen = fb.Model.predict, [0]
@@ -262,7 +262,7 @@ def test_F3_what_an_interrupt_names_is_there(
 def test_F3_translate_goes_on_too(
     suffix: str, translator: Path, tmp_path: Path, filbert: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "CHUNK", 4)
+    monkeypatch.setattr(answers, "CHUNK", 4)
     data = tmp_path / "t.txt"
     data.write_text("".join(f"ship {n}\n" for n in range(10)))
     whole, cut = tmp_path / f"whole.{suffix}", tmp_path / f"cut.{suffix}"
@@ -300,7 +300,7 @@ def test_F8_the_bar_counts_answers_with_a_total(
             return moved
 
     monkeypatch.setattr(tqdm, "tqdm", Seen)
-    monkeypatch.setattr(reader, "CHUNK", 4)
+    monkeypatch.setattr(answers, "CHUNK", 4)
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
     (tmp_path / "a.csv").write_text('text\n"a\nship"\n\nwind\n' + "train\n" * 6)
     ran = filbert("predict", model, "--data", tmp_path / "a.csv", "--out", tmp_path / "o.jsonl")

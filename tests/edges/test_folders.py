@@ -446,7 +446,7 @@ def test_C7_such_a_tagger_is_measured_too(tagged: Callable[..., Path], tmp_path:
     text = "今天 trains"
     spans = model.predict([text])[0].spans
     gold = tuple(Span(span.start, span.end, span.label) for span in spans) or (Span(0, 2, "PER"),)
-    task = tag_spec.items([Example((text,), gold)], ["O", "PER"], model.tokenizer, model.reads([text])[1].config)
+    task = tag_spec.items([Example((text,), gold)], ["O", "PER"], model.tokenizer, model.reads([text]).config)
     assert {int(place) for place in task.gold} <= {0, 1}
     told = task.evaluated(model.engine.answers(task))
     assert told["f1"] == (1.0 if spans else 0.0)

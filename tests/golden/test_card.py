@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from tests.unit.small_models import small_bert
 
+from filbert.core import registry
 from filbert.core.files import sha256
 from filbert.core.records import Example
-from filbert.core.registry import member
 from filbert.folder import card
 from filbert.folder.folder import save
 from filbert.folder.manifest import check_manifest
@@ -58,8 +58,8 @@ def test_the_card_is_as_it_was(tokenizer: Tokenizer, tmp_path: Path) -> None:
     )  # fmt: skip
     train, dev = rows(tmp_path / "train.tsv", 6), rows(tmp_path / "dev.tsv", 4)
     learnt, asked = (sources.read("classify", path) for path in (train, dev))
-    module = member("tasks", "classify")
-    task = module.Task(learnt, ("体育", "健康"), tokenizer, module.Config(max_length=64))
+    spec = registry.task("classify")
+    task = spec.items(learnt, ("体育", "健康"), tokenizer, spec.config(max_length=64))
     told = cards.Learnt(
         task=task, examples=learnt, given={"train": train, "dev": dev}, asked={"dev": asked}, share=None, report=REPORT,
         base=str(base),

@@ -10,18 +10,18 @@ from pathlib import Path
 import click
 
 from filbert.cli.main import filbert
-from filbert.core.registry import ROOMS, member, members
+from filbert.core.registry import ROOMS, corpus_task, members, model, task, tasks
 
 GOLDEN = Path(__file__).with_name("knobs.txt")
 
 
 def knobs() -> list[str]:
     lines = []
-    places = {f"{room}.{name}": member(room, name) for room in ROOMS for name in members(room)}
+    records = {"models": model, "tasks": lambda name: task(name) if name in tasks() else corpus_task(name)}
+    places = {f"{room}.{name}": records[room](name).config for room in ROOMS for name in members(room)}
     others = ("train.loop", "train.tune", "train.machine", "teach.teacher")
-    places |= {name: importlib.import_module(f"filbert.{name}") for name in others}
-    for place, module in places.items():
-        config = module.Config
+    places |= {name: importlib.import_module(f"filbert.{name}").Config for name in others}
+    for place, config in places.items():
         lines += [f"{place}.{f.name} = {f.default!r}" for f in dataclasses.fields(config)]
     context = click.Context(filbert)
     for name in filbert.list_commands(context):

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from filbert.explain.questions import Reading, layout
 from torch import Tensor
 
 from filbert.core.records import Example, Prediction
@@ -18,6 +17,7 @@ from filbert.explain.perturbation import Subject
 from filbert.models import bert
 from filbert.tasks.classify import items as classify
 from filbert.tasks.classify import spec as classify_spec
+from filbert.tasks.question import Reading, layout
 from filbert.text.tokenizer import Tokenizer
 
 captum = pytest.importorskip("captum.attr")
@@ -56,7 +56,7 @@ def parts(subject: Subject) -> tuple[Any, Tensor, Tensor]:
         for x_TE in vectors_NTE:  # one at a time, as plainly as can be
             (_, batch), *_ = subject.packs(1, 1)
             with subject._read_as(batch, [x_TE]):
-                found.append(subject.question.table(subject.backbone, batch)[0, subject.column])
+                found.append(subject.question.table(subject.host, batch)[0, subject.column])
         return torch.stack(found)
 
     return function, whole_TE[None], empty_TE[None]

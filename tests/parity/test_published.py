@@ -85,7 +85,7 @@ def test_their_class_gives_our_numbers(case: str, tokenizer: Tokenizer, tmp_path
     if labels:
         assert list(other.config.id2label.values()) == list(labels)
     for one in asked:
-        task = ours.reads([one], said["task"])[1]
+        task = ours.reads([one], said["task"])
         batch = task.batch(np.arange(1))
         with torch.inference_mode():
             x_TD = ours.backbone(type(batch.packed)(
@@ -101,7 +101,7 @@ def test_their_class_gives_our_numbers(case: str, tokenizer: Tokenizer, tmp_path
         if case != "choose":  # options are put together by the user there
             texts = (one,) if isinstance(one, str) else one
             assert words(*texts)["input_ids"] == np.asarray(batch.packed.ids).tolist()
-    raw = ours.engine.answers(ours.reads(asked, said["task"])[1])
+    raw = ours.engine.answers(ours.reads(asked, said["task"]))
     assert len(raw) == len(asked)
 
 

@@ -16,7 +16,8 @@ from filbert.pack import masking
 from filbert.pack.lay import collate
 from filbert.pack.masking import KINDS, SPAN_PROB, SPAN_WORDS
 from filbert.pack.stretches import OBJECTIVES
-from filbert.tasks.mlm_nsp.items import Config, Task
+from filbert.tasks.mlm_nsp.items import Items
+from filbert.tasks.mlm_nsp.spec import Config
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Sequence:
     asked: np.ndarray
 
 
-def sequences(task: Task, text: Tokens, epoch: int) -> Iterator[Sequence]:
+def sequences(task: Items, text: Tokens, epoch: int) -> Iterator[Sequence]:
     """All of an epoch, from one batch."""
     plan = task.plan(epoch)
     batch = task.batch(plan.orders(np.arange(len(plan.lengths))))
@@ -72,8 +73,8 @@ def check(sequence: Sequence, kind: str) -> None:
 
 def made(
     text: Tokens, kind: str = "whole-word", objective: str = "mlm+nsp", max_length: int = 64, seed: int = 0
-) -> Task:
-    return Task([text], tokenizer(), Config(objective=objective, masking=kind, max_length=max_length, seed=seed))
+) -> Items:
+    return Items([text], tokenizer(), Config(objective=objective, masking=kind, max_length=max_length, seed=seed))
 
 
 @pytest.mark.slow
@@ -131,7 +132,7 @@ def test_every_place_is_asked_for_alike() -> None:
     text = made_up([30] * 400, sentence=40)
     text = replace(text, words=np.ones_like(text.words))
     for kind in ("whole-word", "span"):
-        task = Task([text], tokenizer(), Config(objective="mlm", masking=kind, max_length=32, short_prob=0))
+        task = Items([text], tokenizer(), Config(objective="mlm", masking=kind, max_length=32, short_prob=0))
         seen = np.zeros(32)
         for epoch in range(5):
             for s in sequences(task, text, epoch):
@@ -223,7 +224,7 @@ def test_a_mask_is_a_function_of_seed_epoch_and_example() -> None:
     config = Config(objective="mlm", max_length=64, short_prob=0)
 
     def rows(seed: int, epoch: int) -> list[list[int]]:
-        task = Task([text], tokenizer(), replace(config, seed=seed))
+        task = Items([text], tokenizer(), replace(config, seed=seed))
         return [s.rows.tolist() for s in sequences(task, text, epoch)]
 
     assert rows(1, 2) == rows(1, 2)

@@ -12,15 +12,16 @@ import pytest
 import torch
 from small_models import small_bert
 
+from filbert.core import registry
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction, Span
-from filbert.core.registry import member
 from filbert.engine.backend_torch import Engine
 from filbert.explain.attribution import METHODS, integrated_gradients, occlusion, sampling
 from filbert.explain.filling import FILL, Filling
 from filbert.explain.perturbation import Subject
 from filbert.explain.word_groups import grouped
 from filbert.nn.attention import batch_tensors
+from filbert.nn.torch_ops import TorchHost
 from filbert.tasks.answer import spec as answer_spec
 from filbert.tasks.blank import spec as blank_spec
 from filbert.tasks.choose import spec as choose_spec
@@ -55,7 +56,7 @@ def subject_of(
     if name == FILL:
         task: Any = Filling(example.texts[0], tokenizer, 48)
     else:
-        task = member("tasks", name).Task([example], labels, tokenizer, config)
+        task = registry.task(name).items([example], labels, tokenizer, config)
     model = model or small_bert(tokenizer, getattr(task, "parts", ("mlm",)), max(2, len(labels)), noise=0.3)
     return Subject(Engine(model), reading_of(name, task, example, model), target, **more)
 
@@ -76,7 +77,9 @@ ASKED: dict[str, tuple[str, Example, tuple[Any, Sequence[str]], Target]] = {
     "answer": ("answer", Example(("去哪里？", TEXT)), (answer_spec.Config(max_length=48), ()), "公园"),
     "no answer": ("answer", Example(("去哪里？", TEXT)), (answer_spec.Config(max_length=48, threshold=0.0), ()), ""),
     "choose": ("choose", Example((TEXT, "去哪里？", "公园", "火车")), (choose_spec.Config(max_length=48), ()), 1),
-    "blank": ("blank", Example((TEXT,)), (blank_spec.Config(template="很[MASK]：{text}", words="好,坏=天"), HALF), None),
+    "blank": (
+        "blank", Example((TEXT,)), (blank_spec.Config(template="很[MASK]：{text}", words="好,坏=天"), HALF), None
+    ),
     "embed": ("embed", Example((TEXT, "天气好")), (embed_spec.Config(max_length=48), ()), None),
     "fill": (FILL, Example(("今天[MASK]气很好，我们[MASK]公园。",)), (None, ()), None),
 }  # fmt: skip
@@ -223,7 +226,7 @@ def test_words_that_stand_in_two_windows_are_changed_in_both(tokenizer: Tokenize
     task = classify.Items([Example((TEXT * 2,))], LABELS, tokenizer, config)
     task.ids = ids
     with torch.inference_mode():
-        scores = task.scores(subject.backbone, batch_tensors(task.batch(np.zeros(1, np.int64)), "cpu"))
+        scores = task.scores(TorchHost(subject.backbone), batch_tensors(task.batch(np.zeros(1, np.int64)), "cpu"))
     assert subject.values(kept)[0] == pytest.approx(float(log_odds(scores)[0, 0]), abs=1e-5)
     found = integrated_gradients(subject).scores
     empty = subject.values(np.zeros((1, len(subject.words))))[0]
@@ -332,15 +335,14 @@ SHAPES: dict[str, dict[str, Any]] = {
 
 
 def model_of(arch: str, tokenizer: Tokenizer) -> Any:
-    module = member("models", arch.partition(",")[0])
+    spec = registry.model(arch.partition(",")[0])
     torch.manual_seed(0)
     shape = {"dropout": 0.0, **SHAPES[arch]}
-    model = module.Model(module.Config(vocab_size=tokenizer.vocab_size, **shape), ("labels",), 3).eval()
+    model = spec.model(spec.config(vocab_size=tokenizer.vocab_size, **shape), ("labels",), 3).eval()
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(torch.randn_like(weight) * 0.2)
-    if hasattr(model, "spell"):
-        model.spell(tokenizer.vocabulary)
+    model.spell(tokenizer.vocabulary)
     return model
 
 

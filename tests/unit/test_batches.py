@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from filbert.core.protocols import Item
 from filbert.core.records import Encoding
-from filbert.pack.batches import batches, built, epochs, part, part_budget, plan
+from filbert.pack.batches import EpochPlan, ItemPlan, OneByOne, batches, epochs, part, part_budget
 
 LENGTHS = st.lists(st.integers(1, 60), max_size=80).map(lambda sizes: np.array(sizes, dtype=np.int64))
 
 
-class Numbered:
+class Numbered(OneByOne):
     """Item i has 1 + i % 5 tokens, all of them i."""
 
     def __init__(self, size: int) -> None:
@@ -90,7 +90,7 @@ def test_a_task_of_items_is_planned_and_built() -> None:
         assert made.lengths.tolist() == [1 + i % 5 for i in range(23)]
         seen = []
         for indices in steps:
-            batch = built(task, made.orders(indices))
+            batch = task.batch(made.orders(indices))
             assert batch.packed.num_tokens == made.lengths[indices].sum() <= 12
             assert batch.targets["index"].tolist() == [i + 100 * epoch for i in indices]
             assert batch.packed.ids[batch.starts].tolist() == indices.tolist()
@@ -100,10 +100,23 @@ def test_a_task_of_items_is_planned_and_built() -> None:
 
 def test_a_task_may_tell_its_lengths() -> None:
     class Telling(Numbered):
-        def lengths(self, epoch: int) -> list[int]:
-            return [7 + epoch] * self.size
+        def plan(self, epoch: int) -> EpochPlan:
+            return EpochPlan(epoch, np.full(self.size, 7 + epoch))
 
-    assert plan(Telling(3), 2).lengths.tolist() == [9, 9, 9]
+        def item(self, index: int, epoch: int) -> Item:
+            raise AssertionError("nothing is built for its length")
+
+    number, made, steps = next(epochs(Telling(3), 0, 20, epoch=2))
+    assert made.lengths.tolist() == [9, 9, 9]
+    assert sorted(map(len, steps)) == [1, 2]
+    assert made.orders(np.array([2, 0])).epoch == number == 2
+    assert made.orders(np.array([2, 0])).which.tolist() == [2, 0]
+
+
+def test_items_that_stay_the_same_are_their_numbers() -> None:
+    made = ItemPlan(np.array([4, 2, 6]))
+    assert made.lengths.tolist() == [4, 2, 6]
+    assert made.orders(np.array([2, 0])).tolist() == [2, 0]
 
 
 def test_no_items_are_no_batches() -> None:

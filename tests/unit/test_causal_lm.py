@@ -12,10 +12,11 @@ import pytest
 import torch
 
 from filbert.builtin.texts import sample
+from filbert.core import registry
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Term
 from filbert.corpus.shards import Options, Shard, build
-from filbert.models import bert, elmo, gpt, nnlm
+from filbert.models import bert, elmo
 from filbert.pack.lay import collate
 from filbert.pack.stretches import NOTHING
 from filbert.tasks.causal_lm import items as causal_lm
@@ -63,13 +64,13 @@ def task(shards: list[Shard], tokenizer: Tokenizer) -> causal_lm.Items:
 def model(kind: str, tokenizer: Tokenizer) -> Any:
     torch.manual_seed(0)
     name, _, more = kind.partition("-")
-    shapes: dict[str, tuple[Any, dict[str, Any]]] = {
-        "gpt": (gpt, {"width": 32, "layers": 2, "heads": 2, "inner": 64, "max_length": 48}),
-        "nnlm": (nnlm, {"word_width": 24, "hidden": 48, "max_length": 48}),
-        "elmo": (elmo, {"direction_width": 24, "input": more or "tokens", "filters": 1, "token_bytes": 16}),
+    shapes: dict[str, dict[str, Any]] = {
+        "gpt": {"width": 32, "layers": 2, "heads": 2, "inner": 64, "max_length": 48},
+        "nnlm": {"word_width": 24, "hidden": 48, "max_length": 48},
+        "elmo": {"direction_width": 24, "input": more or "tokens", "filters": 1, "token_bytes": 16},
     }
-    module, shape = shapes[name]
-    return module.Model(module.Config(vocab_size=tokenizer.vocab_size, dropout=0.0, **shape), ("lm",))
+    spec = registry.model(name)
+    return spec.model(spec.config(vocab_size=tokenizer.vocab_size, dropout=0.0, **shapes[name]), ("lm",), 2)
 
 
 def batch_of(task: causal_lm.Items, indices: list[int], budget: int | None = None, epoch: int = 0) -> Batch:

@@ -14,9 +14,9 @@ import torch
 from small_models import small_bert
 
 import filbert as fb
+from filbert.core import registry
 from filbert.core.errors import InputError
 from filbert.core.records import Example
-from filbert.core.registry import member
 from filbert.folder import folder as folders
 from filbert.forms.datasets import examples
 from filbert.metrics.intervals import wilson
@@ -228,8 +228,8 @@ def test_a_text_is_summed_up_by_the_first_token_where_that_reads_all(
     family: str, settings: list[str], pool: str, tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     """The first token of a GPT has read nothing but itself; a pooler that is new helps no encoder that stays."""
-    module = member("models", family)
-    model = module.Model(module.preset("tiny", tokenizer.vocab_size))
+    spec = registry.model(family)
+    model = spec.model(spec.preset("tiny", tokenizer.vocab_size), (), 2)
     folders.save(tmp_path / "start", model, tokenizer)
     more = {"settings": ["machine.threads=1", "train.steps=1", *settings], "quiet": True}
     finetune("choose", made(6), tmp_path / "start", tmp_path / "run", **more)

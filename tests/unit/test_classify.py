@@ -147,17 +147,20 @@ def test_hidden_tokens_are_only_hidden_while_learning(tokenizer: Tokenizer) -> N
     model = model_for(task, tokenizer)
     assert torch.equal(scores(task, model, list(range(300))), scores(other, model, list(range(300))))
     packed = on_device(task.batch(np.arange(300)), "cpu").packed
+    learning = TorchHost(model.train())
     torch.manual_seed(1)
-    hidden = task._hidden(packed).ids
+    hidden = task.read(learning, packed).ids
     special = (packed.ids == tokenizer.cls_id) | (packed.ids == tokenizer.sep_id)
     changed = hidden != packed.ids
     assert not (changed & special).any()
     assert (hidden[changed] == tokenizer.mask_id).all()
     count = int((~special).sum())
     assert abs(changed.sum().item() - 0.4 * count) < 4 * (0.24 * count) ** 0.5
-    assert not torch.equal(task._hidden(packed).ids, hidden)
+    assert not torch.equal(task.read(learning, packed).ids, hidden)
     torch.manual_seed(1)
-    assert torch.equal(task._hidden(packed).ids, hidden)
+    assert torch.equal(task.read(learning, packed).ids, hidden)
+    assert other.read(learning, packed) is packed
+    assert task.read(TorchHost(model.eval()), packed) is packed
 
 
 def test_two_runs_of_a_text_differ_by_their_masks_alone(tokenizer: Tokenizer) -> None:

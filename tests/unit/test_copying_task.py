@@ -12,6 +12,7 @@ import torch
 from small_models import gradients
 
 from filbert import load as loaded
+from filbert.core import registry
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch
 from filbert.core.records import Example
@@ -48,8 +49,7 @@ PARTS = ("writer", "copier")
 
 def model_of(tokenizer: Tokenizer, kind: str, parts: tuple[str, ...] = PARTS) -> Any:
     torch.manual_seed(0)
-    module = {"transformer": transformer, "seq2seq": seq2seq}[kind]
-    model = module.Model(SHAPES[kind](tokenizer.vocab_size), parts)
+    model = registry.model(kind).model(SHAPES[kind](tokenizer.vocab_size), parts, 2)
     with torch.no_grad():
         for weight in model.parameters():
             weight.add_(torch.randn_like(weight) * 0.1)

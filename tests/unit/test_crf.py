@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 torch = pytest.importorskip("torch")
+
+from tests.chains import best_tags, weights_of  # noqa: E402
 
 from filbert.core.errors import FilbertError, InputError  # noqa: E402
 from filbert.nn import crf as module  # noqa: E402
@@ -43,6 +46,16 @@ def made(num_labels: int, kind: str, seed: int = 0, lengths: list[int] = LENGTHS
     return crf, scores, np.concatenate(([0], np.cumsum(lengths)))
 
 
+def best(crf: CRF, scores: torch.Tensor, edges: Sequence[int] | np.ndarray) -> torch.Tensor:
+    """What the CRF says: the best legal tags."""
+    return torch.from_numpy(crf_walk.viterbi(scores.detach().numpy(), edges, weights_of(crf), crf.allowed))
+
+
+def marginals(crf: CRF, scores: torch.Tensor, edges: Sequence[int] | np.ndarray) -> torch.Tensor:
+    """How likely each tag is at each unit."""
+    return torch.from_numpy(crf_walk.marginals(scores.detach().numpy(), edges, weights_of(crf), crf.allowed))
+
+
 def legal_paths(crf: CRF, length: int) -> list[tuple[int, ...]]:
     may = crf.allowed
     return [
@@ -66,7 +79,7 @@ CASES = [(labels, kind, seed) for labels in (1, 2, 3, 5) for kind in MASKS for s
 def test_everything_equals_brute_force(num_labels: int, kind: str, seed: int) -> None:
     crf, scores, edges = made(num_labels, kind, seed)
     random = np.random.default_rng(seed)
-    wanted_z, wanted_gold, gold, best = [], [], [], []
+    wanted_z, wanted_gold, gold, wanted_tags = [], [], [], []
     wanted_marginals = np.zeros(scores.shape)
     for start, end in itertools.pairwise(edges):
         own = scores[start:end].numpy()
@@ -77,15 +90,18 @@ def test_everything_equals_brute_force(num_labels: int, kind: str, seed: int) ->
         gold += paths[chosen]
         wanted_z.append(total)
         wanted_gold.append(values[chosen] - total)
-        best += paths[int(values.argmax())]
+        wanted_tags += paths[int(values.argmax())]
         for path, value in zip(paths, values, strict=True):
             wanted_marginals[np.arange(start, end), path] += np.exp(value - total)
     found = crf.log_likelihood(scores, torch.tensor(gold), edges)
     assert crf.log_partition(scores, edges).tolist() == pytest.approx(wanted_z, abs=1e-9)
     assert found.tolist() == pytest.approx(wanted_gold, abs=1e-9)
-    assert np.allclose(crf.marginals(scores, edges).numpy(), wanted_marginals, atol=1e-10)
-    assert crf.viterbi(scores, edges).tolist() == best
-    assert crf.marginals(scores, edges).numpy()[wanted_marginals == 0].tolist() == [0] * (wanted_marginals == 0).sum()
+    shares = marginals(crf, scores, edges).numpy()
+    assert np.allclose(shares, wanted_marginals, atol=1e-10)
+    assert best(crf, scores, edges).tolist() == wanted_tags
+    assert shares[wanted_marginals == 0].tolist() == [0] * (wanted_marginals == 0).sum()
+    (grad,) = torch.autograd.grad(crf.log_partition(scores.requires_grad_(), edges).sum(), scores)
+    assert np.allclose(grad.numpy(), wanted_marginals, atol=1e-10)  # what is learnt from are the same shares
 
 
 @pytest.mark.slow
@@ -93,7 +109,7 @@ def test_everything_equals_brute_force(num_labels: int, kind: str, seed: int) ->
 @pytest.mark.parametrize("num_labels", [1, 3, 5])
 def test_gradients(num_labels: int, kind: str) -> None:
     crf, scores, edges = made(num_labels, kind, 3, [2, 1, 4, 1])
-    gold = crf.viterbi(torch.randn_like(scores), edges)
+    gold = best(crf, torch.randn_like(scores), edges)
     weights = tuple(crf.parameters())
 
     def likelihood(scores_TL: torch.Tensor, *_: torch.Tensor) -> torch.Tensor:
@@ -103,13 +119,13 @@ def test_gradients(num_labels: int, kind: str) -> None:
     assert torch.autograd.gradcheck(lambda s, *_: crf.log_partition(s, edges), (scores, *weights))
     # The likelihoods must add up to one: the gradient of the partition with respect to the scores are the marginals.
     (grad,) = torch.autograd.grad(crf.log_partition(scores, edges).sum(), scores)
-    assert torch.allclose(grad, crf.marginals(scores, edges))
+    assert torch.allclose(grad, marginals(crf, scores, edges))
 
 
 def test_what_is_forbidden_gets_no_gradient() -> None:
     crf, scores, edges = made(5, "bio")
     crf.float()
-    gold = crf.viterbi(scores.float(), edges)
+    gold = best(crf, scores.float(), edges)
     crf.log_likelihood(scores.float(), gold, edges).sum().backward()
     assert (crf.transitions.grad[~crf.may_pair] == 0).all()
     assert (crf.begin.grad[~crf.may_begin] == 0).all()
@@ -120,13 +136,13 @@ def test_what_is_forbidden_gets_no_gradient() -> None:
 def test_packed_equals_one_by_one(kind: str) -> None:
     lengths = [7, 1, 0, 30, 2, 7, 1, 0, 12]
     crf, scores, edges = made(5, kind, 1, lengths)
-    gold = crf.viterbi(torch.randn_like(scores), edges)
-    together = crf.log_likelihood(scores, gold, edges), crf.viterbi(scores, edges), crf.marginals(scores, edges)
+    gold = best(crf, torch.randn_like(scores), edges)
+    together = crf.log_likelihood(scores, gold, edges), best(crf, scores, edges), marginals(crf, scores, edges)
     for index, (start, end) in enumerate(itertools.pairwise(edges.tolist())):
         own, right, alone = scores[start:end], gold[start:end], [0, end - start]
         assert torch.allclose(together[0][index], crf.log_likelihood(own, right, alone)[0], atol=1e-12)
-        assert torch.equal(together[1][start:end], crf.viterbi(own, alone))
-        assert torch.allclose(together[2][start:end], crf.marginals(own, alone), atol=1e-12)
+        assert torch.equal(together[1][start:end], best(crf, own, alone))
+        assert torch.allclose(together[2][start:end], marginals(crf, own, alone), atol=1e-12)
     assert together[0][2] == 0
     swapped = [edges[index + 1] - edges[index] for index in range(len(lengths))][::-1]
     order = np.concatenate([np.arange(edges[i], edges[i + 1]) for i in range(len(lengths))][::-1])
@@ -142,23 +158,23 @@ def test_an_empty_batch(edges: list[int]) -> None:
     found = crf.log_likelihood(scores, gold, edges)
     assert found.tolist() == [0.0] * (len(edges) - 1)
     found.sum().backward()
-    assert crf.viterbi(scores, edges).shape == (0,)
-    assert crf.viterbi(scores, edges).dtype == torch.long
-    assert crf.marginals(scores, edges).shape == (0, 3)
+    assert best(crf, scores, edges).shape == (0,)
+    assert best(crf, scores, edges).dtype == torch.long
+    assert marginals(crf, scores, edges).shape == (0, 3)
     assert crf_walk.viterbi(np.zeros((0, 3)), edges).shape == (0,)
 
 
 def test_one_tag_is_certain() -> None:
     crf, scores, edges = made(1, "free")
     assert crf.log_likelihood(scores, torch.zeros(len(scores), dtype=torch.long), edges).tolist() == [0.0] * 6
-    assert crf.viterbi(scores, edges).sum() == 0
+    assert best(crf, scores, edges).sum() == 0
 
 
 @pytest.mark.slow
 def test_float32_holds_on_long_sequences_with_large_scores() -> None:
     crf, scores, edges = made(5, "bioes", 0, [700, 3, 400])
     scores = 20 * scores
-    gold = crf.viterbi(scores + 20 * torch.randn_like(scores), edges)
+    gold = best(crf, scores + 20 * torch.randn_like(scores), edges)
     exact_scores = scores.clone().requires_grad_()
     exact = crf.log_likelihood(exact_scores, gold, edges)
     exact.sum().backward()
@@ -169,7 +185,7 @@ def test_float32_holds_on_long_sequences_with_large_scores() -> None:
     found = crf.log_likelihood(single, gold, edges)
     found.sum().backward()
     assert torch.allclose(found.double(), exact, rtol=1e-5, atol=1e-4)  # a difference of sums of thousands
-    assert torch.allclose(crf.marginals(single.detach(), edges).double().sum(1), torch.ones(len(scores)).double())
+    assert torch.allclose(marginals(crf, single, edges).double().sum(1), torch.ones(len(scores)).double())
     assert torch.allclose(single.grad.double(), wanted[0], atol=1e-4)
     for weight, right in zip(crf.parameters(), wanted[1:], strict=True):
         assert torch.allclose(weight.grad.double(), right, atol=2e-2, rtol=1e-4)  # sums over 1,100 units
@@ -203,14 +219,21 @@ def test_sums_hold_where_exponentials_vanish(kind: str, precision: str) -> None:
         assert np.allclose(grad.numpy(), marginals, atol=1e-3)
 
 
+def gradient(crf: CRF, scores: torch.Tensor, edges: np.ndarray) -> torch.Tensor:
+    """Of the log-partition by the scores: the marginals, as learning has them."""
+    scores = scores.detach().requires_grad_()
+    return torch.autograd.grad(crf.log_partition(scores, edges).sum(), scores)[0]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", MASKS)
 def test_both_ways_to_sum_agree(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     crf, scores, edges = made(5, kind, 0, [9, 1, 30])
-    found = crf.log_partition(scores, edges), crf.marginals(scores, edges)
+    found = crf.log_partition(scores, edges), gradient(crf, scores, edges)
     monkeypatch.setattr(module._Sums, "LEAST", float("inf"))  # as on a GPU: all within the logarithms
     assert torch.allclose(crf.log_partition(scores, edges), found[0], atol=1e-12)
-    assert torch.allclose(crf.marginals(scores, edges), found[1], atol=1e-12)
+    assert torch.allclose(gradient(crf, scores, edges), found[1], atol=1e-12)
+    assert torch.allclose(marginals(crf, scores, edges), found[1], atol=1e-12)
 
 
 def test_an_illegal_gold_step_is_named() -> None:
@@ -256,21 +279,27 @@ def test_extreme_scores_never_make_viterbi_illegal(kind: str, value: float) -> N
         scores = torch.zeros(40, len(names))
         scores[:, column] = value
         scores[::3] = -value
-        found = crf.viterbi(scores, [0, 1, 11, 40])
+        found = best(crf, scores, [0, 1, 11, 40])
         assert len(legal.broken(found.numpy(), [0, 1, 11, 40])) == 0
         assert np.array_equal(found.numpy(), crf_walk.viterbi(scores.numpy(), [0, 1, 11, 40], legal=legal))
+        assert found.tolist() == best_tags(scores.numpy(), [0, 1, 11, 40], weights_of(crf), legal)
     with torch.no_grad():
         crf.transitions[~crf.may_pair] = 1e9  # whatever was learnt or loaded there
-    assert len(legal.broken(crf.viterbi(torch.zeros(9, len(names)), [0, 9]).numpy(), [0, 9])) == 0
+    assert len(legal.broken(best(crf, torch.zeros(9, len(names)), [0, 9]).numpy(), [0, 9])) == 0
 
 
 def test_no_number_is_an_error() -> None:
     scores = torch.zeros(2, 3)
     scores[1, 1] = float("nan")
     with pytest.raises(FilbertError, match="NaN"):
-        CRF(3).viterbi(scores, [0, 2])
+        best(CRF(3), scores, [0, 2])
     with pytest.raises(FilbertError, match="NaN"):
         crf_walk.viterbi(scores.numpy(), [0, 2])
+    for weight in ("begin", "transitions", "end"):
+        crf = CRF(3)
+        torch.nn.init.constant_(getattr(crf, weight), float("nan"))
+        with pytest.raises(FilbertError, match="NaN"):
+            best(crf, torch.zeros(2, 3), [0, 2])
     with pytest.raises(InputError, match="boundaries"):
         CRF(3).log_partition(scores, [0, 1])
 
@@ -278,7 +307,7 @@ def test_no_number_is_an_error() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", MASKS)
 @pytest.mark.parametrize("precision", ["float32", "float64"])
-def test_viterbi_without_torch_is_the_same_with_ties(kind: str, precision: str) -> None:
+def test_viterbi_side_by_side_is_the_same_with_ties(kind: str, precision: str) -> None:
     random = np.random.default_rng(5)
     for seed in range(30):
         lengths = random.integers(0, 9, 6).tolist()
@@ -289,17 +318,15 @@ def test_viterbi_without_torch_is_the_same_with_ties(kind: str, precision: str) 
                 for weight in crf.parameters():
                     weight.copy_(weight.round().clamp(-1, 1))
         crf, scores = crf.to(getattr(torch, precision)), scores.to(getattr(torch, precision))
-        weights = tuple(weight.detach().numpy() for weight in (crf.begin, crf.transitions, crf.end))
-        found = crf_walk.viterbi(scores.numpy(), edges, weights, crf.allowed)
-        assert np.array_equal(found, crf.viterbi(scores, edges).numpy())
+        assert best(crf, scores, edges).tolist() == best_tags(scores.numpy(), edges, weights_of(crf), crf.allowed)
 
 
 def test_of_equals_the_lowest_tag_wins() -> None:
     crf = CRF(3)
-    assert crf.viterbi(torch.zeros(4, 3), [0, 4]).tolist() == [0, 0, 0, 0]
+    assert best(crf, torch.zeros(4, 3), [0, 4]).tolist() == [0, 0, 0, 0]
     with torch.no_grad():  # 1 0 and 0 1 are equally good, and better than the rest: the last unit decides first
         crf.transitions[0, 1] = crf.transitions[1, 0] = 1.0
-    assert crf.viterbi(torch.zeros(2, 3), [0, 2]).tolist() == [1, 0]
+    assert best(crf, torch.zeros(2, 3), [0, 2]).tolist() == [1, 0]
 
 
 @pytest.mark.slow
@@ -316,5 +343,5 @@ def test_it_learns_and_its_masks_are_not_saved() -> None:
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
-    assert crf.viterbi(torch.zeros(9, 3), edges)[:2].tolist() == [1, 2]
+    assert best(crf, torch.zeros(9, 3), edges)[:2].tolist() == [1, 2]
     assert loss.item() < 9 * np.log(3) / 3

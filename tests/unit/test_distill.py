@@ -19,10 +19,10 @@ import torch
 from small_models import small_bert
 
 import filbert as fb
+from filbert.core import registry
 from filbert.core.errors import InputError
 from filbert.core.protocols import Decisions
 from filbert.core.records import Example, Span
-from filbert.core.registry import member, naming
 from filbert.folder.folder import load, save
 from filbert.models import transformer
 from filbert.nn.crf import CRF
@@ -237,23 +237,23 @@ def labelled(case: Case) -> list[Example]:
 
 
 def test_there_is_a_case_for_every_task() -> None:
-    assert {case.said["task"] for case in CASES.values()} == set(naming("tasks", "KEPT"))
+    assert {case.said["task"] for case in CASES.values()} == set(registry.tasks(only_learnt=True))
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_a_student_that_is_its_teacher_has_nothing_to_learn(name: str, tokenizer: Tokenizer) -> None:
     case = CASES[name]
-    module, model = member("tasks", case.said["task"]), teacher_model(case, tokenizer)
+    spec, model = registry.task(case.said["task"]), teacher_model(case, tokenizer)
     said = {key: value for key, value in case.said.items() if key != "task"}
-    config = module.Config(max_length=48, **said)
-    task = module.Task(labelled(case), case.labels, tokenizer, config)
-    asked = module.Task([], case.labels, tokenizer, task.config)
+    config = spec.config(max_length=48, **said)
+    task = spec.items(labelled(case), case.labels, tokenizer, config)
+    asked = spec.items([], case.labels, tokenizer, task.config)
     attends = case.parts[:1] != ("writer",)
     distillation = distil.Config(gold=0.0, hidden=1.0 * attends, relations=1.0 * attends)
     distilled = distil.Distilled(task, asked, teacher_model(case, tokenizer), distillation)
     distilled.adapt(model)
     some = np.arange(len(task) if case.said["task"] != "embed" else 1)
-    batch = distilled.batch(distilled.plan(0).orders(some) if hasattr(task, "plan") else (0, some))
+    batch = distilled.batch(distilled.plan(0).orders(some))
     ready = on_device(batch, "cpu")
     counts, terms = distilled.counts(batch), distilled.loss(model, ready)
     assert counts.keys() == terms.keys()
@@ -266,7 +266,7 @@ def test_a_student_that_is_its_teacher_has_nothing_to_learn(name: str, tokenizer
     both = distil.Distilled(task, asked, teacher_model(case, tokenizer), distil.Config())
     terms, plain = both.loss(model.train(), ready), task.counts(batch)
     assert terms["soft_loss"].total.item() / counts["soft_loss"] > 1e-3
-    if getattr(task, "has_gold", True):
+    if task.has_gold:
         assert both.counts(batch).keys() == {*plain, "soft_loss"}
     sum(term.total for key, term in terms.items() if key.endswith("_loss")).backward()
     learning = [weight for weight in model.parameters() if weight.grad is not None and weight.grad.abs().max() > 0]

@@ -23,6 +23,8 @@ from small_models import small_bert
 from torch.utils.flop_counter import FlopCounterMode
 
 from filbert.builtin.texts import sample
+from filbert.core import registry
+from filbert.core.errors import InputError
 from filbert.core.records import Encoding, Example
 from filbert.corpus.shards import Options, Shard, build
 from filbert.folder import folder as folders
@@ -35,12 +37,12 @@ from filbert.nn.layers import FeedForward, SelfAttention
 from filbert.pack.lay import pack
 from filbert.pack.stretches import FOLLOWS, RANDOM
 from filbert.run.finetune import finetune
-from filbert.tasks.classify import items as classify
 from filbert.tasks.mlm_nsp import items as mlm_nsp
 from filbert.tasks.mlm_nsp import spec as mlm_nsp_spec
 from filbert.tasks.pair import items as pair
 from filbert.tasks.pair import spec as pair_spec
 from filbert.tasks.tag import spec as tag_spec
+from filbert.tasks.task import Trait
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import encode_windows
 from filbert.train import loop, machine, optim
@@ -348,8 +350,10 @@ def test_pretraining_inserts_and_deletes_nothing(task: mlm_nsp.Items, corpus: Sh
         begin = start + len(first) + 2
         assert ids[begin : begin + len(second)].tolist() == second.tolist()
     assert {"delete", "swap"} <= set(augment.KINDS)
-    assert classify.AUGMENTS
-    assert not hasattr(mlm_nsp, "AUGMENTS")
+    assert Trait.AUGMENTS in registry.task("classify").traits
+    assert not hasattr(registry.corpus_task("mlm_nsp"), "traits")
+    with pytest.raises(InputError, match="the task is 'mlm_nsp'"):  # no run that changes copies takes it
+        registry.task("mlm_nsp")
 
 
 def test_a_second_part_truly_follows_or_is_of_another_document(task: mlm_nsp.Items, corpus: Shard) -> None:

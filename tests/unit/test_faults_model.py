@@ -473,7 +473,7 @@ def test_M16_pipes_and_folders_are_not_files(tiny: Path) -> None:
 
 WATCH = """
 import json, sys, time
-from filbert.artefact import folder
+from filbert.folder import folder
 from filbert.core.errors import InputError
 def peak():  # not ru_maxrss: that begins with what the parent held when it forked
     return next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if line.startswith("VmHWM"))

@@ -94,7 +94,7 @@ VICTIM = """
 import os, resource, signal, sys
 import onnx, onnxruntime
 import filbert.ship.int8, filbert.engine.backend_torch, filbert.engine.backend_onnx, filbert.tasks.classify.items
-from filbert.infer import shipping
+from filbert.ship import export
 from filbert.core.errors import FilbertError
 model, out, *stages = sys.argv[1:]
 
@@ -113,7 +113,7 @@ for stage in stages:
     if not child:
         killed(int(most)) if how == "killed" else resource.setrlimit(resource.RLIMIT_FSIZE, (int(most), int(most)))
         try:
-            shipping.export(model, os.path.join(out, stage), int8=True)
+            export.export(model, os.path.join(out, stage), int8=True)
         except FilbertError as error:
             print(stage, error, flush=True)
             os._exit(2)

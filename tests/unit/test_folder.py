@@ -14,6 +14,7 @@ from filbert.core.errors import InputError
 from filbert.core.records import Packed
 from filbert.folder import folder as folders
 from filbert.models import bert
+from filbert.nn import heads
 from filbert.text.tokenizer import Tokenizer
 
 TINY = bert.Config(vocab_size=40, width=16, layers=2, heads=2, inner=24, max_length=32)
@@ -54,7 +55,7 @@ def pack(num_tokens: int = 7) -> Packed:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("parts", [(), bert.PARTS])
+@pytest.mark.parametrize("parts", [(), ("pooler", *bert.Bert.own, *heads.every())])
 def test_shapes_are_those_of_the_module(layout: str, parts: tuple[str, ...]) -> None:
     state = bert.Bert(LAYOUTS[layout], parts, labels=5).state_dict()
     assert bert.shapes(LAYOUTS[layout], parts, 5) == {name: tuple(tensor.shape) for name, tensor in state.items()}

@@ -15,12 +15,13 @@ from filbert.core.errors import FilbertError, InputError
 from filbert.core.protocols import Batch, Item, Term
 from filbert.core.records import Encoding
 from filbert.models import bert
+from filbert.pack.batches import OneByOne
 from filbert.train import listeners, loop, machine
 from filbert.train.distributed import Ranks
 from filbert.train.feed import Feed
 
 
-class Recall:
+class Recall(OneByOne):
     """A task that asks a model to recall each token from its own vector; at some steps the loss is no number."""
 
     def __init__(self, size: int = 12, bad: tuple[int, ...] = (), number: float = math.nan) -> None:

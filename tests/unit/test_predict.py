@@ -18,7 +18,7 @@ import pytest
 import filbert as fb
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction
-from filbert.engine import reader as predict
+from filbert.engine import answers
 from filbert.engine.answers import Asked, answered
 from filbert.engine.results import Results
 from filbert.run.evaluate import evaluate
@@ -132,7 +132,7 @@ class Slow:
 
 
 def test_a_reader_that_breaks_loses_nothing_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predict, "CHUNK", 10)
+    monkeypatch.setattr(answers, "CHUNK", 10)
 
     def broken() -> Iterator[Example]:
         for number in range(95):
@@ -151,8 +151,8 @@ def test_a_reader_that_breaks_loses_nothing_before_it(monkeypatch: pytest.Monkey
 
 
 def test_only_a_chunk_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(predict, "CHUNK", 10)
-    monkeypatch.setattr(predict, "CHUNK_CHARS", 100)
+    monkeypatch.setattr(answers, "CHUNK", 10)
+    monkeypatch.setattr(answers, "CHUNK_CHARS", 100)
     read = []
 
     def reader() -> Iterator[Example]:
@@ -171,7 +171,7 @@ def test_only_a_chunk_is_read_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_interrupted_file_is_gone_on_with(
     folder: Path, tmp_path: Path, ran: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(predict, "CHUNK", 7)
+    monkeypatch.setattr(answers, "CHUNK", 7)
     (tmp_path / "t.txt").write_text("\n".join(f"ship {n}" for n in range(50)) + "\n")
     words = (folder, "--data", tmp_path / "t.txt", "--out")
     assert ran(*words, tmp_path / "whole.jsonl").code == 0

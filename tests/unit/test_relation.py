@@ -141,7 +141,7 @@ def test_marks_are_reserved_tokens_else_rare_signs_else_the_last(tokenizer: Toke
 def test_hidden_words_are_never_marks(tokenizer: Tokenizer) -> None:
     task = task_of(tokenizer, made(8), mask_prob=0.9)
     packed = on_device(task.batch(np.arange(8)), "cpu").packed
-    hidden = task._hidden(packed).ids
+    hidden = task.read(TorchHost(model_for(task, tokenizer).train()), packed).ids
     marks = torch.isin(packed.ids, torch.from_numpy(task.mark_ids))
     assert torch.equal(hidden[marks], packed.ids[marks])
     assert (hidden == tokenizer.mask_id).float().mean() > 0.5

@@ -242,12 +242,12 @@ def test_whatever_fixes_the_shards_makes_them_anew(tmp_path: Path, tokenizer: To
 
 KILLED = """
 import os, signal, sys
-from filbert.data import shard_writer, shards
+from filbert.corpus import shards, writer
 from filbert.text.tokenizer import Tokenizer
 
 source, vocab, folder, place, count, workers = sys.argv[1:]
 left = int(count)
-old_write, old_replace = shard_writer._write, os.replace
+old_write, old_replace = writer._write, os.replace
 
 def killed(*given):
     os.kill(os.getpid(), signal.SIGKILL)
@@ -270,7 +270,7 @@ class Bomb:
     data = property(killed)
 
 if __name__ == "__main__":
-    shard_writer._write = write
+    writer._write = write
     options = shards.Options(shard_tokens=2000, held=0.1)
     shards.build(source, Tokenizer.load(vocab), folder, options, workers=int(workers))
 """
@@ -375,7 +375,7 @@ def test_an_empty_corpus_is_refused(content: str, tmp_path: Path, tokenizer: Tok
 def test_standard_input_is_never_reused(tmp_path: Path, tokenizer: Tokenizer) -> None:
     tokenizer.save(tmp_path / "vocab")
     code = (
-        "import sys; from filbert.data import shards; from filbert.text.tokenizer import Tokenizer;"
+        "import sys; from filbert.corpus import shards; from filbert.text.tokenizer import Tokenizer;"
         "made = shards.build('-', Tokenizer.load(sys.argv[1]), sys.argv[2], workers=1);"
         "print(made.report.num_read, made.report.num_made, made.report.remarks()[-1])"
     )
@@ -391,7 +391,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_no_file(tmp_path: Path, tokenize
     source = corpus(tmp_path / "c.txt", numbered(400))
     tokenizer.save(tmp_path / "vocab")
     code = (
-        "import errno, os, resource, signal, sys; from filbert.core import errors; from filbert.data import shards;"
+        "import errno, os, resource, signal, sys; from filbert.core import errors; from filbert.corpus import shards;"
         "from filbert.text.tokenizer import Tokenizer;"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
         "tokenizer = Tokenizer.load(sys.argv[2]);"
@@ -473,7 +473,7 @@ def test_options_out_of_range_are_refused(options: dict[str, float], message: st
 
 MEASURED = """
 import sys
-from filbert.data import shards
+from filbert.corpus import shards
 from filbert.text.tokenizer import Tokenizer
 
 options = shards.Options(words=False, shard_tokens=2**18, unit=sys.argv[4])

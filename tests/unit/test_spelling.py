@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 import pytest
 
+from filbert.core import registry
 from filbert.core.records import Example
-from filbert.tasks.summarize import items as summarize
-from filbert.tasks.translate import items as translate
 from filbert.tasks.translate.spelling import spellings, spelt
 from filbert.text.joining import joined
 from filbert.text.tokenizer import Tokenizer
@@ -67,9 +63,8 @@ def test_a_word_is_spelt_as_its_source_has_it(source: str, said: str, wanted: st
 
 def test_summaries_are_spelt_so_and_translations_are_not() -> None:
     ids = tuple(TOKENIZER.id_of(token) for token in ("基", "于", "gp", "##rs"))
-    for module, wanted in ((summarize, "基于GPRS"), (translate, "基于gprs")):
-        made: Any = module
-        config = replace(made.Config(), max_length=32)
-        task = made.Task([Example(("的GPRS系统",), None, 0)], (), TOKENIZER, config)
+    for name, wanted in (("summarize", "基于GPRS"), ("translate", "基于gprs")):
+        spec = registry.task(name)
+        task = spec.items([Example(("的GPRS系统",), None, 0)], (), TOKENIZER, spec.config(max_length=32))
         (said,) = task.predictions([[(ids, -0.1, True)]])
         assert said.text == wanted

@@ -14,12 +14,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_models import small_bert
+from tests.chains import weights_of
 
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Span
 from filbert.folder import folder as folders
 from filbert.models import bert
-from filbert.nn import crf_walk, pointer
+from filbert.nn import crf_walk, heads, pointer
+from filbert.nn.positions import Rotary
 from filbert.nn.torch_ops import TorchHost
 from filbert.tasks.tag import decode as decoding
 from filbert.tasks.tag import items as tag
@@ -221,7 +223,7 @@ def test_a_chain_never_says_what_is_illegal(seed: int, scheme: str, size: float)
     from filbert.nn.crf import CRF
 
     random = np.random.default_rng(seed)
-    labels = tag._tag_set(("A", "B", "C"), scheme)
+    labels = tag_spec._tag_set(("A", "B", "C"), scheme)
     legal = decoding.allowed(labels, "bioes" if scheme == "plain" else scheme)
     chain = CRF(len(labels))
     with torch.no_grad():
@@ -230,7 +232,7 @@ def test_a_chain_never_says_what_is_illegal(seed: int, scheme: str, size: float)
     bounds = np.concatenate(([0], np.cumsum(random.integers(0, 9, 6))))
     with np.errstate(over="ignore"):
         scores = (random.normal(size=(bounds[-1], len(labels))) * size).astype(np.float32)
-    found = chain.under(legal).viterbi(torch.from_numpy(scores), bounds).numpy()
+    found = crf_walk.viterbi(scores, bounds, weights_of(chain), legal)
     assert len(legal.broken(found, bounds)) == 0
     for start, end in itertools.pairwise(bounds):
         names = [labels[place] for place in found[start:end]]
@@ -315,7 +317,7 @@ def test_the_pointer_and_its_loss_by_hand() -> None:
     is_open = far < torch.tensor([4, 3, 2, 1, 1, 3, 2, 1])[:, None]
     gold = (torch.rand(8, reach, 3) < 0.3) & is_open[:, :, None]
     mapped = head.edges(x)
-    angles = [tuple(part[:, 0] for part in head.rotary.angles(positions))][0]
+    angles = [tuple(part[:, 0] for part in Rotary(heads.INNER, heads.THETA).angles(positions))][0]
     wanted = 0.0
     for begin, end in itertools.pairwise(edges.tolist()):
         for kind in range(3):

@@ -19,6 +19,7 @@ from filbert.core.records import Example, Span
 from filbert.folder import folder as folders
 from filbert.models import bert
 from filbert.nn.torch_ops import TorchHost
+from filbert.tasks.tag import decode
 from filbert.tasks.tag import items as tag
 from filbert.tasks.tag import spec as tag_spec
 from filbert.text.tokenizer import Tokenizer
@@ -93,7 +94,7 @@ def test_every_token_is_learnt_once_with_its_own_tag(tokenizer: Tokenizer) -> No
     assert known.sum() == len(task.ids) == task.counts(batch)["tag_loss"]
     assert sorted(batch.packed.ids[known].tolist()) == sorted(task.ids.tolist())
     names = [task.labels[place] for place in task.gold[: task.pieces.boundaries[1]]]
-    spans = tag.decoding.spans(tag.decoding.entities(names, "bio"), task.pieces[0].starts, task.pieces[0].ends)
+    spans = decode.spans(decode.entities(names, "bio"), task.pieces[0].starts, task.pieces[0].ends)
     assert [(s.start, s.end, s.label) for s in spans] == [(s.start, s.end, s.label) for s in made(6, 5)[0].gold]
     model = model_for(task, tokenizer)
     terms = task.loss(model, on_device(batch, "cpu"))

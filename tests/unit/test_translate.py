@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 from small_models import gradients
 
+from filbert.core import registry
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch
 from filbert.core.records import Example
-from filbert.core.registry import member
 from filbert.forms.datasets import examples
 from filbert.metrics.intervals import wilson
 from filbert.models import seq2seq, transformer
@@ -66,8 +66,8 @@ def made(pairs: list[tuple[str, str | None]] = PAIRS) -> list[Example]:  # type:
 
 
 def task_of(tokenizer: Tokenizer, pairs: Any = PAIRS, name: str = "translate", **fields: Any) -> Any:
-    module = TASKS[name]
-    return module.Task(made(pairs), (), tokenizer, module.Config(**{"max_length": 48, **fields}))
+    spec = registry.task(name)
+    return spec.items(made(pairs), (), tokenizer, spec.config(**{"max_length": 48, **fields}))
 
 
 def model_of(tokenizer: Tokenizer, kind: str = "transformer", noise: float = 0.1) -> Any:
@@ -347,12 +347,12 @@ def test_turns_have_a_mark_between_them(tokenizer: Tokenizer) -> None:
     task = task_of(tokenizer, [("你好", "好"), (text, "好"), ("", "好"), ("一\n二", "好")], "chat")
     sep = [tokenizer.sep_id]
     turns = [tokenizer.pieces([turn]).ids.tolist() for turn in ("今天好吗？", "很好。", "我们去公园", "一", "二")]
-    rows = [task.sources[at].ids.tolist() for at in range(4)]
+    rows = [task.source_pieces[at].ids.tolist() for at in range(4)]
     assert rows[0] == tokenizer.pieces(["你好"]).ids.tolist()
     assert rows[1] == turns[0] + sep + turns[1] + sep + turns[2]
     assert rows[2] == []
     assert rows[3] == turns[3] + sep + turns[4]
-    for start, end, token in zip(task.sources[1].starts, task.sources[1].ends, rows[1], strict=True):
+    for start, end, token in zip(task.source_pieces[1].starts, task.source_pieces[1].ends, rows[1], strict=True):
         assert (text[start:end] == "") is (token == tokenizer.sep_id)
         assert token == tokenizer.sep_id or tokenizer.token_of(token).removeprefix("##") == text[start:end]
 
@@ -409,13 +409,13 @@ def test_what_is_not_learnt_is_told(tokenizer: Tokenizer) -> None:
         "2 pairs have an empty side and are not learnt.",
         "1 pairs have a source of more than 46 tokens and are not learnt; raise task.max_length, or part them.",
         "1 pairs have a target of more than 47 tokens and are not learnt; raise task.max_length, or part them.",
-        f"1 of {len(task.sources.ids)} source tokens are not in the vocabulary, e.g. '𠮷' in pairs.tsv line 13; "
+        f"1 of {len(task.source_pieces.ids)} source tokens are not in the vocabulary, e.g. '𠮷' in pairs.tsv line 13; "
         "they are read as [UNK], which is never written.",
         f"1 of {len(task.targets.ids)} target tokens are not in the vocabulary, e.g. '🙃' in pairs.tsv line 13; "
         "they are read as [UNK], which is never written.",
     ]
     assert len(task.plan(0).lengths) == 9
-    assert task.plan(0).orders(np.array([8, 0]))[1].tolist() == [12, 0]
+    assert task.plan(0).orders(np.array([8, 0])).tolist() == [12, 0]
     assert task.teaches
     assert not task_of(tokenizer, pairs[8:9]).teaches
     assert task_of(tokenizer, pairs[8:9], "summarize").teaches
@@ -437,18 +437,21 @@ def test_no_text_is_longer_than_allowed(tokenizer: Tokenizer) -> None:
     assert most.batch(np.arange(8)).targets["limits_host"].tolist() == [48] * 8
 
 
-def test_the_modules_have_what_a_folder_and_a_card_need(tokenizer: Tokenizer) -> None:
+def test_the_records_have_what_a_folder_and_a_card_need(tokenizer: Tokenizer) -> None:
     example = made()[0]
     (said,) = task_of(tokenizer, PAIRS[:1]).predictions([[((5, 6), -0.1, True)]])
     for name, module in TASKS.items():
-        assert member("tasks", name) is module
-        assert module.HEAD == "writer"
-        assert set(module.KEPT) <= set(module.Config.__dataclass_fields__)
-        assert module.label_names(module.Config(), []) == ()
-        assert module.called(()).startswith("A model that")
-        told = module.record(example, said, None)
+        spec = registry.task(name)
+        assert spec.name == name
+        assert spec.part == "writer"
+        assert spec.can_learn
+        assert set(spec.kept) <= set(spec.config.__dataclass_fields__)
+        assert spec.labels(spec.config(), []) == ()
+        assert spec.card(()).startswith("A model that")
+        told = spec.record(example, said, None)
         assert list(told) == ["written", "score", "gold"]
         task = task_of(tokenizer, name=name)
+        assert type(task) is module.Items
         assert task.parts == (("writer", "copier") if name == "summarize" else ("writer",))
         assert task.calibrated([]).config is task.config
         assert all(isinstance(part, np.ndarray) for part in task.arrays())

@@ -7,16 +7,14 @@ from typing import Any
 
 import pytest
 
+from filbert.core import registry
 from filbert.core.records import Example
 from filbert.judge import page, sections
 from filbert.judge import report as honest
-from filbert.tasks.chat import items as chat
-from filbert.tasks.summarize import items as summarize
-from filbert.tasks.translate import items as translate
 from filbert.text.tokenizer import Tokenizer
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-TASKS = {"translate": translate, "summarize": summarize, "chat": chat}
+TASKS = ("translate", "summarize", "chat")
 PAIRS = [
     ("今天天气很好。我们去公园。", "今天去公园。"),
     ("她是医生。她明天不用去医院。", "她明天不去医院。"),
@@ -28,7 +26,8 @@ PAIRS = [
 def judged(tokenizer: Tokenizer, name: str, said: list[str], train: Any = None) -> tuple[dict[str, Any], Any]:
     """The report of a model that wrote this, and its view."""
     examples = [Example((one,), two, at, "pairs.tsv", at + 1) for at, (one, two) in enumerate(PAIRS)]
-    task = TASKS[name].Task(examples, (), tokenizer, TASKS[name].Config(max_length=48))
+    spec = registry.task(name)
+    task = spec.items(examples, (), tokenizer, spec.config(max_length=48))
     written = [tuple(tokenizer.pieces([text]).ids.tolist()) for text in said]
     raw = [[(ids, math.log(0.5) * (len(ids) + 1), True)] for ids in written]
     told = honest.report(name, {"test": honest.Measured(task, examples, raw)}, train)

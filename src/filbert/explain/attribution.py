@@ -132,7 +132,7 @@ def attention_rollout(subject: Any, budget: int = 0, seed: int = 0) -> Attributi
     heads = range(max(site.attention.heads for site in sites))
     (_, batch), *_ = subject.packs(1, 1)
     with torch.inference_mode(), maps.kept(sites) as found:
-        subject.question.table(subject.backbone, batch)
+        subject.question.table(subject.host, batch)
     order = np.argsort(np.argsort(batch.starts.cpu().numpy()))  # the place of each of our sequences in the pack
     read_R, reached_R = subject.question.read_from(), np.zeros(len(own.place))
     for sequence, place in enumerate(order.tolist()):

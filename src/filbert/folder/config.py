@@ -21,7 +21,7 @@ from filbert.folder import sentence_transformers
 from filbert.folder.meta import family
 from filbert.folder.weights import inside, small_json
 from filbert.models import bert
-from filbert.nn.heads import every
+from filbert.nn.heads import HEADS, every
 
 NAME = "config.json"
 OWN = {f"filbert-{name}": name for name in members("models")}  # kinds that only we write, and their files
@@ -32,14 +32,15 @@ DEFAULTS = {  # what transformers takes for a field that a folder leaves out
     "modernbert": dataclasses.replace(bert.PRESETS["modern"], vocab_size=50_368),
 }
 ACTIVATIONS = keys.ACTIVATIONS
-ARCHITECTURES = {
+ARCHITECTURES: dict[str, tuple[str, ...]] = {  # transformers' classes, and the parts that each has
     "BertForPreTraining": ("pooler", "mlm", "nsp"),
     "BertForMaskedLM": ("mlm",),
     "BertForNextSentencePrediction": ("pooler", "nsp"),
-    "BertForSequenceClassification": ("pooler", "labels"),
-    "BertForTokenClassification": ("tokens",),
-    "BertForQuestionAnswering": ("span",),
-    "BertForMultipleChoice": ("pooler", "choice"),
+    **{
+        f"BertFor{head.architecture}": (*(("pooler",) if head.needs_pooler else ()), part)
+        for part, head in HEADS.items()
+        if head.architecture
+    },
     "BertModel": (),
     "ModernBertForMaskedLM": ("mlm",),
     "ModernBertModel": (),
@@ -257,7 +258,7 @@ def architecture_of(kind: str, parts: Iterable[str]) -> str:
 
 def _task_first(name: str) -> tuple[bool, int]:
     heads = ARCHITECTURES[name]
-    return not set(heads) & {"labels", "tokens", "span", "choice"}, -len(heads)
+    return not set(heads) & HEADS.keys(), -len(heads)
 
 
 def written(

@@ -30,17 +30,18 @@ TIED = {  # copies that some folders carry along, and what they must be equal to
     "modernbert": {"decoder.weight": "embeddings.tok_embeddings.weight"},
 }
 PASSED_OVER = ("position_ids", "embeddings.token_type_ids")  # counters that old folders stored as if they were learnt
-EVIDENCE: dict[str, dict[str, str | tuple[str, ...]]] = {  # a tensor whose name begins so shows that the head is there
+# A tensor whose name begins so shows that the head is there; a `classifier` of theirs does not say which it is.
+EVIDENCE: dict[str, dict[str, str | tuple[str, ...]]] = {
     "bert": {
-        "pooler": "pooler.", "mlm": "cls.predictions.", "nsp": "cls.seq_relationship.", "span": "qa_outputs.",
-        "labels": "filbert.heads.labels.", "choice": "filbert.heads.choice.",
-        **{part: f"filbert.heads.{part}." for part, head in every().items() if not head.theirs},
+        "pooler": "pooler.", "mlm": "cls.predictions.", "nsp": "cls.seq_relationship.",
+        **{
+            part: f"{head.theirs}." if head.theirs and not head.needs_pooler else f"filbert.heads.{part}."
+            for part, head in every().items() if head.theirs != "classifier" or head.needs_pooler
+        },
     },
     "modernbert": {
         "mlm": ("head.", "decoder."), "pooler": "filbert.pooler.", "nsp": "filbert.nsp.",
-        "labels": "filbert.heads.labels.", "tokens": "filbert.heads.tokens.", "span": "filbert.heads.span.",
-        "choice": "filbert.heads.choice.",
-        **{part: f"filbert.heads.{part}." for part, head in every().items() if not head.theirs},
+        **{part: f"filbert.heads.{part}." for part in every()},
     },
 }  # fmt: skip
 NAMED = ("labels", "tokens", "pointer", "relation")  # heads with an output for each label

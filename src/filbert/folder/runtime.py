@@ -20,6 +20,7 @@ from filbert.core.files import json_text, write_text
 from filbert.folder import fields as keys
 from filbert.folder import weights
 from filbert.folder.manifest import CONFIG, check_manifest, model_folder
+from filbert.nn import heads
 
 if TYPE_CHECKING:
     from filbert.folder.read_transformers import Source
@@ -42,14 +43,15 @@ HEADS = {  # our heads' tensors, and what transformers calls them
     "bert": {
         "words": "embeddings.word_embeddings.weight", "pooler": "pooler.dense", "nsp": "cls.seq_relationship",
         "mlm.dense": "cls.predictions.transform.dense", "mlm.norm": "cls.predictions.transform.LayerNorm",
-        "mlm.bias": "cls.predictions.bias", "heads.span": "qa_outputs",
+        "mlm.bias": "cls.predictions.bias",
+        **{f"heads.{part}": head.theirs for part, head in heads.HEADS.items() if head.theirs not in ("", "classifier")},
     },
     "modernbert": {
         "words": "embeddings.tok_embeddings.weight", "mlm.dense": "head.dense", "mlm.norm": "head.norm",
         "mlm.bias": "decoder.bias",
     },
 }  # fmt: skip
-CLASSIFIERS = ("heads.labels", "heads.tokens", "heads.choice")
+CLASSIFIERS = tuple(f"heads.{part}" for part, head in heads.HEADS.items() if head.theirs == "classifier")
 COPIES = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "decoder.weight")
 
 
@@ -200,11 +202,10 @@ def _check_heads(path: Path, told: Mapping[str, Any], parts: tuple[str, ...], st
 def _shapes(width: int, words: int, labels: int) -> dict[str, tuple[int, ...]]:
     """The sizes of heads' tensors, of those that are told by these numbers alone."""
     found: dict[str, tuple[int, ...]] = {"words": (words, width), "mlm.bias": (words,), "mlm.norm.weight": (width,)}
-    found |= {"heads.crf.begin": (labels,), "heads.crf.end": (labels,), "heads.crf.transitions": (labels, labels)}
-    sizes = {"pooler": width, "mlm.dense": width, "nsp": 2, "heads.labels": labels, "heads.tokens": labels,
-             "heads.span": 2, "heads.choice": 1}  # fmt: skip
-    for name, size in sizes.items():
+    for name, size in {"pooler": width, "mlm.dense": width, "nsp": 2}.items():
         found |= {f"{name}.weight": (size, width), f"{name}.bias": (size,)}
+    for part, head in heads.every().items():
+        found |= {f"heads.{part}.{name}": shape for name, shape in head.shapes(width, labels).items()}
     return found
 
 

@@ -11,32 +11,13 @@ from filbert.folder import card, runtime, sentence_transformers, weights
 from filbert.folder import folder as folders
 from filbert.folder.config import ARCHITECTURES, OWN, architecture_of
 from filbert.folder.manifest import MANIFEST, seal
+from filbert.nn.heads import every
 
 TASK, SECTION = "task.json", "In transformers"
 LEFT = (
     MANIFEST, "log.jsonl", "loss.svg", runtime.ENCODER, runtime.RUNTIME, runtime.SMALL_WEIGHTS,
     runtime.SMALL_ENCODER, runtime.FORMER_ENCODER,
 )  # fmt: skip
-AUTO = {
-    "BertForSequenceClassification": "AutoModelForSequenceClassification",
-    "BertForTokenClassification": "AutoModelForTokenClassification",
-    "BertForQuestionAnswering": "AutoModelForQuestionAnswering",
-    "BertForMultipleChoice": "AutoModelForMultipleChoice",
-    "BertForNextSentencePrediction": "AutoModelForNextSentencePrediction",
-    "BertForPreTraining": "AutoModelForPreTraining",
-    "BertForMaskedLM": "AutoModelForMaskedLM",
-    "ModernBertForMaskedLM": "AutoModelForMaskedLM",
-}
-# What a head needs that no class of theirs has, and what to do instead.
-LACKS = {
-    "crf": "transformers has no CRF: it would give each token's label by itself; fine-tune with task.decoder=softmax",
-    "pointer": "transformers has no head that scores spans; fine-tune with task.decoder=softmax",
-    "relation": "transformers has no head for two mentions of a text; export it as onnx",
-    "labels": "transformers reads a text's label from [CLS] through a pooler, and this model from the mean of all "
-    "tokens; fine-tune with task.pool=cls",
-    "choice": "transformers scores an option from [CLS] through a pooler, and this model from the mean of all tokens; "
-    "fine-tune with task.pool=cls",
-}
 
 
 def export(path: Path | str, out: Path | str) -> tuple[Path, str, list[str]]:
@@ -50,11 +31,11 @@ def export(path: Path | str, out: Path | str) -> tuple[Path, str, list[str]]:
         raise InputError(f"{found.folder}: is of the layout {about.kind}, and transformers has no class for it.")
     architecture = architecture_of(about.kind, found.parts)
     for part in found.parts:
-        if part in LACKS and part not in ARCHITECTURES[architecture]:
-            raise InputError(f"{found.folder}: {LACKS[part]}.")
+        if part in every() and part not in ARCHITECTURES[architecture]:
+            raise InputError(f"{found.folder}: {every()[part].lacks}.")
     said = weights.small_json(weights.inside(found.folder, TASK)) if (found.folder / TASK).exists() else {}
     remarks = _remarks(said)
-    loads = AUTO.get(architecture, "AutoModel")
+    loads = "AutoModel" + architecture.removeprefix("Modern").removeprefix("Bert").removeprefix("Model")
     with folders.whole_folder(out, found.folder) as part_folder:
         folders.copied(found.folder, part_folder, LEFT)
         _write_modules(part_folder, said, about.config)

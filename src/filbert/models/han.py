@@ -104,8 +104,6 @@ class Reading:
 class Embeddings(nn.Module):
     """A vector for each word, dropped."""
 
-    sums_up = True
-
     def __init__(self, config: Config) -> None:
         super().__init__()
         self.words = nn.Embedding(config.vocab_size, config.embedding)
@@ -137,6 +135,8 @@ class Level(nn.Module):
 
 class Han(Encoder):
     """The two levels, `layers.0` of words and `layers.1` of sentences, and whichever heads were asked for."""
+
+    sums_up = True
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
         super().__init__(config, parts)

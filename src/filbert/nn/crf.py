@@ -1,10 +1,11 @@
-"""A linear-chain CRF over packed sequences: scores of units in, likelihoods, marginals and the best legal tags out.
+"""A linear-chain CRF over packed sequences: scores of units in, likelihoods with their gradients out.
 
 Legend: T units of all sequences laid end to end, B sequences, L tags, n sequences that still go on at a step.
 
 p(tags) ∝ exp(begin + Σ scores + Σ transitions + end) (Lafferty et al. 2001). Sequences are walked side by side, without
 padding: the loop is over the steps of the longest one (nn.crf_walk.steps). Sums are float32, or float64 where the
-scores are; each step is scaled anew, so long sequences lose nothing.
+scores are; each step is scaled anew, so long sequences lose nothing. What is said of a text, the best legal tags and
+how likely each tag is, needs no torch: nn.crf_walk.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from filbert.core.errors import FilbertError, InputError
+from filbert.core.errors import InputError
 from filbert.nn.attention import placed
-from filbert.nn.crf_walk import MOST, Allowed, Steps, steps
+from filbert.nn.crf_walk import Allowed, Steps, steps
 
 Boundaries = Tensor | npt.NDArray[Any] | list[int]  # [B+1]; on the host, else the GPU is waited for
 Weights = tuple[Tensor, Tensor, Tensor]  # begin [L], transitions [L, L], end [L]
@@ -33,7 +34,7 @@ class CRF(nn.Module):
     """Scores for the first tag, for each pair of neighbours and for the last one, learnt; some of them forbidden.
 
     It begins at zero: a softmax for each unit, over legal sequences. What `allowed` forbids has no probability, gets
-    no gradient and is never said by `viterbi`, whatever the scores.
+    no gradient and is never said (crf_walk.viterbi), whatever the scores.
     """
 
     may_begin: Tensor
@@ -118,51 +119,6 @@ class CRF(nn.Module):
         between = sum((mean * (two.detach() - one)).sum() for mean, one, two in zip(means, own, theirs, strict=True))
         partition: Tensor = self._log_partition(own[0], (own[1], own[2], own[3]), bounds).sum()
         return partition + between - total.detach()
-
-    def marginals(self, scores_TL: Tensor, boundaries: Boundaries) -> Tensor:
-        """[T, L] the probability of each tag at each unit, over all legal sequences; it carries no gradient."""
-        with torch.no_grad():
-            scores_TL, weights = self._ready(scores_TL)
-            walk = steps(_host(boundaries), len(scores_TL))
-            rows = self._places(walk.rows)
-            by_step_TL = scores_TL[rows]
-            alpha_TL, _ = _forward(by_step_TL, weights, walk)
-            own_TL, _ = _backward(by_step_TL, alpha_TL, weights, walk, None)
-            return torch.empty_like(scores_TL).index_copy_(0, rows, own_TL)
-
-    @torch.no_grad()
-    def viterbi(self, scores_TL: Tensor, boundaries: Boundaries) -> Tensor:
-        """[T] the tags of the best legal sequences; of equals the lowest tag wins, at the last unit first.
-
-        nn.crf_walk.viterbi does the same without torch, to the bit.
-        """
-        scores_TL, weights = self._ready(scores_TL)
-        if bool(torch.stack([values.isnan().any() for values in (scores_TL, *weights)]).any()):
-            raise FilbertError("the tagger's scores are not numbers (NaN): its weights are damaged, or it diverged.")
-        masks = (self.may_begin, self.may_pair, self.may_end)
-        begin_L, pair_LL, end_L = (
-            torch.where(may, weight.clamp(-MOST, MOST), -torch.inf) for weight, may in zip(weights, masks, strict=True)
-        )
-        walk = steps(_host(boundaries), len(scores_TL))
-        rows = self._places(walk.rows)
-        by_step_TL = scores_TL[rows].clamp(-MOST, MOST)
-        best_nL = begin_L + by_step_TL[: len(walk.order)]
-        pointers, finals = list[Tensor](), list[Tensor]()
-        for start, end, num_on in walk.ranges:
-            if start:
-                reached, pointer_nL = (best_nL[:, :, None] + pair_LL).max(1)  # the first of equals, as NumPy's argmax
-                pointers.append(pointer_nL)
-                best_nL = reached + by_step_TL[start:end]
-            finals.append((best_nL[num_on:] + end_L).argmax(1))
-            best_nL = best_nL[:num_on]
-        result = rows.new_empty(len(rows))
-        tag_n = rows.new_empty(0)
-        for step in range(len(finals) - 1, -1, -1):
-            if len(tag_n):
-                tag_n = pointers[step].gather(1, tag_n[:, None]).squeeze(1)
-            tag_n = torch.cat((tag_n, finals[step]))
-            result[rows[walk.edges[step] : walk.edges[step + 1]]] = tag_n
-        return result
 
     def _ready(self, scores_TL: Tensor) -> tuple[Tensor, Weights]:
         """Scores and weights in the precision of the sums, what is forbidden set to NEVER."""
@@ -249,7 +205,7 @@ def _forward(by_step_TL: Tensor, weights: Weights, walk: Steps) -> tuple[Tensor,
 
 
 def _backward(
-    by_step_TL: Tensor, alpha_TL: Tensor, weights: Weights, walk: Steps, grad_n: Tensor | None
+    by_step_TL: Tensor, alpha_TL: Tensor, weights: Weights, walk: Steps, grad_n: Tensor
 ) -> tuple[Tensor, Tensor]:
     """Each unit's marginals [T, L] and the sum of those of pairs [L, L], both weighed by the sequences' grad_n."""
     _, pair_LL, end_L = weights
@@ -258,15 +214,14 @@ def _backward(
     for start, end, num_on in reversed(walk.ranges):
         if num_on:
             after_nL = by_step_TL[end : end + num_on] + beta_nL
-            if grad_n is not None:
-                joint_nLL = alpha_TL[start : start + num_on, :, None] + pair_LL + after_nL[:, None, :]
-                pairs_LL += torch.mv(joint_nLL.flatten(1).softmax(1).T, grad_n[:num_on]).view_as(pairs_LL)
+            joint_nLL = alpha_TL[start : start + num_on, :, None] + pair_LL + after_nL[:, None, :]
+            pairs_LL += torch.mv(joint_nLL.flatten(1).softmax(1).T, grad_n[:num_on]).view_as(pairs_LL)
             beta_nL = back(after_nL)
             beta_nL = beta_nL - beta_nL.max(1, keepdim=True).values  # kept near 0; softmax divides it out
         ends_nL = end_L.expand(end - start - num_on, -1)
         beta_nL = torch.cat((beta_nL, ends_nL))
         own_nL = (alpha_TL[start:end] + beta_nL).softmax(1)
-        own_TL[start:end] = own_nL if grad_n is None else own_nL * grad_n[: end - start, None]
+        own_TL[start:end] = own_nL * grad_n[: end - start, None]
     return own_TL, pairs_LL
 
 

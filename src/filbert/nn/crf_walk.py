@@ -2,7 +2,8 @@
 
 Legend: T units of all sequences laid end to end, B sequences, L tags, n sequences that still go on at a step.
 
-Viterbi, forward and backward over sequences side by side, as nn.crf walks them; sums are float32 as there.
+Viterbi, forward and backward over sequences side by side, as nn.crf walks them; sums are float32, or float64 where the
+scores are, as there.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def viterbi(
     """[T] the tags of the best legal sequences; `weights` are a CRF's begin [L], transitions [L, L] and end [L].
 
     Without weights: the best legal sequence by the units' own scores (their log-probabilities, say). Of equally good
-    ones the lowest tag wins, at the last unit first and then backwards. nn.crf gives the same.
+    ones the lowest tag wins, at the last unit first and then backwards.
     """
     scores = np.asarray(scores_TL)
     scores = bounded(scores if scores.dtype == np.float64 else scores.astype(np.float32))
@@ -165,9 +166,12 @@ def marginals(
     scores_TL: npt.ArrayLike, boundaries: npt.ArrayLike, weights: tuple[Floats, Floats, Floats], legal: Allowed
 ) -> Floats:
     """[T, L] how likely each tag is over all legal sequences; weights: begin [L], transitions [L, L], end [L]."""
-    scores = np.asarray(scores_TL, dtype=np.float32)
+    scores = np.asarray(scores_TL)
+    scores = scores if scores.dtype == np.float64 else scores.astype(np.float32)
     masks = (legal.begin, legal.pair, legal.end)
-    begin_L, pair_LL, end_L = (np.where(may, own, NEVER) for own, may in zip(weights, masks, strict=True))
+    begin_L, pair_LL, end_L = (
+        np.where(may, np.asarray(weight, dtype=scores.dtype), NEVER) for weight, may in zip(weights, masks, strict=True)
+    )
     walk = steps(boundaries, len(scores))
     by_step_TL = scores[walk.rows]
     alpha_TL = np.empty_like(by_step_TL)
@@ -178,7 +182,7 @@ def marginals(
         raw_nL = raw_nL - _total(raw_nL, 1)[:, None]
         alpha_TL[start:end] = raw_nL
         raw_nL = raw_nL[:num_on]
-    own_TL, beta_nL = np.empty_like(alpha_TL), np.zeros((0, len(end_L)), dtype=np.float32)
+    own_TL, beta_nL = np.empty_like(alpha_TL), np.zeros((0, len(end_L)), dtype=scores.dtype)
     for start, end, num_on in reversed(walk.ranges):
         if num_on:
             beta_nL = _summed(by_step_TL[end : end + num_on] + beta_nL, pair_LL.T)
@@ -199,4 +203,4 @@ def _summed(x_nL: Floats, pair_LL: Floats) -> Floats:
 def _total(x: npt.NDArray[Any], axis: int) -> Floats:
     """The logarithm of the sum of exponentials."""
     most = x.max(axis=axis, keepdims=True, initial=NEVER)
-    return np.asarray(np.log(np.exp(x - most).sum(axis=axis)) + most.squeeze(axis), dtype=np.float32)
+    return np.asarray(np.log(np.exp(x - most).sum(axis=axis)) + most.squeeze(axis), dtype=x.dtype)

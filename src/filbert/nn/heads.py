@@ -59,6 +59,8 @@ class HeadSpec:
     build: Callable[[int, int], nn.Module] | None = None
     theirs: str = ""
     needs_pooler: bool = False
+    architecture: str = ""  # transformers' class of a BERT with it, less `BertFor`
+    lacks: str = "transformers has no such head; export it as onnx"  # and why it may have none, and what to do then
 
     def module(self, width: int, labels: int) -> nn.Module:
         """A fresh one."""
@@ -107,13 +109,43 @@ def _pointer(width: int, labels: int) -> nn.Module:
     return Pointer(width, labels)
 
 
-LABELS = HeadSpec(part="labels", shapes=_sized(), theirs="classifier", needs_pooler=True)
-TOKENS = HeadSpec(part="tokens", shapes=_sized(), theirs="classifier")
-CRF = HeadSpec(part="crf", shapes=_crf_shapes, build=_crf)
-POINTER = HeadSpec(part="pointer", shapes=_pointer_shapes, build=_pointer)
-SPAN = HeadSpec(part="span", shapes=_sized(2), theirs="qa_outputs")
-CHOICE = HeadSpec(part="choice", shapes=_sized(1), theirs="classifier", needs_pooler=True)
-RELATION = HeadSpec(part="relation", shapes=_sized(times=2))
+LABELS = HeadSpec(
+    part="labels",
+    shapes=_sized(),
+    theirs="classifier",
+    needs_pooler=True,
+    architecture="SequenceClassification",
+    lacks="transformers reads a text's label from [CLS] through a pooler, and this model from the mean of all tokens; "
+    "fine-tune with task.pool=cls",
+)
+TOKENS = HeadSpec(part="tokens", shapes=_sized(), theirs="classifier", architecture="TokenClassification")
+CRF = HeadSpec(
+    part="crf",
+    shapes=_crf_shapes,
+    build=_crf,
+    lacks="transformers has no CRF: it would give each token's label by itself; fine-tune with task.decoder=softmax",
+)
+POINTER = HeadSpec(
+    part="pointer",
+    shapes=_pointer_shapes,
+    build=_pointer,
+    lacks="transformers has no head that scores spans; fine-tune with task.decoder=softmax",
+)
+SPAN = HeadSpec(part="span", shapes=_sized(2), theirs="qa_outputs", architecture="QuestionAnswering")
+CHOICE = HeadSpec(
+    part="choice",
+    shapes=_sized(1),
+    theirs="classifier",
+    needs_pooler=True,
+    architecture="MultipleChoice",
+    lacks="transformers scores an option from [CLS] through a pooler, and this model from the mean of all tokens; "
+    "fine-tune with task.pool=cls",
+)
+RELATION = HeadSpec(
+    part="relation",
+    shapes=_sized(times=2),
+    lacks="transformers has no head for two mentions of a text; export it as onnx",
+)
 
 HEADS: Mapping[str, HeadSpec] = MappingProxyType(
     {head.part: head for head in (LABELS, TOKENS, CRF, POINTER, SPAN, CHOICE, RELATION)}

@@ -112,7 +112,12 @@ class TorchHost:
     xp = TORCH
 
     def __init__(self, model: Encoder) -> None:
-        self.model, self.width = model, int(model.width)
+        self.model = model
+
+    @property
+    def width(self) -> int:
+        """D, the numbers of a vector."""
+        return self.model.width
 
     @property
     def is_training(self) -> bool:

@@ -58,6 +58,11 @@ class Hidden(nn.Module):
         return torch.cat([each.float() for each in kept], dim=-1)
 
     @property
+    def width(self) -> int:
+        """The numbers of a vector, all layers' together; known once something was read."""
+        return sum(self.widths)
+
+    @property
     def _mixes(self) -> bool:
         """Whether the encoder hands its layers to a mix of them (ELMo): what arrives there are the layers."""
         return hasattr(self.backbone, "mix")
