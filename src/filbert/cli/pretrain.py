@@ -98,9 +98,9 @@ def command(sources: tuple[str, ...], out: str, as_json: bool, **options: Any) -
 def _check_other(options: dict[str, Any]) -> None:
     """Refuses what only BERT has."""
     from filbert.core.errors import one_of
-    from filbert.core.registry import pretrained_models
+    from filbert.core.registry import members
 
-    arch, known = options["arch"], [name for name in pretrained_models() if name != "bert"]
+    arch, known = options["arch"], [name for name in members("models") if name != "bert"]
     if arch not in known:
         raise one_of("--arch", arch, ["bert", *known])
     for name in ("budget", "objective", "masking"):
@@ -220,13 +220,12 @@ def _recipe(inputs: Inputs, options: dict[str, Any], clock: Clock | None) -> Rec
 
 def _given(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The fields of the recipe that the command line fixes, by section."""
-    from filbert.core.registry import model, taught_by
+    from filbert.core.registry import model
     from filbert.core.settings import parsed
+    from filbert.run.recipe import learnt_by
     from filbert.train import loop, machine
 
-    spec = model(options["arch"])
-    assert spec.objective is not None  # else it was refused by now
-    learns = taught_by(spec.objective)
+    spec, learns = model(options["arch"]), learnt_by(options["arch"])
     configs = (spec.config, learns.config, loop.Config, machine.Config)
     given = parsed(options["settings"], dict(zip(SECTIONS, configs, strict=True)))
     for name in ("objective", "masking"):
@@ -247,13 +246,12 @@ def _given(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def _check(given: dict[str, dict[str, Any]], options: dict[str, Any]) -> None:
     """Refuses what no recipe can have, by making each of its parts once."""
     from filbert.clock import budget
-    from filbert.core.registry import model, taught_by
+    from filbert.core.registry import model
     from filbert.run.pretrain import check_length
+    from filbert.run.recipe import learnt_by
     from filbert.train import loop, machine
 
-    spec = model(options["arch"])
-    assert spec.objective is not None
-    learns = taught_by(spec.objective)
+    spec, learns = model(options["arch"]), learnt_by(options["arch"])
     loop.Config(**{**dict[str, Any](spec.train), **given.get("train", {})})
     machine.device_of(machine.Config(**given.get("machine", {})))
     task = learns.config(**{**spec.task, **given.get("task", {})})

@@ -130,11 +130,6 @@ def model_of(config: object) -> ModelSpec[Any]:
     raise InputError(f"{type(config).__qualname__} is the config of no model that is installed.")
 
 
-def pretrained_models() -> tuple[str, ...]:
-    """The models that learn from plain text, sorted."""
-    return tuple(name for name in members("models") if model(name).objective is not None)
-
-
 def taught_by(objective: Objective) -> CorpusSpec[Any]:
     """The task by which a model learns this from plain text."""
     specs = (_spec("tasks", name) for name in members("tasks"))

@@ -44,6 +44,14 @@ def masked_words() -> CorpusSpec[Any]:
     return registry.taught_by(Objective.MASKED_WORDS)
 
 
+def learnt_by(arch: str) -> CorpusSpec[Any]:
+    """The task by which a model is pretrained; one that learns from labels alone is refused."""
+    objective = registry.model(arch).objective
+    if objective is None:
+        raise InputError(f"{arch} is trained on labelled data alone: filbert finetune TASK --arch {arch}.")
+    return registry.taught_by(objective)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """Everything that fixes a pretraining run but its texts; members are named through the registry."""
@@ -82,13 +90,10 @@ class FineRecipe:
 
 def recipe_of(arch: str, preset: str | None, tokenizer: Tokenizer, given: Given, start: Shape | None = None) -> Recipe:
     """The recipe of a model, by steps: what its record names for itself (`train`, `task`), then what is given."""
-    spec = registry.model(arch)
-    if spec.objective is None:
-        raise InputError(f"{arch} is trained on labelled data alone: filbert finetune TASK --arch {arch}.")
+    spec, learns = registry.model(arch), learnt_by(arch)
     model: Any = start if start is not None else new_models.config_of(arch, preset, tokenizer)
     model = dataclasses.replace(model, **given.get("model", {}))
     task = {**spec.task, **given.get("task", {})}
-    learns = registry.taught_by(spec.objective)
     if longest := longest_of(learns.config()):
         task.setdefault("max_length", min(longest, model.max_length))
     train: dict[str, Any] = {**spec.train, **given.get("train", {})}
@@ -103,9 +108,7 @@ def compared_recipe(
 ) -> Recipe:
     """The recipe of pretraining in a comparison: as many steps as read the tokens."""
     spec = registry.model(arch)
-    assert spec.objective is not None
-    sections = {"model": spec.config, "task": registry.taught_by(spec.objective).config, "train": loop.Config,
-                "machine": machine.Config}  # fmt: skip
+    sections = {"model": spec.config, "task": learnt_by(arch).config, "train": loop.Config, "machine": machine.Config}
     given = {name: dict(fields) for name, fields in parsed(settings, sections).items()}
     train: dict[str, Any] = {**spec.train, **given.get("train", {})}
     steps = -(-tokens // train.get("batch_tokens", loop.Config().batch_tokens))

@@ -38,7 +38,7 @@ from filbert.metrics import labels as label_metrics
 from filbert.metrics import paired, tags
 from filbert.see.hidden import every_layer
 from filbert.tasks.probing import Columns, Probing
-from filbert.tasks.task import TaskSpec, Trait
+from filbert.tasks.task import Trait
 
 if TYPE_CHECKING:
     from filbert.engine.model import Model
@@ -140,14 +140,11 @@ def probed(
     limit: so many of the texts, drawn by chance. A fifth of them, told by the text alone, is what is measured.
     """
     task = task or registry.tasks_with(Trait.USUAL)[0]
-    spec = registry.task(task) if task in registry.tasks() else None
-    if spec is None or spec.probe is None:
-        raise one_of("the task of a probe", task, [name for name in registry.tasks() if registry.task(name).probe])
-    probing = spec.probe()
+    probing = _kind(task)
     if limit is not None and (type(limit) is not int or limit < FEWEST):
         raise InputError(f"limit is {limit!r}, but must be a whole number of at least {FEWEST}.")
     chosen, notes = _chosen(_checked(examples), probing, limit, seed)
-    units, vectors = _read(model, chosen, spec, probing)
+    units, vectors = _read(model, chosen, task)
     kept_back = {id(example) for example in split(chosen, KEPT_BACK)[1]}
     asked = np.array([id(example) in kept_back for example in chosen])[units.text_N]
     control_N = _dealt(units, asked, seed)
@@ -210,10 +207,17 @@ def _chosen(
     return [examples[place] for place in sorted(kept)], notes
 
 
-def _read(
-    model: Model, examples: list[Example], spec: TaskSpec[Any], kind: type[Probing]
-) -> tuple[Units, list[Floats]]:
+def _kind(task: str) -> type[Probing]:
+    """What is probed of examples of a task."""
+    able = {name: spec.probe for name in registry.tasks() if (spec := registry.task(name)).probe is not None}
+    if (kind := able.get(task)) is None:
+        raise one_of("the task of a probe", task, able)
+    return kind()
+
+
+def _read(model: Model, examples: list[Example], task: str) -> tuple[Units, list[Floats]]:
     """The units of the examples, and of every layer their vectors [N, D]."""
+    spec, kind = registry.task(task), _kind(task)
     config = spec.config(max_length=min(spec.config().max_length, model.config.max_length))
     probing, config = kind(config, examples), spec.fit(config, examples)
     found: list[Columns] = []

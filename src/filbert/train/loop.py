@@ -168,11 +168,11 @@ class Training:
     def __init__(self, model: Encoder, task: Task, config: Config, course: Course) -> None:
         self.task, self.config, self.course = task, config, course
         self.ranks, self.listener = course.ranks, course.listener
+        if course.tuning.method == "gradual" and (self.ranks.world > 1 or course.clock is not None):
+            raise InputError("tune.method=gradual is for a run by steps in one process; take full, frozen or lora.")
         found = machines.found(course.machine, self.ranks.local, self.ranks.local_world)
         self.machine: Machine = found if model.steady else machines.unsteady(found)
         self.state = State(parts=self.machine.parts)
-        if course.tuning.method == "gradual" and (self.ranks.world > 1 or course.clock is not None):
-            raise InputError("tune.method=gradual is for a run by steps in one process; take full, frozen or lora.")
         decay = course.tuning.layer_decay
         learning = (config.optimiser, config.learning_rate, config.weight_decay, config.head_rate, decay)
         self.stepper = Stepper(model, task, learning, self.machine, self.ranks, config.seed)
