@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 import numpy as np
 import torch
 
-from filbert.core.registry import member
+from filbert.core import registry
 from filbert.folder.folder import load
 from filbert.forms import splits
 from filbert.forms.datasets import examples
@@ -146,26 +146,25 @@ def recipe_of(data: Data, seed: int, given: argparse.Namespace) -> dict[str, Any
 
 def tasks(data: Data, recipe: dict[str, Any], labels: Any, tokenizer: Tokenizer) -> tuple[Any, Any, Any]:
     """Train, dev and test as the recipe's task."""
-    module = member("tasks", recipe["task_name"])
-    config = module.Config(**recipe["task"])
-    made = [module.Task(part, labels, tokenizer, config) if part else None for part in data.parts.values()]
+    spec = registry.task(recipe["task_name"])
+    config = spec.config(**recipe["task"])
+    made = [spec.items(part, labels, tokenizer, config) if part else None for part in data.parts.values()]
     return made[0], made[1], made[2]
 
 
 def as_recipe(recipe: dict[str, Any]) -> Any:
     """What the peer reads of it."""
-    module = member("tasks", recipe["task_name"])
+    spec = registry.task(recipe["task_name"])
     return SimpleNamespace(
-        task_name=recipe["task_name"], task=module.Config(**recipe["task"]), train=loop.Config(**recipe["train"]),
+        task_name=recipe["task_name"], task=spec.config(**recipe["task"]), train=loop.Config(**recipe["train"]),
         epochs=recipe["epochs"],
     )  # fmt: skip
 
 
 def labels_of(data: Data, recipe: dict[str, Any]) -> Any:
     """The head's outputs by name, as training finds them."""
-    module = member("tasks", recipe["task_name"])
-    config = module.Config(**recipe["task"])
-    named = module.label_names(config, data.parts["train"]) if hasattr(module, "label_names") else None
+    spec = registry.task(recipe["task_name"])
+    named = spec.labels(spec.config(**recipe["task"]), data.parts["train"])
     return label_names("", data.parts["train"]) if named is None else named
 
 

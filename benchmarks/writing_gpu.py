@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import importlib
 import json
 import sys
 import time
@@ -29,8 +30,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 import torch
 from torch import nn
 
+from filbert.core import registry
 from filbert.core.random import generator
-from filbert.core.registry import member
 from filbert.core.settings import parsed
 from filbert.folder.folder import load
 from filbert.models import transformer
@@ -180,7 +181,7 @@ class Class:
 
     def items(self, part: Sequence[Any], **fields: Any) -> Any:
         """These pairs as the task."""
-        return member("tasks", self.lesson.task).Task(part, (), self.tokenizer, replace(self.task, **fields))
+        return registry.task(self.lesson.task).items(part, (), self.tokenizer, replace(self.task, **fields))
 
 
 def ready(lesson: Lesson, given: argparse.Namespace, seed: int) -> Class:
@@ -191,9 +192,9 @@ def ready(lesson: Lesson, given: argparse.Namespace, seed: int) -> Class:
         texts = [text for pair in pairs.train for text in (pair.texts[0], pair.gold)]
         tokens = vocab.train(texts, given.vocab_size or lesson.vocab, lowercase=False).tokens
         tokenizer = Tokenizer(tokens, lowercase=False)
-    module = member("models", "transformer" if lesson.arch == "peer" else lesson.arch)
-    task = member("tasks", lesson.task).Config
-    kinds = {"model": module.Config, "task": task, "train": loop.Config, "machine": machine.Config}
+    spec = registry.model("transformer" if lesson.arch == "peer" else lesson.arch)
+    task = registry.task(lesson.task).config
+    kinds = {"model": spec.config, "task": task, "train": loop.Config, "machine": machine.Config}
     sections: dict[str, dict[str, Any]] = {name: {} for name in kinds}
     for name, value in lesson.fields.items():
         sections[name.split(".")[0]][name.split(".")[1]] = value
@@ -206,20 +207,21 @@ def ready(lesson: Lesson, given: argparse.Namespace, seed: int) -> Class:
     torch.manual_seed(seed)
     return Class(
         lesson=lesson, pairs=pairs, tokenizer=tokenizer, task=task(**sections["task"]), train=loop.Config(**train),
-        model=_model(lesson, module, tokenizer, sections["model"]), machine=machine.Config(**here),
+        model=_model(lesson, spec, tokenizer, sections["model"]), machine=machine.Config(**here),
     )  # fmt: skip
 
 
-def _model(lesson: Lesson, module: Any, tokenizer: Tokenizer, fields: Mapping[str, Any]) -> Any:
-    config = replace(module.preset(lesson.preset, tokenizer.vocab_size), **fields)
-    copies = member("tasks", lesson.task).Task.copies if lesson.copies is None else lesson.copies
+def _model(lesson: Lesson, spec: Any, tokenizer: Tokenizer, fields: Mapping[str, Any]) -> Any:
+    config = replace(spec.preset(lesson.preset, tokenizer.vocab_size), **fields)
+    made = importlib.import_module(f"filbert.tasks.{lesson.task}.items").Items
+    copies = made.copies if lesson.copies is None else lesson.copies
     parts = ("writer", "copier") if copies else ("writer",)
     if lesson.bert:
         started = new_models.writing(load("builtin"))
-        model = module.Model(replace(started.config, **fields), parts)
+        model = spec.model(replace(started.config, **fields), parts)
         model.load_state_dict(started.model.state_dict(), strict=False)  # all but the decoder
         return model
-    return Peer(config) if lesson.arch == "peer" else module.Model(config, parts)
+    return Peer(config) if lesson.arch == "peer" else spec.model(config, parts)
 
 
 def taught(made: Class, seconds: float) -> tuple[Any, Watch, dict[str, Any]]:

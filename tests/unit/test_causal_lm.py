@@ -16,12 +16,12 @@ from filbert.core import registry
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Term
 from filbert.corpus.shards import Options, Shard, build
+from filbert.engine.continuation import WAYS, Writing, continuations, continued
 from filbert.models import bert, elmo
 from filbert.pack.lay import collate
 from filbert.pack.stretches import NOTHING
 from filbert.tasks.causal_lm import items as causal_lm
 from filbert.tasks.causal_lm import spec as causal_lm_spec
-from filbert.tasks.causal_lm.items import Writing, continuations, continued
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import SPECIALS, train
 from filbert.train import loop, machine
@@ -260,7 +260,7 @@ def reciter(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Any, To
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["gpt", "nnlm"])
-@pytest.mark.parametrize("way", causal_lm.WAYS)
+@pytest.mark.parametrize("way", WAYS)
 def test_a_text_is_learnt_and_written_on(reciter: dict[str, tuple[Any, Tokenizer]], kind: str, way: str) -> None:
     """Texts of several lengths at once, each to its end, in the user's own characters."""
     network, known = reciter[kind]

@@ -17,12 +17,12 @@ from filbert.core.records import Example, Prediction
 from filbert.text.streams import CorpusReport, Reading
 
 if TYPE_CHECKING:
+    from filbert.engine.model import Model
     from filbert.engine.results import Record, Results
     from filbert.forms.sources import ReadOptions
     from filbert.text.tokenizer import Tokenizer
 
 COUNTED_BYTES = 256 * 2**20  # files of so much in all are read once more beforehand, to know how many texts they have
-WRITERS = ("translate", "summarize", "chat")
 NAMED = 5  # places that are named of each kind of note
 
 
@@ -92,7 +92,7 @@ class Bar:
         if self.bar is not None:
             self.bar.close()
 
-    def hear(self, loaded: Any) -> None:
+    def hear(self, loaded: Model) -> None:
         """Shows too how far the model is with what it reads, which may be one text for minutes."""
         if self.bar is not None:
             loaded.engine.told = self.within
@@ -146,7 +146,7 @@ class Notes:
 class Asking:
     """A model, what it is asked for, and where the answers go: to a file, or to what shows them."""
 
-    loaded: Any  # engine.model.Model
+    loaded: Model
     task: str
     texts: Texts
     results: Results | None
@@ -157,9 +157,10 @@ class Asking:
         """Asks all, and gives on what is said soon and then every few seconds; how many they were."""
         from filbert.core import registry
         from filbert.engine.answers import answered
+        from filbert.tasks.task import Trait
 
         results, count = self.results, 0
-        notes = Notes(self.loaded.tokenizer, writes=self.task in WRITERS)
+        notes = Notes(self.loaded.tokenizer, writes=Trait.WRITES in registry.task(self.task).traits)
         rest = examples if results is None else results.rest(examples)
         try:
             with Bar(self.texts, reading, results.count if results else 0, quiet=results is None) as bar:

@@ -6,12 +6,12 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import LearntTask, Trains, json_option, result, say
+from filbert.cli.shared import LearntTask, Trains, UsualTask, json_option, result, say
 
 
 @click.command("compare", cls=Trains)
 @click.option("--models", required=True, help="With commas: files of models (bert, gpt, …), folders, or builtin.")
-@click.option("--task", type=LearntTask(), default="classify", show_default=True)
+@click.option("--task", cls=UsualTask, type=LearntTask(), show_default=True)
 @click.option("--train", multiple=True, required=True, help="Labelled file to learn from.")
 @click.option("--dev", multiple=True, help="Chooses the state that is measured: a file, or a share of --train: 10%.")
 @click.option("--test", multiple=True, required=True, help="Labelled file that every model is measured on.")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from filbert.cli.shared import json_option, result, table
+from filbert.cli.shared import json_option, result, table, usual_task
 
 if TYPE_CHECKING:
     from filbert.builtin.texts import SampleDocument
@@ -122,15 +122,14 @@ def _vocabulary(texts: Sequence[str], show: Callable[[str], None]) -> Any:
 
 def _recipe(vocab_size: int, steps: int, seed: int) -> Any:
     from filbert.models import bert
-    from filbert.run.recipe import Recipe
-    from filbert.tasks.mlm_nsp import spec as mlm_nsp_spec
+    from filbert.run.recipe import Recipe, masked_words
     from filbert.train import loop, machine
 
     model = bert.Config(vocab_size=vocab_size, width=128, layers=2, heads=2, inner=512, max_length=128, dropout=0.0)
     return Recipe(
         model=model,
         # Twice BERT's 15 %: a run of one minute learns more from asking more.
-        task=mlm_nsp_spec.Config(max_length=64, mask_prob=0.3, seed=seed),
+        task=masked_words().config(max_length=64, mask_prob=0.3, seed=seed),
         train=loop.Config(
             steps=steps, batch_tokens=512, learning_rate=1e-3, seed=seed, checkpoint_every=max(1, steps // 2)
         ),
@@ -196,7 +195,7 @@ def _compared(out: Path, tokenizer: Any, recipe: Any, show: Callable[[str], None
     read = MOST_READ * steps
     show(f"\nThe story in three models, each reading {read:,} tokens of those texts and then learning their topics:")
     contest = Contest(
-        task="classify", train=str(out / "texts" / "topics-learnt.tsv"), test=str(out / "texts" / "topics-kept.tsv"),
+        task=usual_task(), train=str(out / "texts" / "topics-learnt.tsv"), test=str(out / "texts" / "topics-kept.tsv"),
         models=COMPARED, corpus=(str(out / "texts" / "learnt.txt"),), tokens=read, preset="tiny", seed=seed,
         vocab=str(out / "compared" / "words"), settings=(f"train.steps={max(1, steps // 12)}",
         "machine.device=cpu", "machine.threads=1", "pretrain.machine.device=cpu", "pretrain.machine.threads=1",

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from filbert.cli.shared import Trains, check_force, data_encoding_option, json_option, result, roles
+
+if TYPE_CHECKING:
+    from filbert.run.distill import Wish
+    from filbert.run.run import Finished
 
 
 @click.command("distill", cls=Trains)
@@ -38,12 +42,13 @@ def command(teacher: str, data: tuple[str, ...], out: str, as_json: bool, **opti
     side on --dev and --test.
     """
     from filbert.run.distill import Wish, distill
+    from filbert.run.finetune import Finetuned
     from filbert.run.folders import is_first
 
     check_force(options)
     begun = time.monotonic()
     wish = Wish(**{name: options.pop(name) for name in ("preset", "arch", "layers", "inner", "student")})
-    finished: Any
+    finished: Finished
     if options.pop("general"):
         finished = _general(teacher, data, out, wish, options)
     else:
@@ -52,7 +57,7 @@ def command(teacher: str, data: tuple[str, ...], out: str, as_json: bool, **opti
         finished = distill(teacher, _one(data) or (), out, wish, dev=dev, test=test, **options)
     if not is_first():
         return
-    took, report = time.monotonic() - begun, getattr(finished, "report", {})
+    took, report = time.monotonic() - begun, finished.report if isinstance(finished, Finetuned) else {}
     state, distilled = finished.outcome.state, report.get("distilled", {})
     if as_json:
         result({"out": out, "steps": state.step, "seconds": round(took, 1), **distilled})
@@ -64,7 +69,7 @@ def command(teacher: str, data: tuple[str, ...], out: str, as_json: bool, **opti
         click.echo(f"{out}/report.html tells more.")
 
 
-def _general(teacher: str, data: tuple[str, ...], out: str, wish: Any, options: dict[str, Any]) -> Any:
+def _general(teacher: str, data: tuple[str, ...], out: str, wish: Wish, options: dict[str, Any]) -> Finished:
     """The run without a task; what only a task has is refused."""
     from filbert.corpus.shards import Options
     from filbert.run.distill import distill_general

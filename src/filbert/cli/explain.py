@@ -19,10 +19,12 @@ from filbert.cli.shared import (
     result,
     say,
     table,
+    usual_task,
 )
 
 if TYPE_CHECKING:
     from filbert.core.records import Example
+    from filbert.engine.model import Model
     from filbert.explain.explanation import Explanation
 
 METHODS = ("integrated-gradients", "gradient-x-input", "occlusion", "sampling", "attention-rollout")
@@ -196,7 +198,7 @@ def _rows(loaded: Any, data: tuple[str, ...], out: str | None, options: dict[str
     say(f"{count:,} texts in {seconds:.1f} s" + (f"; {failed:,} of them say why they could not be." if failed else "."))
 
 
-def _told(loaded: Any, kind: str, example: Example, how: dict[str, Any]) -> dict[str, Any]:
+def _told(loaded: Model, kind: str, example: Example, how: dict[str, Any]) -> dict[str, Any]:
     """One row as it is written: where it stood, its texts, and the explanation or why there is none."""
     from filbert.core import registry
     from filbert.core.errors import InputError
@@ -210,7 +212,7 @@ def _told(loaded: Any, kind: str, example: Example, how: dict[str, Any]) -> dict
         return {**place, **texts, **options, "error": str(error)}
 
 
-def _kind(loaded: Any, task: str | None) -> str:
+def _kind(loaded: Model, task: str | None) -> str:
     """What its files are read as."""
     from filbert.core.errors import InputError
     from filbert.explain.filling import FILL
@@ -219,7 +221,7 @@ def _kind(loaded: Any, task: str | None) -> str:
         try:
             task = loaded.task(task)
         except InputError:
-            if getattr(loaded.backbone, "mlm", None) is None or task is not None:
+            if not loaded.backbone.fills or task is not None:
                 raise
             task = FILL  # a pretrained model: the texts have [MASK] in them
-    return "classify" if task == FILL else str(task)
+    return usual_task() if task == FILL else str(task)

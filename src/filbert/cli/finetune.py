@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from filbert.cli.shared import LearntTask, Trains, check_force, encoding_option, json_option, result, roles
+from filbert.core import registry
 
 
 @click.command("finetune", cls=Trains)
@@ -65,7 +66,7 @@ def command(task: str, train: tuple[str, ...], model: str | None, out: str, as_j
         return
     watched = finished.watched
     numbers = f" Best at step {finished.best['step']:,}: {watched} {best[watched]:.4f}." if best else ""
-    few = {0: "vectors" if task == "embed" else "answers", 1: "a number"}
+    few = {0: "answers" if registry.task(task).part else "vectors", 1: "a number"}
     asked = few.get(len(finished.labels), f"{len(finished.labels)} labels")
     click.echo(f"{out}/model: {asked}, {state.step:,} steps in {took:.0f} s.{numbers}")
     for name, each in finished.report.get("evaluations", {}).items():

@@ -16,8 +16,11 @@ from filbert.run import defaults
 
 if TYPE_CHECKING:
     from filbert.clock.budget import Choice, Clock, Plan
+    from filbert.corpus.shards import Shards
+    from filbert.nn.encoder import Encoder
     from filbert.run.pretrain import Corpus
     from filbert.run.recipe import Recipe
+    from filbert.run.run import Finished
     from filbert.text.tokenizer import Tokenizer
 
 SECTIONS = ("model", "task", "train", "machine")
@@ -95,9 +98,9 @@ def command(sources: tuple[str, ...], out: str, as_json: bool, **options: Any) -
 def _check_other(options: dict[str, Any]) -> None:
     """Refuses what only BERT has."""
     from filbert.core.errors import one_of
-    from filbert.core.registry import naming
+    from filbert.core.registry import members
 
-    arch, known = options["arch"], [name for name in naming("models", "PRETRAINS") if name != "bert"]
+    arch, known = options["arch"], [name for name in members("models") if name != "bert"]
     if arch not in known:
         raise one_of("--arch", arch, ["bert", *known])
     for name in ("budget", "objective", "masking"):
@@ -154,7 +157,7 @@ class Inputs:
 
     corpus: Corpus
     tokenizer: Tokenizer
-    start: Any = None
+    start: Encoder | None = None
 
 
 def _inputs(sources: tuple[str, ...], out: Path, options: dict[str, Any], most_bytes: int) -> Inputs:
@@ -162,7 +165,7 @@ def _inputs(sources: tuple[str, ...], out: Path, options: dict[str, Any], most_b
     from filbert.corpus.shards import Options
     from filbert.folder.folder import load
     from filbert.run.pretrain import Corpus, check_length, vocabulary
-    from filbert.tasks.mlm_nsp import spec as mlm_nsp_spec
+    from filbert.run.recipe import masked_words
     from filbert.text.tokenizer import Tokenizer
 
     words = (options["masking"] or "whole-word") != "token"
@@ -176,7 +179,7 @@ def _inputs(sources: tuple[str, ...], out: Path, options: dict[str, Any], most_b
         if start.family != options["arch"]:
             raise click.UsageError(f"--model {options['start']} is of {start.family}: give --arch {start.family}.")
         if options["arch"] == "bert":
-            check_length(mlm_nsp_spec.Config(**options["given"].get("task", {})), start.config)
+            check_length(masked_words().config(**options["given"].get("task", {})), start.config)
         return Inputs(corpus=corpus, tokenizer=Tokenizer.load(start.folder), start=start.model)
     if options["vocab"]:
         return Inputs(corpus=corpus, tokenizer=Tokenizer.load(options["vocab"]))
@@ -188,11 +191,12 @@ def _note(sentence: str) -> None:
     say(f"note: {sentence}")
 
 
-def _chooser(inputs: Inputs, shards: Any, options: dict[str, Any]) -> Callable[[float], Choice]:
+def _chooser(inputs: Inputs, shards: Shards, options: dict[str, Any]) -> Callable[[float], Choice]:
     """What chooses a run of so many seconds."""
     from filbert.clock import budget as budgets
+    from filbert.models.bert import Bert
 
-    shape = inputs.start.config if inputs.start is not None else None
+    shape = inputs.start.config if isinstance(inputs.start, Bert) else None
     limits = budgets.Limits(preset=options["preset"], shape=shape, given=options["given"])
     return lambda left: budgets.choose(left, shards, inputs.tokenizer, limits, defaults.CLOCK)
 
@@ -211,18 +215,18 @@ def _recipe(inputs: Inputs, options: dict[str, Any], clock: Clock | None) -> Rec
     recipe = Recipe(model=shape if shape is not None else usual)
     if clock is not None:
         recipe = clock.choice.recipe_of(recipe)
-    return Recipe(**{name: changed(getattr(recipe, name), given.get(name, {})) for name in SECTIONS})
+    return replace(recipe, **{name: changed(vars(recipe)[name], given.get(name, {})) for name in SECTIONS})
 
 
 def _given(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The fields of the recipe that the command line fixes, by section."""
-    from filbert.core.registry import member
+    from filbert.core.registry import model
     from filbert.core.settings import parsed
+    from filbert.run.recipe import learnt_by
     from filbert.train import loop, machine
 
-    module = member("models", options["arch"])
-    learns = member("tasks", module.PRETRAINS or "mlm_nsp")
-    configs = (module.Config, learns.Config, loop.Config, machine.Config)
+    spec, learns = model(options["arch"]), learnt_by(options["arch"])
+    configs = (spec.config, learns.config, loop.Config, machine.Config)
     given = parsed(options["settings"], dict(zip(SECTIONS, configs, strict=True)))
     for name in ("objective", "masking"):
         if options[name]:
@@ -232,7 +236,7 @@ def _given(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
             if given.get(section, {}).get("seed", options["seed"]) != options["seed"]:
                 raise click.UsageError(f"--seed and --set {section}.seed say different things; give one.")
         for section in ("task", "train"):
-            if section == "task" and "seed" not in {field.name for field in fields(learns.Config)}:
+            if section == "task" and "seed" not in {field.name for field in fields(learns.config)}:
                 continue
             given.setdefault(section, {}).setdefault("seed", options["seed"])
     _check(given, options)
@@ -242,15 +246,15 @@ def _given(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def _check(given: dict[str, dict[str, Any]], options: dict[str, Any]) -> None:
     """Refuses what no recipe can have, by making each of its parts once."""
     from filbert.clock import budget
-    from filbert.core.registry import member
+    from filbert.core.registry import model
     from filbert.run.pretrain import check_length
+    from filbert.run.recipe import learnt_by
     from filbert.train import loop, machine
 
-    module = member("models", options["arch"])
-    learns = member("tasks", module.PRETRAINS or "mlm_nsp")
-    loop.Config(**{**getattr(module, "TRAINS", {}), **given.get("train", {})})
+    spec, learns = model(options["arch"]), learnt_by(options["arch"])
+    loop.Config(**{**dict[str, Any](spec.train), **given.get("train", {})})
     machine.device_of(machine.Config(**given.get("machine", {})))
-    task = learns.Config(**{**getattr(module, "LEARNS", {}), **given.get("task", {})})
+    task = learns.config(**{**spec.task, **given.get("task", {})})
     if options["start"]:
         if set(given.get("model", {})) - {"dropout"}:
             raise click.UsageError("--model fixes the model's shape: of --set model.… only model.dropout can be given.")
@@ -259,7 +263,7 @@ def _check(given: dict[str, dict[str, Any]], options: dict[str, Any]) -> None:
     if options["by_clock"] and not preset:
         shapes = list(budget.candidates(budget.Limits(given=given), size, defaults.CLOCK).values())
     else:
-        shapes = [replace(module.preset(preset or defaults.PRESET, size), **given.get("model", {}))]
+        shapes = [replace(spec.preset(preset or defaults.PRESET, size), **given.get("model", {}))]
     for shape in shapes:
         check_length(task, shape)
 
@@ -282,7 +286,7 @@ def _clock(plan: Plan, begun: float, out: Path, chosen: Callable[[float], Choice
     return budgets.Clock(begun, plan.seconds, choice)
 
 
-def _told(finished: Any, clock: Any, as_json: bool, begun: float) -> None:
+def _told(finished: Finished, clock: Clock | None, as_json: bool, begun: float) -> None:
     """What came out."""
     state, held = finished.outcome.state, finished.outcome.held
     took = time.monotonic() - begun

@@ -6,13 +6,13 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import encoding_option, json_option, read_options, result, say, table
+from filbert.cli.shared import ProbedTask, UsualTask, encoding_option, json_option, read_options, result, say, table
 
 
 @click.command("probe")
 @click.argument("model")
 @click.option("--data", "-d", required=True, help="Labelled file: CSV, TSV, JSONL, Parquet, tagged; .gz .xz .zst.")
-@click.option("--task", type=click.Choice(["classify", "pair", "tag"]), default="classify", show_default=True)
+@click.option("--task", cls=UsualTask, type=ProbedTask(), show_default=True)
 @click.option("--limit", type=click.IntRange(20), default=2_000, show_default=True, help="Texts read, drawn by chance.")
 @click.option("--untrained", is_flag=True, help="Probe fresh weights of the same shape beside it.")
 @click.option("--out", "-o", help="Where to: a page (.html) or the curve alone (.svg, .png).")

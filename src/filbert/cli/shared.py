@@ -34,6 +34,35 @@ class LearntTask(Choice):
         return registry.tasks(only_learnt=True)
 
 
+class ProbedTask(LearntTask):
+    """The name of a task whose labels a probe can read off a layer."""
+
+    @property
+    def choices(self) -> tuple[str, ...]:  # type: ignore[override]
+        """Their names, sorted."""
+        return tuple(name for name in registry.tasks() if registry.task(name).probe is not None)
+
+
+class UsualTask(click.Option):
+    """An option whose default is the task that is meant where nobody names one; it too is read when it is asked."""
+
+    @property
+    def default(self) -> str:
+        """Its name."""
+        return usual_task()
+
+    @default.setter
+    def default(self, value: object) -> None:
+        """Click sets what it was given, which is nothing."""
+
+
+def usual_task() -> str:
+    """The task that is meant where a text and a label are at hand, and nobody names one."""
+    from filbert.tasks.task import Trait
+
+    return registry.tasks_with(Trait.USUAL)[0]
+
+
 class Trains(click.Command):
     """A command with fields of a recipe, which knows what they are called elsewhere: --lr is train.learning_rate."""
 

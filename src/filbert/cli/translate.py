@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,6 +16,9 @@ from filbert.cli.shared import (
     result,
     say,
 )
+
+if TYPE_CHECKING:
+    from filbert.engine.model import Model
 
 LINES = "lines"  # how a file is written whose suffix does not say otherwise
 
@@ -87,7 +90,7 @@ def answer_all(
         say(f"{out}: {count:,} texts.")
 
 
-def writer(task: str, model: str, options: dict[str, Any]) -> Any:
+def writer(task: str, model: str, options: dict[str, Any]) -> Model:
     """The model, if that is what it was trained for; with the task's fields that were set."""
     from filbert import load
     from filbert.core.errors import InputError
@@ -103,4 +106,9 @@ def writer(task: str, model: str, options: dict[str, Any]) -> Any:
 
 def named(task: str) -> str:
     """The command that asks a model of that task."""
-    return task if task in ("translate", "summarize", "chat") else "predict"
+    from filbert.cli.main import filbert
+    from filbert.core import registry
+    from filbert.tasks.task import Trait
+
+    writes = Trait.WRITES in registry.task(task).traits
+    return task if writes and task in filbert.list_commands(click.get_current_context()) else "predict"

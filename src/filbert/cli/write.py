@@ -24,8 +24,8 @@ def command(model: str, text: tuple[str, ...], tokens: int, as_json: bool, **opt
     """Write texts on by a model of `filbert pretrain --arch gpt` (or nnlm); MODEL is a model folder or a run."""
     if options["way"] != "sample":
         refuse_given(("temperature", "top_k", "top_p", "seed"), f"is of --way sample; {options['way']} draws nothing")
+    from filbert.engine.continuation import Writing, continuations
     from filbert.folder.folder import load
-    from filbert.tasks.causal_lm.items import Writing, continuations
     from filbert.text.tokenizer import Tokenizer
 
     found = load(model)

@@ -24,12 +24,14 @@ import torch
 from filbert.clock import forecast as forecasts
 from filbert.clock.forecast import Forecast
 from filbert.clock.rules import Rules
+from filbert.core import registry
 from filbert.core.errors import FilbertError, InputError
 from filbert.core.files import json_object, json_text, write_text
+from filbert.core.protocols import Objective
+from filbert.corpus.shards import Shards
 from filbert.models import bert
 from filbert.pack.stretches import Text
-from filbert.tasks.mlm_nsp import items as mlm_nsp
-from filbert.tasks.mlm_nsp import spec as mlm_nsp_spec
+from filbert.tasks.task import Items
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import machine
 from filbert.train.checkpoint import Store
@@ -259,7 +261,7 @@ class Conditions:
     here: Machine
 
 
-def choose(seconds: float, shards: Any, tokenizer: Tokenizer, limits: Limits, rules: Rules) -> Choice:
+def choose(seconds: float, shards: Shards, tokenizer: Tokenizer, limits: Limits, rules: Rules) -> Choice:
     """Measures this machine for a moment and takes the size with the lowest forecast loss.
 
     seconds: all that is left of the budget.
@@ -269,8 +271,9 @@ def choose(seconds: float, shards: Any, tokenizer: Tokenizer, limits: Limits, ru
     world, local, local_world = (int(os.environ.get(name, default)) for name, default in
                                  (("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")))  # fmt: skip
     here = machine.found(machine.Config(**given.get("machine", {})), local, local_world)
-    task = mlm_nsp_spec.Config(**given.get("task", {}))
-    texts, fixed = mlm_nsp.Items(shards.train.shards, tokenizer, task), "threads" in given.get("machine", {})
+    spec = registry.taught_by(Objective.MASKED_WORDS)
+    task = spec.config(**given.get("task", {}))
+    texts, fixed = spec.items(shards.train.shards, tokenizer, task), "threads" in given.get("machine", {})
     found = measured(texts, tokenizer, here, max(3.0, 0.02 * seconds), fixed)
     left = seconds - (time.monotonic() - before) - (COMPILE_S if here.compiled else 0.0)
     if left < max(2.0, 0.05 * seconds):
@@ -346,7 +349,7 @@ def _batch(given: Given, tokens: float, here: Machine, rules: Rules) -> int:
     )
 
 
-def _mean_document(shards: Any) -> float:
+def _mean_document(shards: Shards) -> float:
     return float(shards.train.num_tokens / max(1, shards.train.num_documents))
 
 
@@ -382,7 +385,7 @@ class Speed:
         return float(fast * min(MOST_LARGER, (per_token / large) ** LARGER))
 
 
-def measured(task: mlm_nsp.Items, tokenizer: Tokenizer, here: Machine, limit_s: float, fixed: bool) -> Speed:
+def measured(task: Items[Any], tokenizer: Tokenizer, here: Machine, limit_s: float, fixed: bool) -> Speed:
     """Takes real steps of two small models for a moment, and forgets them.
 
     On a CPU that others use too, threads wait for each other: with half of them the same step may take a tenth of the
@@ -405,7 +408,7 @@ def measured(task: mlm_nsp.Items, tokenizer: Tokenizer, here: Machine, limit_s: 
 
 
 def _probed(
-    probe: tuple[str, int], task: mlm_nsp.Items, tokenizer: Tokenizer, here: Machine, limit_s: float
+    probe: tuple[str, int], task: Items[Any], tokenizer: Tokenizer, here: Machine, limit_s: float
 ) -> tuple[float, float]:
     """(FLOPs of a token, FLOP/s)."""
     name, tokens = probe
@@ -413,7 +416,7 @@ def _probed(
     model = bert.Bert(bert.SPEC.preset(name, tokenizer.vocab_size), task.parts)
     stepper = Stepper(model, task, ("adamw", 1e-5, 0.01, 1.0), here, Ranks(), 0)
     seen, taken = 0, 0.0
-    for number, fed in enumerate(Feed(task, 0, max(tokens, task.config.max_length), here, Ranks(), (0, 0), 1)):
+    for number, fed in enumerate(Feed(task, 0, max(tokens, task.longest), here, Ranks(), (0, 0), 1)):
         before = time.monotonic()
         counts = {name: float(count) for name, count in task.counts(fed.parts[0]).items()}
         stepper.step(fed.parts, counts, number, 1e-5, 1.0).numbers.cpu()

@@ -108,6 +108,16 @@ class Task(Protocol):
         """Whether all of the loss may stand in one compiled graph."""
         ...
 
+    @property
+    def longest(self) -> int:
+        """Tokens of a sequence at most, where a graph is compiled or recorded; 0: nothing bounds them."""
+        ...
+
+    @property
+    def window_tokens(self) -> Array:
+        """Tokens of each sequence, where they are known; else empty."""
+        ...
+
     def __len__(self) -> int:
         """How many items an epoch has."""
         ...
@@ -126,6 +136,10 @@ class Task(Protocol):
 
     def loss(self, model: Any, batch: Batch) -> Mapping[str, Term]:
         """The terms: those whose names end in `_loss` are descended, each as its mean; the others are logged."""
+        ...
+
+    def derived(self, means: Mapping[str, float]) -> Mapping[str, float]:
+        """What follows from the mean terms of an evaluation, such as a perplexity."""
         ...
 
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from filbert.core.protocols import Objective
     from filbert.forms.spec import FileSpec
     from filbert.nn.encoder import ModelSpec
-    from filbert.tasks.task import CorpusSpec, TaskSpec
+    from filbert.tasks.task import CorpusSpec, TaskSpec, Trait
 
 Room = Literal["models", "tasks"]
 ROOMS: tuple[Room, ...] = ("models", "tasks")
@@ -99,6 +99,11 @@ def tasks(*, only_learnt: bool = False) -> tuple[str, ...]:
     return tuple(n for n, s in specs.items() if s.reads_examples and (s.can_learn or not only_learnt))
 
 
+def tasks_with(trait: Trait) -> tuple[str, ...]:
+    """The tasks that are asked about examples and of which this is true, sorted."""
+    return tuple(name for name in tasks() if trait in task(name).traits)
+
+
 def outside_tasks() -> tuple[str, ...]:
     """The tasks that other packages bring."""
     return tuple(_outside("tasks"))
@@ -140,38 +145,3 @@ def sentence(room: Room, name: str) -> str:
     path = _ours(room)[name]
     source = path.with_name("items.py") if path.name == "spec.py" else path
     return (ast.get_docstring(ast.parse(source.read_text(encoding="utf-8"))) or "").partition("\n")[0]
-
-
-def member(room: Room, name: str) -> Any:
-    """TEMPORARY: a task under the names that `run` still uses."""
-    from types import SimpleNamespace
-
-    if room == "models":
-        record = model(name)
-        task_name = taught_by(record.objective).name if record.objective else None
-        return SimpleNamespace(
-            Config=record.config, PRESETS=record.presets, preset=record.preset, Model=record.model, fitted=record.fit,
-            PRETRAINS=task_name, WRITES=record.writes, FIRST_READS_ALL=record.first_reads_all, TRAINS=record.train,
-            LEARNS=record.task, **({"RATE": record.rate} if record.rate else {}),
-        )  # fmt: skip
-
-    spec = _spec("tasks", name)
-    if not spec.reads_examples:
-        return SimpleNamespace(Config=spec.config, Task=spec.items, idle=spec.idle)
-    names: dict[str, Any] = {
-        "Config": spec.config, "Task": spec.items, "HEAD": spec.part, "HEADS": spec.heads_of, "KEPT": spec.kept,
-        "NEEDS_GOLD": not any(trait.name == "NEEDS_NO_GOLD" for trait in spec.traits),
-        "problem": spec.problem, "fitted": spec.fit,
-        "label_names": spec.labels, "idle": spec.idle, "POOL": spec.pool or None, "called": spec.card,
-        "record": spec.record, "LATER": spec.later,
-    }  # fmt: skip
-    return SimpleNamespace(**names)
-
-
-def naming(room: Room, name: str) -> tuple[str, ...]:
-    """TEMPORARY: the members that give this name a value."""
-    if room == "tasks":
-        if name == "AUGMENTS":
-            return tuple(each for each in tasks() if any(trait.name == name for trait in task(each).traits))
-        return tasks(only_learnt=name == "KEPT")
-    return members(room)

@@ -16,14 +16,14 @@ from filbert.core import keywords
 from filbert.core.errors import InputError, one_of
 from filbert.core.pause import collector_paused
 from filbert.core.records import Example, Floats, Prediction
-from filbert.core.registry import task, tasks
+from filbert.core.registry import task, tasks, tasks_with
 from filbert.engine.blanks import Blank, ranked
 from filbert.engine.neighbours import Hit, search
 from filbert.engine.reader import Reader, bound, described, trained_on
 from filbert.engine.threads import finite
 from filbert.folder import sentence_transformers
 from filbert.pack.pooling import POOLS, text_vectors, unit_length
-from filbert.tasks.task import AnyItems, Asked
+from filbert.tasks.task import AnyItems, Asked, Trait
 from filbert.text import arguments, vocab
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import WindowEncoding, windowed
@@ -363,7 +363,8 @@ class Model:
         )
         fields = {"template": template, "words": said, "prior": prior}
         asked = arguments.texts(texts, "classify")
-        return self.reading("blank", [f"task.{name}={own}" for name, own in fields.items()], asked).predict(asked)
+        name = tasks_with(Trait.UNTAUGHT)[0]
+        return self.reading(name, [f"task.{name}={own}" for name, own in fields.items()], asked).predict(asked)
 
     def attention(
         self,

@@ -222,18 +222,3 @@ def bound(
     if config.max_length > folder.config.max_length or (pool and (pool == "cls") != ("pooler" in parts)):
         raise InputError(f"{path}: does not fit the model beside it; fetch the folder again.")
     return Reader(spec, config, tuple(folder.labels), tokenizer)
-
-
-# TEMPORARY: what `run` still calls.
-
-
-def read_as(found: Folder, task: str | None = None, settings: Sequence[str] = ()) -> tuple[str, Any]:
-    """TEMPORARY."""
-    reader = bound(found, Tokenizer.load(found.folder), task, settings)
-    return reader.spec.name, reader.config
-
-
-def begun(labels: Sequence[str], reading: tuple[str, Any], texts: Sequence[str], how: tuple[Any, Any]) -> Any:
-    """TEMPORARY."""
-    reader = Reader(task(reading[0]), reading[1], tuple(labels), how[0]).primed(texts, how[1])
-    return reader.labels, reader.config

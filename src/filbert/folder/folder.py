@@ -35,6 +35,7 @@ from filbert.folder.manifest import (
     model_folder,
     seal,
 )
+from filbert.nn.encoder import Encoder
 
 TOKENIZER_FILES = (
     "tokenizer.json",
@@ -62,7 +63,7 @@ class Loaded:
     """What a folder holds: the model, ready to answer, and what else is known of it."""
 
     folder: Path  # its tokenizer's files lie here too
-    model: Any  # in eval mode
+    model: Encoder  # in eval mode
     kind: str  # bert, modernbert, or filbert- and a file of models
     labels: list[str]  # the task head's, in order; empty where there are none
     problem_type: str | None
@@ -98,7 +99,7 @@ def load(path: Path | str, *, dtype: str = "float32", verify: bool = False) -> L
     source = read(path, verify=verify)
     read_transformers.check_data(source)
     about = source.described
-    model: Any = meta.made(about.config, source.parts, source.num_labels)
+    model = meta.made(about.config, source.parts, source.num_labels)
     state = {name: _joined(pieces, DTYPES.get(dtype)) for name, pieces in source.tensors.items()}
     model.load_state_dict(state, strict=True, assign=True)
     if model.spells:  # how tokens are spelled follows from the vocabulary beside the weights

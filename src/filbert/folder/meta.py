@@ -8,10 +8,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from filbert.core.registry import model_of
+from filbert.nn.encoder import Encoder, Shape
 
 
 class _Hollow(TorchFunctionMode):
@@ -26,19 +27,18 @@ class _Hollow(TorchFunctionMode):
         return first if fills and isinstance(first, Tensor) and first.is_meta else func(*args, **kwargs)
 
 
-def family(config: Any) -> str:
+def family(config: Shape) -> str:
     """The file of models that has such a config."""
     return model_of(config).name
 
 
-def made(config: Any, parts: tuple[str, ...], labels: int) -> nn.Module:
+def made(config: Shape, parts: tuple[str, ...], labels: int) -> Encoder:
     """The model with parameters that have a shape and no memory."""
     with _Hollow():
-        found: nn.Module = model_of(config).model(config, parts, labels)
-    return found
+        return model_of(config).model(config, parts, labels)
 
 
-def shapes(config: Any, parts: tuple[str, ...], labels: int) -> dict[str, tuple[int, ...]]:
+def shapes(config: Shape, parts: tuple[str, ...], labels: int) -> dict[str, tuple[int, ...]]:
     """The shape of every tensor of its state_dict; a file of models may tell them without a module (`shapes`)."""
     shapes_of = model_of(config).shapes
     if shapes_of is not None:

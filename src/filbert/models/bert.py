@@ -191,6 +191,11 @@ class Bert(Encoder):
             x_TD = layer(x_TD, packed, angles[local], rows if index == last else None)
         return self.final_norm(x_TD)  # type: ignore[no-any-return]
 
+    @property
+    def is_post_norm(self) -> bool:
+        """Whether each layer's sum is normed behind it."""
+        return self.config.norm == "post"
+
     def word_scores(self, x_RD: Tensor) -> Tensor:
         """Scores over the vocabulary for the given vectors, [R, V]."""
         if self.mlm is None:

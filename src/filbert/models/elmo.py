@@ -170,6 +170,7 @@ class Elmo(Encoder):
     """The encoder, the mix of its layers, and whichever heads were asked for; lm scores the neighbouring words."""
 
     own = ("lm",)
+    mixes = True
     spells = True
     directions = ("forward", "backward")
 

@@ -21,7 +21,8 @@ from filbert.core.protocols import Objective
 from filbert.core.records import Packed
 from filbert.nn.decoder_attention import CausalAttention, attend_causal
 from filbert.nn.dropout import Dropout
-from filbert.nn.encoder import Encoder, ModelSpec
+from filbert.nn.encoder import ModelSpec
+from filbert.nn.generation import LeftToRight
 from filbert.nn.layers import PreNorm, Rows, TanhFeedForward, initialise
 from filbert.nn.positions import Learned
 
@@ -143,11 +144,10 @@ class State:
         return F.scaled_dot_product_attention(q_GHWK, k_GHSK, v_GHSK, attn_mask=seen).transpose(1, 2).flatten(0, 1)
 
 
-class Gpt(Encoder):
+class Gpt(LeftToRight):
     """The encoder and whichever heads were asked for; lm, which scores the next word, is the word table itself."""
 
     own = ("lm",)
-    directions = ("forward",)
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
         super().__init__(config, parts)

@@ -19,7 +19,8 @@ from filbert.core.errors import InputError
 from filbert.core.protocols import Objective
 from filbert.core.records import Packed
 from filbert.nn.dropout import Dropout
-from filbert.nn.encoder import Encoder, ModelSpec
+from filbert.nn.encoder import ModelSpec
+from filbert.nn.generation import LeftToRight
 from filbert.nn.layers import Rows, initialise, rows_of
 
 LIMITS = {  # generous bounds: a config outside them is a mistake or an attack, and is refused before it allocates
@@ -114,11 +115,10 @@ class State:
         return State(self.ids_QN[rows], self.lengths_Q[rows])
 
 
-class Nnlm(Encoder):
+class Nnlm(LeftToRight):
     """The encoder and whichever heads were asked for; lm is the one that scores the next word (b, U and W)."""
 
     own = ("lm",)
-    directions = ("forward",)
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
         super().__init__(config, parts)

@@ -367,6 +367,11 @@ class Transformer(Encoder):
                 for adding in (block.attention.out, block.cross.out, block.feed.down):
                     adding.weight.mul_((3 * config.writer_layers) ** -0.5)
 
+    @property
+    def is_post_norm(self) -> bool:
+        """Whether each layer's sum is normed behind it."""
+        return self.config.norm == "post"
+
     def forward(self, packed: Packed, rows: Rows = None) -> Tensor:
         """[T, D], the memory; for `rows` alone ([R, D], or "first" for [B, D]) the last layer does only their work."""
         x_TD = self.embeddings(packed.ids, packed.positions, packed.segments)

@@ -7,6 +7,8 @@ as a head (train.tune): so a part of any encoder can be frozen, thawed, or given
 
 from __future__ import annotations
 
+import copy
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -47,6 +49,7 @@ class Shape(Protocol):
 
 
 C = TypeVar("C", bound=Shape)
+E = TypeVar("E", bound="Encoder")
 
 
 def as_is(config: C, vocabulary: Sequence[str]) -> C:
@@ -129,6 +132,14 @@ def made(width: int, parts: Sequence[str], labels: int) -> nn.ModuleDict:
     return nn.ModuleDict({part: specs[part].module(width, labels) for part in specs if part in parts})
 
 
+def standing_in(model: E, forward: Callable[..., Tensor]) -> E:
+    """A model of the same weights and modules, whose vectors come another way; nothing is copied but the shell."""
+    made = copy.copy(model)
+    made.forward = forward
+    made._forward_pre_hooks, made._forward_hooks = OrderedDict(), OrderedDict()  # the model's own are called by itself
+    return made
+
+
 class Encoder(nn.Module):
     """A model of the family: a pack in, one vector per token out.
 
@@ -138,6 +149,7 @@ class Encoder(nn.Module):
 
     own: ClassVar[tuple[str, ...]] = ()
     steady: ClassVar[bool] = False  # a GPU's work hangs on a pack's size and boundaries alone: it can be recorded
+    mixes: ClassVar[bool] = False  # its vectors are a learnt mix of all layers (`mix`)
     sums_up: ClassVar[bool] = False  # it has a way of its own from words to a text (`summary`)
     spells: ClassVar[bool] = False  # it reads its tokens by their characters, and is told of them (`spell`)
     config: Shape
@@ -148,6 +160,26 @@ class Encoder(nn.Module):
         super().__init__()
         self.config = config
         self.parts, self.width = known(parts, type(self).__name__.lower(), self.own), int(config.width)
+
+    @property
+    def fills(self) -> bool:
+        """Whether it has a head for masked words."""
+        return "mlm" in self.parts
+
+    @property
+    def writes(self) -> bool:
+        """Whether it has a decoder."""
+        return "writer" in self.parts
+
+    @property
+    def is_post_norm(self) -> bool:
+        """Whether each layer's sum is normed behind it, as in the first BERT."""
+        return False
+
+    @property
+    def stack(self) -> tuple[nn.Module, ...]:
+        """Its layers, the lowest first; none of a table of words."""
+        return tuple(layer for name, each in self.named_children() if name == "layers" for layer in each.children())
 
     def add_heads(self, labels: int) -> None:
         """Builds the pooler and the task heads that were asked for; a subclass says when, since numbers are drawn."""

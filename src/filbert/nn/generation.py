@@ -11,9 +11,10 @@ on a GPU the host looks only now and then at what has ended, and what has ended 
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ from filbert.core.errors import InputError
 from filbert.core.random import keys, uniforms
 from filbert.core.records import Packed
 from filbert.nn.attention import placed
+from filbert.nn.encoder import Encoder
 
 if TYPE_CHECKING:
     from filbert.nn.copying import Copies
@@ -56,6 +58,20 @@ class Writer(Protocol):
     def step(self, ids_N: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Scores of each row's next token, [N, V] float32, and the state with ids_N read. Spends the old state."""
         ...
+
+
+class LeftToRight(Encoder):
+    """A model each of whose vectors knows what stands before it alone, so that it can write a text on."""
+
+    directions: ClassVar[tuple[str, ...]] = ("forward",)
+
+    @abstractmethod
+    def started(self, packed: Packed) -> Any:
+        """The state after reading the pack's sequences, in the order in which they stand there."""
+
+    @abstractmethod
+    def step(self, ids_N: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """One token more of each text in, scores of the next [N, V] in float32 and the state after it out."""
 
 
 class EncoderDecoder(Writer, Protocol):

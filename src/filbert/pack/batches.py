@@ -7,7 +7,7 @@ builds it; a batch is dealt into parts (ranks, micro-batches) only afterwards.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -55,6 +55,8 @@ class OneByOne(ABC):
     """A task that builds its items one by one: `__len__`, `item`, `counts` and `loss` are enough for one of it."""
 
     one_graph = True
+    longest = 0
+    window_tokens: Places = np.zeros(0, dtype=np.int64)
 
     @abstractmethod
     def __len__(self) -> int:
@@ -73,6 +75,10 @@ class OneByOne(ABC):
     def batch(self, orders: EpochItems, budget: int | None = None) -> Batch:
         """These items, packed."""
         return collate([self.item(int(index), orders.epoch) for index in orders.which], budget)
+
+    def derived(self, means: Mapping[str, float]) -> Mapping[str, float]:
+        """Nothing follows from the means."""
+        return {}
 
 
 def batches(lengths: Places, seed: int, epoch: int, budget: int) -> list[Places]:

@@ -8,9 +8,10 @@ from copy import deepcopy
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from filbert.core import registry
 from filbert.draw import html as page
 from filbert.judge import report as evaluation_report
+from filbert.nn.encoder import Encoder
+from filbert.tasks.task import AnyItems, TaskSpec
 from filbert.teach.teacher import TOKENS, TaskTeacher, Teacher
 from filbert.train import machine
 from filbert.train.scores import asking, scored
@@ -20,7 +21,7 @@ SPEED_TEXTS, SPEED_ROUNDS, WRITTEN_TEXTS = 64, 3, 4  # read by both models in tu
 
 def compared(
     teacher: Teacher,
-    student: Any,
+    student: Encoder,
     measured: Mapping[str, evaluation_report.Measured],
     report: dict[str, Any],
     config: machine.Config,
@@ -30,16 +31,16 @@ def compared(
         return []
     found: dict[str, Any] = {"teacher": teacher.folder, "evaluations": {}}
     for name, each in measured.items():
-        items = teacher.items(each.examples)
+        items = teacher.reader.items(each.examples)
         raw = scored(deepcopy(teacher.model), items, TOKENS, asking(config))
-        found["evaluations"][name] = row = _beside(teacher.task, each, items, raw)
+        found["evaluations"][name] = row = _beside(teacher.reader.spec, each, items, raw)
         report["evaluations"][name]["sentences"].insert(0, row["sentence"])
     first = next(iter(measured.values()))
     some = list(first.examples)[: WRITTEN_TEXTS if teacher.writes else SPEED_TEXTS]
     task = first.task
     found |= speeds(
-        Timed(student, lambda: teacher.module.Task(some, task.labels, task.tokenizer, task.config)),
-        Timed(teacher.model, lambda: teacher.items(some)),
+        Timed(student, lambda: teacher.reader.spec.items(some, task.labels, task.tokenizer, task.config)),
+        Timed(teacher.model, lambda: teacher.reader.items(some)),
     )
     found["sentences"] = [_size_sentence(found), *(row["sentence"] for row in found["evaluations"].values())]
     report["distilled"] = found
@@ -51,15 +52,17 @@ def compared(
 class Timed:
     """A model, and what makes the texts that it reads into its task, tokens and all."""
 
-    model: Any
-    items: Callable[[], Any]
+    model: Encoder
+    items: Callable[[], AnyItems]
 
 
-def _beside(task: str, measured: evaluation_report.Measured, items: Any, raw: Sequence[Any]) -> dict[str, Any]:
+def _beside(task: str, measured: evaluation_report.Measured, items: AnyItems, raw: Sequence[Any]) -> dict[str, Any]:
     """What both score on the same examples, and how certain the difference is."""
     tables = [measured.task.evaluated(measured.raw), items.evaluated(raw)]
-    view = registry.task(task).view
-    student, teacher = view(measured.task, measured.raw, tables[0]), view(items, raw, tables[1])
+    student, teacher = (
+        spec.view(each, scores, table)
+        for each, scores, table in ((measured.task, measured.raw, tables[0]), (items, raw, tables[1]))
+    )
     apart = student.beside(teacher)
     measure = apart.measure if apart is not None else next(iter(tables[0]["intervals"]))
     own, theirs = (float(table[measure]) for table in tables)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from filbert.builtin import model as builtin
+from filbert.core import registry
 from filbert.core.errors import InputError
 from filbert.core.files import sha256
 from filbert.core.records import Example
@@ -23,20 +24,20 @@ from filbert.folder.weights import small_json
 from filbert.forms import label_sets, sources
 from filbert.forms.gold import labels_of
 from filbert.judge.report import CALLED
+from filbert.tasks.task import AnyItems, Trait
 from filbert.text.tokenizer import Tokenizer
 
 LOOKED_AT, LOOKED_CHARS = 5_000, 2_000  # texts whose letters and lengths are counted, and characters of one
 FEW = 20  # a label with fewer examples is named
 RARE = 0.005  # a script with a smaller share of the letters is not named
 SCRIPTS = {"CJK": "Han", "HIRAGANA": "Kana", "KATAKANA": "Kana"}  # Unicode's first word, where it is not the script's
-CHOOSES = ("classify", "pair", "relation", "choose")  # tasks that always give one of what there is
 
 
 @dataclass(frozen=True, kw_only=True)
 class Learnt:
     """What a model for a task was made of."""
 
-    task: Any  # the training data as their task: labels, tokenizer, config
+    task: AnyItems  # the training data as their task: labels, tokenizer, config
     examples: Sequence[Example]  # that it learnt from
     given: Mapping[str, sources.Source | None]  # train, dev and test as the user named them
     asked: Mapping[str, Sequence[Example]]  # dev and test
@@ -52,7 +53,7 @@ def of_task(folder: Path, learnt: Learnt) -> None:
     about = small_json(folder / TASK)
     texts = [text for example in learnt.examples for text in example.texts]
     sections = {
-        card.DATA: _data(learnt, texts),
+        card.DATA: _data(learnt, texts, bool(about.get("several"))),
         card.SCORES: _scores(learnt.report),
         card.LIMITS: card.bullets(_limits(learnt, about, texts)),
         card.LICENCE: _licence(learnt.base, learnt.teacher),
@@ -103,14 +104,14 @@ def _commonest(shards: Shards) -> list[list[str]]:
 # Data -----------------------------------------------------------------------------------------------------------------
 
 
-def _data(learnt: Learnt, texts: Sequence[str]) -> str:
+def _data(learnt: Learnt, texts: Sequence[str], several: bool) -> str:
     rows = [
         ["", "rows", "files, and their SHA-256"],
         ["learnt from", f"{len(learnt.examples):,}", _named(learnt, "train")],
     ]
     for name, own in learnt.asked.items():
         rows.append([f"measured on: {name}", f"{len(own):,}", _named(learnt, name)])
-    counts = _label_counts(learnt)
+    counts = _label_counts(learnt, several)
     found = [card.table(rows)]
     if counts:
         found.append(f"Rows of each label: {card.listed([f'{label}: {count:,}' for label, count in counts])}.")
@@ -132,10 +133,10 @@ def _named(learnt: Learnt, name: str) -> str:
     return ", ".join(f"{path.name} `{sha256(path)}`" for path in files)
 
 
-def _label_counts(learnt: Learnt) -> list[tuple[str, int]]:
+def _label_counts(learnt: Learnt, several: bool) -> list[tuple[str, int]]:
     """How often each label is right in the training data, the most frequent first; none where gold is a number."""
     golds: Sequence[Any] = [example.gold for example in learnt.examples if example.gold is not None]
-    if getattr(learnt.task.config, "several", 0):
+    if several:
         golds = label_sets.parted(golds)
     counts = Counter(label for gold in golds for label in labels_of(gold))
     return [] if len(learnt.task.labels) < 2 or len(counts) > max(10, len(golds) / 2) else counts.most_common()
@@ -180,21 +181,23 @@ def _scores(report: Mapping[str, Any]) -> str:
 
 
 def _limits(learnt: Learnt, about: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
-    name, longest = str(about.get("task")), about.get("max_length")
+    longest, several = about.get("max_length"), bool(about.get("several"))
+    chooses = Trait.CHOOSES in registry.task(str(about.get("task"))).traits and not several
+    chooses = chooses and len(learnt.task.labels) != 1
     found = [f"It reads {longest} tokens at a time; a longer text is read whole, in windows."]
     if "overlap" not in about:
         found = [f"It reads {longest} tokens; of a longer text, those around what is asked."]
     found += _unknown(learnt.task.tokenizer, texts)
     found.append("It never saw scripts, lengths or kinds of text other than those under Data; there, expect less.")
-    if name in CHOOSES and not about.get("several") and len(learnt.task.labels) != 1:
+    if chooses:
         found.append("It always chooses one of what it was given, also where none of it is right.")
-    few = [f"{label}: {count}" for label, count in _label_counts(learnt) if count < FEW]
+    few = [f"{label}: {count}" for label, count in _label_counts(learnt, several) if count < FEW]
     if few:
         found.append(f"Labels with fewer than {FEW} examples to learn from: {card.listed(few)}.")
     heat = about.get("temperature")
     if isinstance(heat, float) and heat != 1.0:
         found.append(f"Its scores are divided by a temperature of {heat:.3g}, fitted on dev, before they are shares.")
-    elif name in CHOOSES and not about.get("several") and len(learnt.task.labels) != 1:
+    elif chooses:
         why = "there were no dev data to fit a temperature on"
         if "dev" in learnt.asked:
             why = f"the {len(learnt.asked['dev']):,} rows of dev data are too few to fit a temperature on"

@@ -18,10 +18,10 @@ from typing import Any
 from filbert.builtin import model as builtin
 from filbert.core.errors import InputError, one_of
 from filbert.core.files import json_object, json_text, write_text
-from filbert.core.records import Example
-from filbert.core.registry import member, members
+from filbert.core.records import Example, Prediction
+from filbert.core.registry import members, model
 from filbert.draw import html as page
-from filbert.engine.reader import read_as
+from filbert.engine.reader import bound
 from filbert.folder.folder import load
 from filbert.forms import objects, sources, splits
 from filbert.run import defaults
@@ -81,7 +81,7 @@ class Contest:
             if not new and getattr(self, name) != usual[name]:
                 raise InputError(f"{name} is of new models, but all that are named are there; leave it out.")
         given = self.tokens != usual["tokens"], any(word.startswith("pretrain.") for word in self.settings)
-        if any(given) and not (self.corpus and any(member("models", name).PRETRAINS for name in new)):
+        if any(given) and not (self.corpus and any(model(name).objective for name in new)):
             what = "tokens are" if given[0] else "settings of pretrain. are"
             raise InputError(
                 f"{what} of pretraining, but no model is pretrained here; give a corpus, or leave them out."
@@ -192,7 +192,7 @@ class _Row:
         c = self.contest
         if self.name not in members("models"):
             return self.name, {"from": self.name}
-        if not c.corpus or member("models", self.name).PRETRAINS is None:
+        if not c.corpus or model(self.name).objective is None:
             return None, {}
         run = self.folder / PRETRAINED
         begun = time.perf_counter()
@@ -228,8 +228,7 @@ class _Row:
     def _measured(self) -> dict[str, Any]:
         """The task's measures on the test data with intervals, how fast it answers, and what it says of each."""
         found = load(self.folder / "tuned")
-        name, reading = read_as(found)
-        task = member("tasks", name).Task(self.tested, found.labels, Tokenizer.load(found.folder), reading)
+        task = bound(found, Tokenizer.load(found.folder)).items(self.tested)
         begun = time.perf_counter()
         raw = scored(found.model, task, 16_384)
         took = time.perf_counter() - begun
@@ -242,7 +241,7 @@ class _Row:
         }  # fmt: skip
 
 
-def _gist(said: Any) -> str:
+def _gist(said: Prediction) -> str:
     """What a prediction comes to, in a few words."""
     if said.text is not None:
         return str(said.text)

@@ -19,7 +19,7 @@ from filbert.core import keywords
 from filbert.core.errors import InputError
 from filbert.core.files import json_text, write_text
 from filbert.core.settings import Settings, parsed, worded
-from filbert.engine.reader import read_as, trained_on
+from filbert.engine.reader import bound, trained_on
 from filbert.folder.folder import Loaded, load
 from filbert.forms import objects, sources
 from filbert.forms.sources import Columns, ReadOptions
@@ -96,7 +96,7 @@ def distill(
     read_options = ReadOptions(columns=columns, encoding=encoding)
     data, loaded = objects.kept(data, "data"), load(folder_of(teacher))
     try:
-        name, config = read_as(loaded, task)
+        reader = bound(loaded, Tokenizer.load(loaded.folder), task)
     except InputError as error:
         raise InputError(
             f"{error} Or distil it without a task, from raw text: --general."
@@ -108,7 +108,8 @@ def distill(
     rest = [word for word in words if not student.is_random or word not in shape]
     read_options = dataclasses.replace(read_options, trained_on=trained_on(loaded.folder))
     named = Data(train=data, dev=dev, test=test, read_as=read_options)
-    return tuned(name, named, student, Path(out), rest, options, TaskTeacher(loaded, name, config, dev is not None))
+    teaches = TaskTeacher(loaded, reader, dev is not None)
+    return tuned(reader.spec.name, named, student, Path(out), rest, options, teaches)
 
 
 def _student(teacher: Loaded, wish: Wish, settings: Sequence[str], seed: int) -> Start:
@@ -125,8 +126,8 @@ def _student(teacher: Loaded, wish: Wish, settings: Sequence[str], seed: int) ->
             )
         return Start(loaded=loaded)
     if wish.preset is None:
-        model = slimmed(teacher.model, wish.layers, wish.inner)
-        return Start(loaded=dataclasses.replace(teacher, model=model.eval()))
+        slim = slimmed(teacher.model, wish.layers, wish.inner).eval()
+        return Start(loaded=dataclasses.replace(teacher, model=slim))
     arch = wish.arch or teacher.family
     config = new_models.config_of(arch, wish.preset, tokenizer)
     config = dataclasses.replace(config, **parsed(settings, {"model": type(config)}).get("model", {}))

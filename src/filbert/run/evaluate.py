@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from filbert.core import keywords
 from filbert.core.errors import InputError
 from filbert.core.records import Example
-from filbert.core.registry import member
 from filbert.core.settings import Settings, worded
-from filbert.engine.reader import begun, read_as, trained_on
+from filbert.engine.reader import bound, trained_on
 from filbert.folder.folder import load
 from filbert.folder.manifest import model_folder
 from filbert.forms import objects, sources
@@ -21,6 +20,7 @@ from filbert.judge import report as evaluation_report
 from filbert.run.folders import RECIPE
 from filbert.run.recipe import SCORED_TOKENS
 from filbert.run.run import folder_of
+from filbert.tasks.task import AnyItems
 from filbert.text.streams import Reading
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import machine
@@ -58,7 +58,8 @@ def evaluate(
     loaded = load(folder)
     for note in loaded.notes:
         sys.stderr.write(f"note: {note}\n")
-    name, config = read_as(loaded, task, worded(settings or ()))
+    reader = bound(loaded, Tokenizer.load(loaded.folder), task, worded(settings or ()))
+    name = reader.spec.name
     options = ReadOptions(columns=columns, encoding=encoding, trained_on=trained_on(loaded.folder))
     sources_of = {"data": data}
     if train is not None and not (isinstance(train, list | tuple) and not train):
@@ -69,14 +70,16 @@ def evaluate(
     met = {part: sources.tell(source, readings[part]) for part, source in sources_of.items()}
     met = {part: sentences for part, sentences in met.items() if sentences}
     here, size = machine.Config(device=device, precision=precision, threads=threads), batch_tokens or SCORED_TOKENS
-    how = Tokenizer.load(loaded.folder), lambda task: scored(loaded.model, task, size, here)
-    labels, config = begun(loaded.labels, (name, config), [example.texts[0] for example in read["data"]], how)
-    items = member("tasks", name).Task(read["data"], labels, how[0], config)
+
+    def answers(items: AnyItems) -> list[Any]:
+        return scored(loaded.model, items, size, here)
+
+    items = reader.primed([example.texts[0] for example in read["data"]], answers).items(read["data"])
     if not len(items) or items.has_unknown:
         why = " ".join(["", *readings["data"].report.remarks()])
         called = sources.called(data, "the data")
         raise InputError(f"{called}: has no labels, so there is nothing to compare with.{why}")
-    measured = {"data": evaluation_report.Measured(items, read["data"], how[1](items))}
+    measured = {"data": evaluation_report.Measured(items, read["data"], answers(items))}
     found = evaluation_report.report(name, measured, learnt, str(folder), judges_train=False, reading=met)
     if out:
         evaluation_report.write(out, found)

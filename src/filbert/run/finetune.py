@@ -14,11 +14,10 @@ import numpy as np
 import torch
 
 from filbert.builtin import model as builtin
-from filbert.core import keywords
+from filbert.core import keywords, registry
 from filbert.core.errors import InputError, one_of
 from filbert.core.files import json_text, named
 from filbert.core.records import Example
-from filbert.core.registry import member, naming
 from filbert.core.settings import Settings, worded
 from filbert.engine.reader import DATA, TASK
 from filbert.folder.folder import load, save
@@ -26,6 +25,7 @@ from filbert.forms import objects, sources, splits
 from filbert.forms.sources import Columns, ReadOptions
 from filbert.judge import page
 from filbert.judge import report as evaluation_report
+from filbert.nn.encoder import Encoder
 from filbert.run import beside, cards, new_models
 from filbert.run.folders import LOG, MODEL, check_home, digest, recipe_fields
 from filbert.run.new_models import NewModel, Start
@@ -33,6 +33,7 @@ from filbert.run.options import RunOptions, check_flags
 from filbert.run.recipe import SCORED_TOKENS, FineRecipe, Prepared, Training, fine_recipe
 from filbert.run.run import Finished, Note, Plan, Run, folder_of, together
 from filbert.ship import verify
+from filbert.tasks.task import AnyItems, Trait
 from filbert.teach.teacher import NO_TEACHER, Teacher
 from filbert.text.streams import Reading
 from filbert.text.tokenizer import Tokenizer
@@ -90,7 +91,7 @@ def finetune(
     checkpoint in `out`, with force even if something changed. listener: a function or an object (train.listeners), or
     several, that follow every step as well.
     """
-    able = naming("tasks", "KEPT")
+    able = registry.tasks(only_learnt=True)
     if task not in able:
         raise one_of("task", task, able)
     words = worded(settings)
@@ -103,7 +104,7 @@ def finetune(
         raise InputError(f"test is {test!r}, but a share of the training data can be kept back as dev alone.")
     data = Data(train=train, dev=dev, test=None if test is None else objects.kept(test, "test"), read_as=read_as)
     start = _start(model, NewModel(arch=arch, preset=preset, vocab=vocab), bool(scratch), options.seed or 0)
-    if member("tasks", task).HEAD == "writer":
+    if Trait.WRITES in registry.task(task).traits:
         start = dataclasses.replace(start, loaded=new_models.writing(start.loaded))
     return tuned(task, data, start, folder, words, options)
 
@@ -137,7 +138,7 @@ class Data:
 class Part:
     """Data that a run is measured on, as they were read."""
 
-    items: Any  # as the task
+    items: AnyItems  # as the task
     examples: Sequence[Example]
 
 
@@ -154,7 +155,7 @@ class Rows:
 def _learnt(task: str, data: Data, teacher: Teacher, reading: Reading) -> Rows:
     """The training data, of which what is kept back is taken away."""
     examples = sources.read(task, data.train, data.read_as, reading)
-    needs_gold = not teacher.is_there and getattr(member("tasks", task), "NEEDS_GOLD", True)
+    needs_gold = not teacher.is_there and Trait.NEEDS_NO_GOLD not in registry.task(task).traits
     sources.check_labelled(data.train, examples, needs_gold, reading)
     share = splits.share(data.dev)
     if share is None:
@@ -167,8 +168,8 @@ def _learnt(task: str, data: Data, teacher: Teacher, reading: Reading) -> Rows:
 
 def _part(task: str, source: sources.Source, read_as: ReadOptions, prepared: Prepared, reading: Reading) -> Part:
     """Data to measure the model on."""
-    examples, items = sources.read(task, source, read_as, reading), prepared.items
-    found = member("tasks", task).Task(examples, items.labels, items.tokenizer, prepared.recipe.task)
+    examples, learnt = sources.read(task, source, read_as, reading), prepared.data
+    found = registry.task(task).items(examples, learnt.labels, learnt.tokenizer, prepared.recipe.task)
     if not examples or found.has_unknown:
         why = " ".join(["", *reading.report.remarks()])
         name = sources.called(source, "the data")
@@ -215,7 +216,7 @@ def tuned(
             done = dataclasses.replace(done, report=product.judged(parts, learnt.examples, done.best, teacher))
         given = {"train": data.train, "dev": learnt.dev, "test": data.test}
         cards.of_task(out / MODEL, cards.Learnt(
-            task=prepared.items, examples=learnt.examples, given=given,
+            task=prepared.data, examples=learnt.examples, given=given,
             asked={name: each.examples for name, each in parts.items()}, share=learnt.share, report=done.report,
             base=prepared.recipe.start, teacher=teacher.folder, fixed=prepared.recipe.given,
         ))  # fmt: skip
@@ -226,7 +227,7 @@ def _run(plan: Plan, product: Tuned, options: RunOptions, ranks: Ranks, teacher:
     done = Run(plan, product, options, ranks).go(product.model, product.items, product.held, teacher)
     return Finetuned(
         folder=done.folder, module=done.module, tokenizer=done.tokenizer, outcome=done.outcome, best=done.best,
-        labels=product.items.labels, watched=plan.watched,
+        labels=product.data.labels, watched=plan.watched,
     )  # fmt: skip
 
 
@@ -237,11 +238,12 @@ class Tuned:
         self, prepared: Prepared, out: Path, tokenizer: Tokenizer, met: Mapping[str, list[str]], read_as: ReadOptions
     ) -> None:
         self.recipe: FineRecipe = prepared.recipe
-        self.items, self.out, self.tokenizer = prepared.items, out, tokenizer
+        self.spec = registry.task(self.recipe.task_name)
+        self.data, self.items, self.out, self.tokenizer = prepared.data, prepared.items, out, tokenizer
         self.met, self.read_as = met, read_as  # what reading the data met, and how they were read
         self.fits = False  # whether dev data fixed something of the task
-        self.held: Any = None
-        self.model: Any = None
+        self.held: AnyItems | None = None
+        self.model: Encoder
         self.watched = ""  # the number of an evaluation that says which state is best
         self.about: Mapping[str, str] = {}  # what is special about how it is tuned
         self.raw: list[Any] = []  # what the model says of the dev data
@@ -252,21 +254,20 @@ class Tuned:
         self.held = None if dev is None else dev.items
         torch.manual_seed(recipe.train.seed)
         model = new_models.model_of(
-            recipe.model_name, recipe.model, self.items.parts, self.tokenizer, len(self.items.labels)
+            recipe.model_name, recipe.model, self.items.parts, self.tokenizer, len(self.data.labels)
         )
         if recipe.start:
             model.load_state_dict(_weights(start, model, teacher.is_there), strict=False)
         teacher.adapt(model, self.items)
         self.about = tune.prepare(model, recipe.tune, recipe.added)
-        self.model, self.watched = model, tune.watched(recipe.tune, self.items, self.held, model)
+        self.model, self.watched = model, tune.watched(recipe.tune, self.data, self.held, model)
 
     def plan(
         self, data: Data, learnt: Rows, settings: Sequence[str], remarks: Sequence[str], of_folder: Sequence[str]
     ) -> Plan:
         """How the model is trained."""
         of_data = [remark for some in self.met.values() for remark in some]
-        of_task: list[str] = getattr(self.items, "remarks", list)()
-        notes = [*remarks, *of_folder, *of_data, *of_task, *self.about.values()]
+        notes = [*remarks, *of_folder, *of_data, *self.data.remarks(), *self.about.values()]
         read_as = {"columns": self.read_as.columns, "encoding": self.read_as.encoding}
         return Plan(
             recipe=self.recipe, out=self.out, tokenizer=self.tokenizer, identity=self._identity(),
@@ -278,7 +279,7 @@ class Tuned:
 
     def _identity(self) -> dict[str, str]:
         """What must not change within a run, each by its own name; what the user says of the data comes first."""
-        recipe, items, names = self.recipe, self.items, list(self.items.labels)
+        recipe, items, names = self.recipe, self.data, list(self.data.labels)
         first = [value.contiguous().view(torch.uint8).numpy().data for value in self.model.state_dict().values()]
         read_as = {"columns": self.read_as.columns, "encoding": self.read_as.encoding}
         data = {name: json.dumps(value, ensure_ascii=False) for name, value in read_as.items()}
@@ -288,26 +289,25 @@ class Tuned:
             "data": digest(names, *(np.ascontiguousarray(part).data for part in items.arrays())),
             "vocabulary": digest(list(self.tokenizer.vocabulary)),
             "task.name": recipe.task_name,
-            **recipe_fields({name: getattr(recipe, name) for name in ("task", "model", "train", "tune")}),
+            **recipe_fields({"task": recipe.task, "model": recipe.model, "train": recipe.train, "tune": recipe.tune}),
             "weights to begin with": digest([], *first),
         }
 
-    def save(self, model: Any, outcome: loop.Outcome, best: Mapping[str, float], listener: Listener) -> None:
+    def save(self, model: Encoder, outcome: loop.Outcome, best: Mapping[str, float], listener: Listener) -> None:
         """Writes the model's folder; dev data fix what they can of the task first."""
         self.model, task, recipe = model, self.recipe.task, self.recipe
-        if self.held is not None and hasattr(self.held, "calibrated"):
+        if self.held is not None:
             self.raw = scored_apart(model, self.held, SCORED_TOKENS, recipe.machine)
             fit = self.held.calibrated(self.raw, recipe.given)
             self.fits, self.held.config, task = fit.config != task, fit.config, fit.config
             if fit.note:
                 listener.event("note", fit.note)
-        module = member("tasks", recipe.task_name)
-        fields = {name: getattr(task, name) for name in module.KEPT}
+        fields = {name: vars(task)[name] for name in self.spec.kept}
         about = {"task": recipe.task_name, **{name: value for name, value in fields.items() if value is not None}}
-        problem = module.problem(task) if hasattr(module, "problem") else None
+        problem = self.spec.problem(task)
         read_as = self.read_as.remembered()
         save(
-            self.out / MODEL, model, self.tokenizer, labels=self.items.labels, card=self._card(outcome, best),
+            self.out / MODEL, model, self.tokenizer, labels=self.data.labels, card=self._card(outcome, best),
             files={TASK: json_text(about), **({DATA: json_text(read_as)} if read_as else {})},
             fields={"problem_type": problem} if problem else None,
         )  # fmt: skip
@@ -316,16 +316,16 @@ class Tuned:
         recipe = self.recipe
         came = f"`{Path(recipe.start).resolve().name}`" if recipe.start else "random weights"
         came = "the built-in model" if builtin.is_there() and Path(recipe.start) == builtin.folder() else came
-        read = "pairs of texts" if self.items.num_texts == 2 else "texts"
+        read = "pairs of texts" if self.data.num_texts == 2 else "texts"
         how = "fine-tuned by filbert from"
         if recipe.teacher:
             how = f"distilled by filbert from `{Path(recipe.teacher).resolve().name}`, begun with"
         card = (
-            f"{member('tasks', recipe.task_name).called(self.items.labels)}, {how} {came} on "
-            f"{len(self.items) - recipe.added:,} {read} for {outcome.state.step:,} steps (seed {recipe.train.seed})."
+            f"{self.spec.card(self.data.labels)}, {how} {came} on "
+            f"{len(self.data) - recipe.added:,} {read} for {outcome.state.step:,} steps (seed {recipe.train.seed})."
         )
         card = " ".join([card, *(f"{name.capitalize()}: {remark}" for name, remark in self.about.items())])
-        if best:
+        if best and self.held is not None:
             card += f" On {len(self.held):,} others: {self.watched} {best[self.watched]:.4f}."
         return card
 
@@ -357,7 +357,7 @@ class Tuned:
 
     def _page(self, best: Mapping[str, float], sections: Sequence[str] = ()) -> None:
         recipe = self.recipe
-        facts = {"texts": f"{len(self.items):,}", "labels": ", ".join(self.items.labels[:20]), **self.about}
+        facts = {"texts": f"{len(self.data):,}", "labels": ", ".join(self.data.labels[:20]), **self.about}
         if best:
             facts |= {"best step": f"{best['step']:,}", f"best {self.watched}": f"{best[self.watched]:.4f}"}
         title = f"{self.out.name}: {recipe.task_name}"
@@ -366,7 +366,7 @@ class Tuned:
         report.write(self.out, title, dataclasses.asdict(recipe), lines, facts, notes, sections)
 
 
-def _weights(start: Start, model: Any, keeps_head: bool) -> dict[str, torch.Tensor]:
+def _weights(start: Start, model: Encoder, keeps_head: bool) -> dict[str, torch.Tensor]:
     """Those of the model that a run begins with which have a place in its own.
 
     What is fine-tuned gets a new head; a student may begin with its teacher's.

@@ -9,9 +9,11 @@ from typing import Any
 import torch
 
 from filbert.builtin import model as builtin
-from filbert.core.errors import InputError, one_of
-from filbert.core.registry import member
+from filbert.core import registry
+from filbert.core.errors import InputError
 from filbert.folder.folder import Loaded
+from filbert.models import transformer
+from filbert.nn.encoder import Encoder, Shape
 from filbert.run import defaults
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop
@@ -28,7 +30,7 @@ class NewModel:
     @property
     def named(self) -> list[str]:
         """Which of these the user gave."""
-        return [name for name in ("arch", "preset", "vocab") if getattr(self, name)]
+        return [name for name, value in vars(self).items() if value]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,17 +44,13 @@ class Start:
 
 def config_of(name: str, preset: str | None, tokenizer: Tokenizer) -> Any:
     """The shape of that name and size for a vocabulary; what a file of models reads off the tokens is in it."""
-    module = member("models", name)
-    preset = preset or defaults.PRESET
-    if preset not in module.PRESETS:
-        raise one_of(f"the {name} preset", preset, module.PRESETS)
-    config = module.preset(preset, tokenizer.vocab_size)
-    return module.fitted(config, tokenizer.vocabulary) if hasattr(module, "fitted") else config
+    spec = registry.model(name)
+    return spec.fit(spec.preset(preset or defaults.PRESET, tokenizer.vocab_size), tokenizer.vocabulary)
 
 
-def model_of(name: str, config: Any, parts: tuple[str, ...], tokenizer: Tokenizer, labels: int = 2) -> Any:
+def model_of(name: str, config: Shape, parts: tuple[str, ...], tokenizer: Tokenizer, labels: int = 2) -> Encoder:
     """A new model; one that spells its tokens is told how."""
-    model = member("models", name).Model(config, parts, labels)
+    model = registry.model(name).model(config, parts, labels)
     if model.spells:
         model.spell(tokenizer.vocabulary)
     return model
@@ -76,17 +74,19 @@ def started(new: NewModel, seed: int = 0) -> Loaded:
 
 def writing(started: Loaded) -> Loaded:
     """The same model where it can write; a BERT as the encoder of a transformer, whose decoder is new."""
-    if getattr(member("models", started.family), "WRITES", False):
+    if registry.model(started.family).writes:
         return started
-    module, config = member("models", "transformer"), started.config
+    config = started.config
     if started.family != "bert" or (config.norm, config.positions) != ("post", "learned"):
         raise InputError(
             f"{started.folder}: a {started.family} of this layout cannot be taught to write from another text; begin "
             "with a classic BERT, whose encoder a transformer takes over, or with a new --arch transformer or seq2seq."
         )
-    same = {n: getattr(config, n) for n in ("vocab_size", "width", "layers", "heads", "inner", "max_length")}
-    like = {"positions": "learned", "embedding": "normed", "norm": "post", "feedforward": config.feedforward}
-    shape = module.Config(**same, **like, writer_layers=defaults.WRITER_LAYERS, dropout=defaults.WRITER_DROPOUT)
-    model = module.Model(shape)
+    shape = transformer.Config(
+        vocab_size=config.vocab_size, width=config.width, layers=config.layers, heads=config.heads, inner=config.inner,
+        max_length=config.max_length, positions="learned", embedding="normed", norm="post",
+        feedforward=config.feedforward, writer_layers=defaults.WRITER_LAYERS, dropout=defaults.WRITER_DROPOUT,
+    )  # fmt: skip
+    model = transformer.Transformer(shape)
     model.take_encoder(started.model.state_dict())
     return replace(started, model=model.eval(), kind="filbert-transformer")

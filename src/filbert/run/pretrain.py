@@ -16,14 +16,15 @@ import torch
 
 from filbert.clock import budget
 from filbert.clock.forecast import Forecast
-from filbert.core import keywords
+from filbert.core import keywords, registry
 from filbert.core.errors import InputError
 from filbert.core.files import json_object, json_text, write_text
-from filbert.core.registry import member
 from filbert.core.settings import Settings, worded
 from filbert.corpus import shards as sharding
 from filbert.corpus.overlap import Fingerprints
 from filbert.folder.folder import save
+from filbert.nn.encoder import Encoder, Shape
+from filbert.pack.stretches import Text
 from filbert.run import cards, new_models
 from filbert.run.folders import (
     CHECKPOINTS,
@@ -38,11 +39,10 @@ from filbert.run.folders import (
     resumed_at,
 )
 from filbert.run.options import RunOptions
-from filbert.run.recipe import Recipe
+from filbert.run.recipe import Recipe, masked_words
 from filbert.run.run import Finished, Note, Plan, Run, together
 from filbert.ship import verify
-from filbert.tasks.mlm_nsp import items as mlm_nsp
-from filbert.tasks.mlm_nsp import spec as mlm_nsp_spec
+from filbert.tasks.task import Items, longest_of
 from filbert.teach.teacher import NO_TEACHER, Teacher
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import train as train_vocabulary
@@ -117,7 +117,7 @@ def vocabulary(
 
 def _made_of(found: list[str], reading: sharding.Options, size: int) -> dict[str, Any]:
     """All that a vocabulary depends on, as JSON holds it."""
-    how = {name: getattr(reading, name) for name in ("field", "encoding", "errors", "unit", "most_bytes")}
+    how = {name: vars(reading)[name] for name in ("field", "encoding", "errors", "unit", "most_bytes")}
     return {"format": 1, "corpus": sharding.corpus_identity(found), "size": size, "reading": how}
 
 
@@ -139,10 +139,10 @@ def _keeps(out: Path, before: Mapping[str, Any] | None, size: int, force: bool) 
     return True
 
 
-def check_length(task: Any, model: Any) -> None:
+def check_length(task: object, model: Shape) -> None:
     """Refuses a config of a task that reads more at a time than the model of that config can."""
-    if getattr(task, "max_length", 0) > model.max_length:
-        raise InputError(f"task.max_length is {task.max_length}, but the model reads only {model.max_length} tokens.")
+    if (longest := longest_of(task)) > model.max_length:
+        raise InputError(f"task.max_length is {longest}, but the model reads only {model.max_length} tokens.")
 
 
 def check_unbegun(out: Path, resume: bool) -> None:
@@ -168,7 +168,7 @@ def pretrain(
     recipe: Recipe,
     out: Path | str,
     *,
-    start: Any = None,
+    start: Encoder | None = None,
     base: Path | str | None = None,
     settings: Settings = (),
     teacher: Teacher = NO_TEACHER,
@@ -190,7 +190,11 @@ def pretrain(
     with contextlib.ExitStack() as lock, together(out, recipe.machine.device, lock) as ranks:
         tasks = _tasks(shards, tokenizer, recipe, clock, teacher)
         torch.manual_seed(recipe.train.seed)
-        model = _grown(start, recipe, tasks.items) if start is not None else _fresh(recipe, tasks.items, tokenizer)
+        model = (
+            _grown(start, recipe, tasks.items, tokenizer)
+            if start is not None
+            else _fresh(recipe, tasks.items, tokenizer)
+        )
         teacher.adapt(model, *tasks.all)
         flops = _flops(recipe, model, ranks)
         plan = Plan(
@@ -212,7 +216,7 @@ class Pretrained:
         out: Path,
         tokenizer: Tokenizer,
         shards: sharding.Shards,
-        held: Any | None,
+        held: Items[Any] | None,
         clock: budget.Clock | None,
     ) -> None:
         self.recipe, self.out, self.tokenizer = recipe, out, tokenizer
@@ -220,7 +224,7 @@ class Pretrained:
         self.base = ""  # the folder that it began with
         self.facts = dict(clock.choice.facts) if clock is not None else {}  # of the run, for its page
 
-    def save(self, model: Any, outcome: loop.Outcome, best: Mapping[str, float], listener: Listener) -> None:
+    def save(self, model: Encoder, outcome: loop.Outcome, best: Mapping[str, float], listener: Listener) -> None:
         """Writes the model's folder; before, what became of a forecast."""
         if self.clock is not None:
             self.facts["came to"] = _verdict(self.clock.choice.forecast, outcome, self.held)
@@ -237,7 +241,7 @@ class Pretrained:
         report.write(self.out, f"{self.out.name}: pretraining", dataclasses.asdict(self.recipe), lines, facts, remarks)
 
 
-def _notes(shards: sharding.Shards, recipe: Recipe, held: Any | None, clock: budget.Clock | None) -> list[Note]:
+def _notes(shards: sharding.Shards, recipe: Recipe, held: Items[Any] | None, clock: budget.Clock | None) -> list[Note]:
     """What is said before the first step: what will not be measured, and what a budget chose."""
     notes = []
     if held is None and shards.meta["identity"]["options"]["held"]:
@@ -253,11 +257,11 @@ def _notes(shards: sharding.Shards, recipe: Recipe, held: Any | None, clock: bud
 class Tasks:
     """What is learnt from, and what is only asked, if anything was kept back; with a teacher where there is one."""
 
-    items: Any
-    held: Any | None
+    items: Items[Any]
+    held: Items[Any] | None
 
     @property
-    def all(self) -> list[Any]:
+    def all(self) -> list[Items[Any]]:
         """Both, or the one."""
         return [self.items] if self.held is None else [self.items, self.held]
 
@@ -265,10 +269,11 @@ class Tasks:
 def _tasks(
     shards: sharding.Shards, tokenizer: Tokenizer, recipe: Recipe, clock: budget.Clock | None, teacher: Teacher
 ) -> Tasks:
-    module = member("tasks", recipe.task_name)
-    task = module.Task(shards.train.shards, tokenizer, recipe.task)
+    spec = registry.corpus_task(recipe.task_name)
+    task = spec.items(shards.train.shards, tokenizer, recipe.task)
     kept_back = shards.held.shards if clock is None else budget.sample(shards.held.shards, clock.choice.held_tokens)
-    held = module.Task(kept_back, tokenizer, recipe.task) if _has_held(shards, recipe.task) else None
+    has_held = shards.held.num_documents >= spec.least_documents(recipe.task)
+    held = spec.items(kept_back, tokenizer, recipe.task) if has_held else None
     if not _asks(task):
         raise InputError(
             f"the corpus has nothing that {recipe.model_name} could learn from: no text of it asks anything of "
@@ -278,7 +283,7 @@ def _tasks(
     return Tasks(items=teacher.wrapped(task, recipe.distil), held=held)
 
 
-def _asks(task: Any) -> bool:
+def _asks(task: Items[Any]) -> bool:
     """Whether an epoch of a task asks anything at all; known as a rule after a few of its items."""
     plan = task.plan(0)
     for begin in range(0, len(plan.lengths), LOOKED_AT):
@@ -288,15 +293,14 @@ def _asks(task: Any) -> bool:
     return False
 
 
-def _fresh(recipe: Recipe, task: Any, tokenizer: Tokenizer) -> Any:
+def _fresh(recipe: Recipe, task: Items[Any], tokenizer: Tokenizer) -> Encoder:
     """A new model, told what the task knows beforehand."""
     model = new_models.model_of(recipe.model_name, recipe.model, task.parts, tokenizer)
-    if hasattr(task, "begin"):
-        task.begin(model)
+    task.begin(model)
     return model
 
 
-def _verdict(forecast: Forecast, outcome: loop.Outcome, held: Any | None) -> str:
+def _verdict(forecast: Forecast, outcome: loop.Outcome, held: Items[Any] | None) -> str:
     """How far a forecast was off, and on how much text that rests."""
     said = forecast.verdict(outcome.held.get("mlm_loss"), outcome.spread.get("mlm_loss"))
     return said if held is None else f"{said} Measured on {sum(held.plan(0).lengths):,} tokens that were held back."
@@ -311,25 +315,21 @@ def _unmeasured(shards: sharding.Shards, recipe: Recipe) -> str:
     )
 
 
-def _has_held(shards: sharding.Shards, task: Any) -> bool:
-    return shards.held.num_documents >= (2 if getattr(task, "objective", "") == "mlm+nsp" else 1)
-
-
-def _grown(model: Any, recipe: Recipe, task: Any) -> Any:
+def _grown(model: Encoder, recipe: Recipe, task: Items[Any], tokenizer: Tokenizer) -> Encoder:
     """The model to go on from, with new heads where the task asks what it was never asked, and without a task's own."""
     kept = {part for part in model.parts if part not in model.heads}
-    grown = type(model)(recipe.model, tuple(kept | set(task.parts)))
+    grown: Encoder = type(model)(recipe.model, tuple(kept | set(task.parts)))
     weights = {name: value for name, value in model.state_dict().items() if not name.startswith("heads.")}
     grown.load_state_dict(weights, strict=False)
     if grown.spells:
-        grown.spell(task.tokenizer.vocabulary)
+        grown.spell(tokenizer.vocabulary)
     return grown
 
 
 def _identity(recipe: Recipe, tokenizer: Tokenizer, shards: sharding.Shards) -> dict[str, str]:
     """What must not change within a run, each by its own name."""
 
-    return recipe_fields({name: getattr(recipe, name) for name in ("model", "task", "train")}) | {
+    return recipe_fields({"model": recipe.model, "task": recipe.task, "train": recipe.train}) | {
         "vocabulary": digest(list(tokenizer.vocabulary)),
         "corpus": digest([entry["sha256"] for entry in shards.meta["shards"]]),  # wherever its files lie
     }
@@ -343,11 +343,11 @@ class Flops:
     peak: float = 0.0
 
 
-def _flops(recipe: Recipe, model: Any, ranks: Ranks) -> Flops:
+def _flops(recipe: Recipe, model: Encoder, ranks: Ranks) -> Flops:
     if recipe.model_name != "bert":  # of others the work for a token is not known
         return Flops()
     chip = torch.cuda.get_device_name() if torch.cuda.is_available() and recipe.machine.device != "cpu" else ""
-    length = getattr(recipe.task, "max_length", 0) / 2
+    length = longest_of(recipe.task) / 2
     return Flops(
         journal.flops_per_token(model, length, recipe.task.mask_prob),
         journal.peak_flops(chip) * ranks.world if chip else 0.0,
@@ -369,13 +369,13 @@ def _card(recipe: Recipe, shards: sharding.Shards, outcome: loop.Outcome) -> str
 
 
 def measure(
-    model: Any,
-    shards: Sequence[Any],
+    model: Encoder,
+    shards: Sequence[Text],
     tokenizer: Tokenizer,
-    config: mlm_nsp_spec.Config,
+    config: object,
     on: machine.Config | None = None,
 ) -> dict[str, float]:
     """One pass over the texts with fixed masks: the same question every time it is asked."""
     here = machine.found(on or machine.Config())
-    task = mlm_nsp.Items(shards, tokenizer, config)
+    task = masked_words().items(shards, tokenizer, config)
     return loop.evaluate(model.to(here.device), task, loop.Config(), here, Ranks())

@@ -14,19 +14,21 @@ from typing import Any
 
 import numpy as np
 
+from filbert.core import registry
 from filbert.core.errors import InputError
+from filbert.core.protocols import Objective
 from filbert.core.records import Example
-from filbert.core.registry import member
 from filbert.core.settings import parsed
-from filbert.engine.reader import begun
+from filbert.engine.reader import Reader
 from filbert.folder import sentence_transformers
 from filbert.folder.folder import Loaded
 from filbert.forms import sources
+from filbert.nn.encoder import Shape
 from filbert.pack.batches import batches
 from filbert.run import defaults, new_models
 from filbert.run.new_models import Start
 from filbert.run.options import RunOptions
-from filbert.tasks.mlm_nsp import spec as mlm_nsp_spec
+from filbert.tasks.task import AnyItems, C, CorpusSpec, Items, TaskSpec, Trait, longest_of
 from filbert.teach import teacher as distil
 from filbert.teach.teacher import NO_TEACHER, Teacher
 from filbert.text.tokenizer import Tokenizer
@@ -37,16 +39,29 @@ Given = Mapping[str, Mapping[str, Any]]  # the fields that the user set, by sect
 SCORED_TOKENS = 16_384  # read at a time where a model is only asked
 
 
+def masked_words() -> CorpusSpec[Any]:
+    """The task by which a BERT is pretrained."""
+    return registry.taught_by(Objective.MASKED_WORDS)
+
+
+def learnt_by(arch: str) -> CorpusSpec[Any]:
+    """The task by which a model is pretrained; one that learns from labels alone is refused."""
+    objective = registry.model(arch).objective
+    if objective is None:
+        raise InputError(f"{arch} is trained on labelled data alone: filbert finetune TASK --arch {arch}.")
+    return registry.taught_by(objective)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
     """Everything that fixes a pretraining run but its texts; members are named through the registry."""
 
     model: Any
-    task: Any = field(default_factory=mlm_nsp_spec.Config)
+    task: Any = field(default_factory=lambda: masked_words().config())
     train: loop.Config = field(default_factory=loop.Config)
     machine: machine.Config = field(default_factory=machine.Config)
     model_name: str = "bert"
-    task_name: str = "mlm_nsp"
+    task_name: str = field(default_factory=lambda: masked_words().name)
     teacher: str = ""  # the folder that it is distilled from (run.distill), and how
     distil: distil.Config | None = None
 
@@ -63,7 +78,7 @@ class FineRecipe:
     tune: tune.Config = field(default_factory=tune.Config)
     epochs: float = defaults.EPOCHS  # passes over the data; train.steps follows from it unless it is set
     model_name: str = "bert"
-    task_name: str = "classify"
+    task_name: str
     given: tuple[str, ...] = ()  # fields of the task that the user set: dev data do not change them
     added: int = 0  # changed copies of texts that are learnt from as well (tune.augment)
     teacher: str = ""  # the folder that it is distilled from (run.distill), and how
@@ -73,21 +88,18 @@ class FineRecipe:
 # Pretraining ----------------------------------------------------------------------------------------------------------
 
 
-def recipe_of(arch: str, preset: str | None, tokenizer: Tokenizer, given: Given, start: Any = None) -> Recipe:
-    """The recipe of a file of models, by steps: what it names for itself (`TRAINS`, `LEARNS`), then what is given."""
-    module = member("models", arch)
-    if module.PRETRAINS is None:
-        raise InputError(f"{arch} is trained on labelled data alone: filbert finetune TASK --arch {arch}.")
-    model = start if start is not None else new_models.config_of(arch, preset, tokenizer)
+def recipe_of(arch: str, preset: str | None, tokenizer: Tokenizer, given: Given, start: Shape | None = None) -> Recipe:
+    """The recipe of a model, by steps: what its record names for itself (`train`, `task`), then what is given."""
+    spec, learns = registry.model(arch), learnt_by(arch)
+    model: Any = start if start is not None else new_models.config_of(arch, preset, tokenizer)
     model = dataclasses.replace(model, **given.get("model", {}))
-    task = {**getattr(module, "LEARNS", {}), **given.get("task", {})}
-    learns = member("tasks", module.PRETRAINS).Config
-    if "max_length" in learns.__dataclass_fields__:
-        task.setdefault("max_length", min(learns().max_length, model.max_length))
-    train = {**getattr(module, "TRAINS", {}), **given.get("train", {})}
+    task = {**spec.task, **given.get("task", {})}
+    if longest := longest_of(learns.config()):
+        task.setdefault("max_length", min(longest, model.max_length))
+    train: dict[str, Any] = {**spec.train, **given.get("train", {})}
     return Recipe(
-        model=model, task=learns(**task), train=loop.Config(**train),
-        machine=machine.Config(**given.get("machine", {})), model_name=arch, task_name=module.PRETRAINS,
+        model=model, task=learns.config(**task), train=loop.Config(**train),
+        machine=machine.Config(**given.get("machine", {})), model_name=arch, task_name=learns.name,
     )  # fmt: skip
 
 
@@ -95,11 +107,10 @@ def compared_recipe(
     arch: str, preset: str, tokenizer: Tokenizer, settings: Sequence[str], tokens: int, seed: int
 ) -> Recipe:
     """The recipe of pretraining in a comparison: as many steps as read the tokens."""
-    module = member("models", arch)
-    sections = {"model": module.Config, "task": member("tasks", module.PRETRAINS).Config, "train": loop.Config,
-                "machine": machine.Config}  # fmt: skip
+    spec = registry.model(arch)
+    sections = {"model": spec.config, "task": learnt_by(arch).config, "train": loop.Config, "machine": machine.Config}
     given = {name: dict(fields) for name, fields in parsed(settings, sections).items()}
-    train = {**getattr(module, "TRAINS", {}), **given.get("train", {})}
+    train: dict[str, Any] = {**spec.train, **given.get("train", {})}
     steps = -(-tokens // train.get("batch_tokens", loop.Config().batch_tokens))
     usual = {"steps": steps, "seed": seed, "evaluate_every": steps, "checkpoint_every": defaults.COMPARED_CHECKPOINTS}
     return recipe_of(arch, preset, tokenizer, {**given, "train": {**usual, **train}})
@@ -107,10 +118,11 @@ def compared_recipe(
 
 def general_recipe(teacher: Loaded, student: Loaded, is_new: bool, settings: Sequence[str], seed: int) -> Recipe:
     """The recipe of a student that learns from raw text how its teacher reads."""
-    sections = {"model": type(student.config), "task": mlm_nsp_spec.Config, "train": loop.Config, "machine": machine.Config,
+    learns = masked_words()
+    sections = {"model": type(student.config), "task": learns.config, "train": loop.Config, "machine": machine.Config,
                 "distil": distil.Config}  # fmt: skip
     given: dict[str, dict[str, Any]] = {name: {} for name in sections} | parsed(settings, sections)
-    fills = getattr(teacher.model, "mlm", None) is not None
+    fills = teacher.model.fills
     learnt = {"soft": defaults.SOFT} if fills else {"soft": 0.0, "hidden": defaults.HIDDEN}
     usual = {"relations": defaults.RELATIONS, "gold": defaults.GOLD, **learnt}
     config = distil.Config(**{**usual, **given["distil"]})
@@ -125,7 +137,7 @@ def general_recipe(teacher: Loaded, student: Loaded, is_new: bool, settings: Seq
     most = min(shape.max_length, teacher.config.max_length)
     task = {
         "objective": "mlm",
-        "max_length": min(mlm_nsp_spec.Config().max_length, most),
+        "max_length": min(learns.config().max_length, most),
         "seed": seed,
         **given["task"],
     }
@@ -133,9 +145,9 @@ def general_recipe(teacher: Loaded, student: Loaded, is_new: bool, settings: Seq
         raise InputError(f"task.max_length is {task['max_length']}, but one of the models reads at most {most} tokens.")
     rate = {} if is_new else {"learning_rate": defaults.CONTINUED_RATE}
     return Recipe(
-        model=shape, task=mlm_nsp_spec.Config(**task), train=loop.Config(**{"seed": seed, **rate, **given["train"]}),
+        model=shape, task=learns.config(**task), train=loop.Config(**{"seed": seed, **rate, **given["train"]}),
         machine=machine.Config(**{"compiled": "off" if config.looks_inside else "recorded", **given["machine"]}),
-        model_name=student.family, teacher=str(teacher.folder), distil=config,
+        model_name=student.family, task_name=learns.name, teacher=str(teacher.folder), distil=config,
     )  # fmt: skip
 
 
@@ -157,7 +169,8 @@ class Prepared:
     """A recipe, and the training data as its task: how long an epoch is hangs on how texts are read."""
 
     recipe: FineRecipe
-    items: Any
+    data: AnyItems  # the training data
+    items: Items[Any]  # the same, with a teacher where there is one
 
 
 def fine_recipe(
@@ -169,25 +182,27 @@ def fine_recipe(
     teacher: Teacher = NO_TEACHER,
 ) -> Prepared:
     """The recipe of a fine-tuning run."""
-    module, loaded = member("tasks", task), start.loaded
-    given = _given(module, loaded, settings, teacher)
+    spec, loaded = registry.task(task), start.loaded
+    given = _given(spec, loaded, settings, teacher)
     shape = dataclasses.replace(loaded.config, **given["model"])
-    config = _task_config(module, loaded, shape, given, is_bare(shape, start), teacher)
-    labels: Any = teacher.labels
+    config = _task_config(spec, loaded, shape, given, is_bare(shape, start), teacher)
+    reader = Reader(spec, config, teacher.labels, data.tokenizer)
     if not teacher.is_there:
-        labels, config = _labels(task, config, data, loaded, given)
+        reader = _reader(spec, config, data, loaded, given)
     distillation = distil.Config(**given["distil"]) if teacher.is_there else None
     compiled = "off" if distillation is not None and distillation.looks_inside else "recorded"
     here = machine.Config(**{"compiled": compiled, **given["machine"]})
     tuning, seed = tune.Config(**given["tune"]), _seed(given["train"], options.seed)
     added = tune.copies(task, data.examples, tuning, data.tokenizer, loaded.model, machine.found(here), seed)
-    items = module.Task([*data.examples, *added], labels, data.tokenizer, config)
-    config = items.config  # with what its labels and the vocabulary fix
-    items = teacher.wrapped(items, distillation, data.examples)
-    _check_teaches(items, data)
-    size = _batch_tokens(items, given)
-    pace = rates(task, start, shape, given, tuning, size, teacher.is_there)
-    is_new_writer = module.HEAD == "writer" and "writer" not in getattr(loaded.model, "parts", ())
+    learnt = reader.items([*data.examples, *added])
+    config = learnt.config  # with what its labels and the vocabulary fix
+    items = teacher.wrapped(learnt, distillation, data.examples)
+    if not teacher.teaches(learnt):
+        why = " ".join(learnt.remarks())
+        raise InputError(f"{sources.called(data.source)}: there is nothing to learn from it. {why}".rstrip())
+    size = _batch_tokens(learnt, given)
+    pace = rates(spec, start, shape, given, tuning, size, teacher.is_there)
+    is_new_writer = Trait.WRITES in spec.traits and not loaded.model.writes
     train = {**pace, "batch_tokens": size, **given["train"], "seed": seed}
     course = _course(items, train, options.epochs, is_new_writer)
     recipe = FineRecipe(
@@ -195,12 +210,12 @@ def fine_recipe(
         machine=here, tune=tuning, epochs=course.epochs, given=_fixed(given["task"]), task_name=task, added=len(added),
         model_name=loaded.family, teacher=teacher.folder, distil=distillation,
     )  # fmt: skip
-    return Prepared(recipe=recipe, items=items)
+    return Prepared(recipe=recipe, data=learnt, items=items)
 
 
-def _given(module: Any, loaded: Loaded, settings: Sequence[str], teacher: Teacher) -> dict[str, dict[str, Any]]:
+def _given(spec: TaskSpec[Any], loaded: Loaded, settings: Sequence[str], teacher: Teacher) -> dict[str, dict[str, Any]]:
     """The fields that the user set; those of a model that is there are fixed."""
-    sections = {"model": type(loaded.config), "task": module.Config, "train": loop.Config, "machine": machine.Config,
+    sections = {"model": type(loaded.config), "task": spec.config, "train": loop.Config, "machine": machine.Config,
                 "tune": tune.Config, **teacher.sections}  # fmt: skip
     given: dict[str, dict[str, Any]] = {name: {} for name in sections} | parsed(settings, sections)
     fixed = [name for name in given["model"] if name != "dropout"]
@@ -209,58 +224,52 @@ def _given(module: Any, loaded: Loaded, settings: Sequence[str], teacher: Teache
     return given
 
 
-def _task_config(module: Any, loaded: Loaded, shape: Any, given: Given, bare: bool, teacher: Teacher) -> Any:
+def _task_config(spec: TaskSpec[C], loaded: Loaded, shape: Shape, given: Given, bare: bool, teacher: Teacher) -> C:
     """How texts are read."""
     usual: dict[str, Any] = {
-        "max_length": min(module.Config().max_length, shape.max_length),
+        "max_length": min(longest_of(spec.config()), shape.max_length),
         "mask_prob": defaults.BARE_MASKS if bare else 0.0,
     }
-    usual |= _pool(module, loaded, not teacher.is_there and given["tune"].get("method") != "frozen")
-    config = module.Config(**{**teacher.task_fields(usual, loaded.model), **given["task"]})
-    if config.max_length > shape.max_length:
-        raise InputError(
-            f"task.max_length is {config.max_length}, but the model reads at most {shape.max_length} tokens."
-        )
+    usual |= _pool(spec, loaded, not teacher.is_there and given["tune"].get("method") != "frozen")
+    config = spec.config(**{**teacher.task_fields(usual, loaded.model), **given["task"]})
+    if (longest := longest_of(config)) > shape.max_length:
+        raise InputError(f"task.max_length is {longest}, but the model reads at most {shape.max_length} tokens.")
     return config
 
 
-def _pool(module: Any, loaded: Loaded, learns: bool) -> dict[str, Any]:
+def _pool(spec: TaskSpec[Any], loaded: Loaded, learns: bool) -> dict[str, str]:
     """How a text is summed up, where not by the mean: as the model does, or as the task wishes of a first token.
 
     learns: whether the encoder does; a new pooler over vectors that cannot change is no help.
     """
-    if loaded.model.sums_up and hasattr(module.Config(), "pool"):
+    if loaded.model.sums_up and spec.pools:
         return {"pool": "own"}
-    if not module.HEAD and hasattr(module.Config(), "pool"):  # vectors are learnt on from what the folder's maker chose
+    if not spec.part and spec.pools:  # vectors are learnt on from what the folder's maker chose
         pool = sentence_transformers.read(loaded.folder, loaded.config.width).pool
         return {"pool": pool} if pool else {}
-    first, reads_all = getattr(module, "POOL", None), getattr(member("models", loaded.family), "FIRST_READS_ALL", False)
-    return {"pool": first} if first and reads_all and learns else {}
+    reads_all = registry.model(loaded.family).first_reads_all
+    return {"pool": spec.pool} if spec.pool and reads_all and learns else {}
 
 
-def _labels(task: str, config: Any, data: Training, loaded: Loaded, given: Given) -> tuple[Any, Any]:
-    """The head's outputs, and the config with what the training data fix, and the model that a run begins with."""
-    module, examples = member("tasks", task), data.examples
-    if hasattr(module, "fitted"):
-        before, config = config, module.fitted(config, examples)
-        if "several" in given["task"] and not before.several and config.several:
-            raise InputError(
-                f"{sources.called(data.source)}: texts have several labels, but task.several is false; leave it out, "
-                "or give each text one label."
-            )
-    labels = module.label_names(config, examples) if hasattr(module, "label_names") else None
+def _reader(spec: TaskSpec[Any], config: Any, data: Training, loaded: Loaded, given: Given) -> Reader[Any]:
+    """How texts are read, with what the training data fix of it, and the model that a run begins with."""
+    examples = data.examples
+    before, config = config, spec.fit(config, examples)
+    if "several" in given["task"] and not before.several and config.several:
+        raise InputError(
+            f"{sources.called(data.source)}: texts have several labels, but task.several is false; leave it out, "
+            "or give each text one label."
+        )
+    labels = spec.labels(config, examples)
     if labels is None:
         labels = sources.label_names(data.source, examples, data.are_columns_named)
     here = machine.Config(**given["machine"])
-    how = data.tokenizer, lambda items: scored(deepcopy(loaded.model), items, SCORED_TOKENS, here)
-    return begun(labels, (task, config), [example.texts[0] for example in examples], how)
+    reader = Reader(spec, config, tuple(labels), data.tokenizer)
 
+    def answers(items: AnyItems) -> list[Any]:
+        return scored(deepcopy(loaded.model), items, SCORED_TOKENS, here)
 
-def _check_teaches(items: Any, data: Training) -> None:
-    """Refuses data of which nothing can be learnt."""
-    if not items.teaches:
-        why = " ".join(getattr(items, "remarks", list)())
-        raise InputError(f"{sources.called(data.source)}: there is nothing to learn from it. {why}".rstrip())
+    return reader.primed([example.texts[0] for example in examples], answers)
 
 
 def _seed(train: Mapping[str, Any], seed: int | None) -> int:
@@ -280,26 +289,32 @@ def _fixed(given: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def rates(
-    task: str, start: Start, shape: Any, given: Given, tuning: tune.Config, batch_tokens: Any, has_teacher: bool
+    spec: TaskSpec[Any],
+    start: Start,
+    shape: Shape,
+    given: Given,
+    tuning: tune.Config,
+    batch_tokens: object,
+    has_teacher: bool,
 ) -> dict[str, Any]:
     """The optimiser, where not AdamW, and the rates of all and of the head."""
-    writes, family = member("tasks", task).HEAD == "writer", member("models", start.loaded.family)
-    rate = next((rate for width, rate in defaults.RATES if shape.width < width), defaults.WIDE_RATE)
-    rate = getattr(family, "RATE", rate)
-    if writes and not start.is_random:
+    rate = registry.model(start.loaded.family).rate or next(
+        (rate for width, rate in defaults.RATES if shape.width < width), defaults.WIDE_RATE
+    )
+    if Trait.WRITES in spec.traits and not start.is_random:
         rate = min(rate, defaults.WRITES_ON)
     if not is_bare(shape, start):
         return paced(tuning.method, rate, 1.0, False)
     return _bare_rates(min(rate, defaults.BARE_RATE), given["train"], tuning.method, batch_tokens, has_teacher)
 
 
-def is_bare(shape: Any, start: Start) -> bool:
+def is_bare(shape: Shape, start: Start) -> bool:
     """Whether a run begins with a model that was pretrained without dropout, and leaves it so."""
-    return bool(shape.dropout == 0 and getattr(shape, "norm", "") == "post" and not start.is_random)
+    return shape.dropout == 0 and start.loaded.model.is_post_norm and not start.is_random
 
 
 def _bare_rates(
-    rate: float, given: Mapping[str, Any], method: str, batch_tokens: Any, has_teacher: bool
+    rate: float, given: Mapping[str, Any], method: str, batch_tokens: object, has_teacher: bool
 ) -> dict[str, Any]:
     """Those of a model that was pretrained without dropout."""
     if has_teacher and method == "full" and given.get("optimiser", "adamw") == "adamw":
@@ -320,7 +335,7 @@ def paced(method: str, learning_rate: float, head_rate: float, bare: bool) -> di
     return {"learning_rate": learning_rate * all_times, "head_rate": head_rate * head_times}
 
 
-def _batch_tokens(items: Any, given: Given) -> Any:
+def _batch_tokens(items: AnyItems, given: Given) -> object:
     """Tokens of a step: so many that an epoch has enough of them."""
     least, most = defaults.FINE_TOKENS
     size = int(np.clip(items.lengths.sum() // defaults.PER_EPOCH, least, most))
@@ -335,7 +350,7 @@ class Course:
     epochs: float
 
 
-def _course(items: Any, train: Mapping[str, Any], wished: float | None, is_new_writer: bool) -> Course:
+def _course(items: Items[Any], train: Mapping[str, Any], wished: float | None, is_new_writer: bool) -> Course:
     """Steps from passes over the data, unless they are set; dev data are asked after each pass, once at least."""
     first = loop.Config(**train)
     per_epoch = len(batches(np.asarray(items.plan(0).lengths), first.seed, 0, first.batch_tokens))

@@ -16,15 +16,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from torch import nn
-
 from filbert.clock import budget
+from filbert.core import registry
 from filbert.core.files import json_text, named, write_text
 from filbert.core.version import VERSION
 from filbert.nn import lora
+from filbert.nn.encoder import Encoder
 from filbert.run.folders import CHECKPOINTS, MODEL, RECIPE, resumed_at, unbegun
 from filbert.run.options import RunOptions
 from filbert.run.recipe import FineRecipe, Recipe
+from filbert.tasks.task import Items
 from filbert.teach.teacher import NO_TEACHER, Teacher
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import idle, journal, listeners, loop, tune
@@ -41,7 +42,7 @@ class Finished:
     """A run that ended: its folder, what it trained, and how it went."""
 
     folder: Path
-    module: Any  # of torch
+    module: Encoder
     tokenizer: Tokenizer
     outcome: loop.Outcome
     best: Mapping[str, float] = field(default_factory=dict)  # the best evaluation, where that state was kept
@@ -75,7 +76,7 @@ class Note:
 class Product(Protocol):
     """What a verb makes of a trained model."""
 
-    def save(self, model: Any, outcome: loop.Outcome, best: Mapping[str, float], listener: Listener) -> None:
+    def save(self, model: Encoder, outcome: loop.Outcome, best: Mapping[str, float], listener: Listener) -> None:
         """Writes the model's folder."""
         ...
 
@@ -113,6 +114,16 @@ def together(out: Path, device: str, lock: contextlib.ExitStack) -> Iterator[Ran
         yield ranks
 
 
+def _chosen(recipe: Recipe | FineRecipe) -> idle.Chosen:
+    """What of a recipe decides which of its fields change something."""
+    name, tuning = recipe.task_name, None
+    if isinstance(recipe, FineRecipe):
+        of_task, tuning = registry.task(name).idle(recipe.task), recipe.tune
+    else:
+        of_task = registry.corpus_task(name).idle(recipe.task)
+    return idle.Chosen(task_name=name, of_task=of_task, machine=recipe.machine, tune=tuning, distil=recipe.distil)
+
+
 class Run:
     """A run, from its first event to the saved folder."""
 
@@ -122,7 +133,7 @@ class Run:
         folder, keep = plan.out / CHECKPOINTS, plan.recipe.machine.keep
         self.store = Store(folder, keep) if plan.clock is None else budget.TimedStore(folder, keep, plan.clock.acts)
 
-    def go(self, model: nn.Module, items: Any, held: Any | None, teacher: Teacher = NO_TEACHER) -> Finished:
+    def go(self, model: Encoder, items: Items[Any], held: Items[Any] | None, teacher: Teacher = NO_TEACHER) -> Finished:
         """Trains the model on the items, measures it on the held ones, and leaves the run folder."""
         plan, ranks = self.plan, self.ranks
         identity = {**plan.identity, **teacher.identity(items)}
@@ -138,7 +149,7 @@ class Run:
         try:
             self._announce(listener, resumed)
             training = loop.Training(model, items, plan.recipe.train, self._course(held, identity, listener))
-            for remark in idle.remarks(plan.settings, plan.recipe, training, self.options.epochs):
+            for remark in idle.remarks(plan.settings, _chosen(plan.recipe), training, self.options.epochs):
                 listener.event("note", remark)
             outcome = training.run()
             if ranks.is_first:
@@ -176,7 +187,7 @@ class Run:
         if self.resume and not resumed:
             listener.event("note", unbegun(self.plan.out))
 
-    def _course(self, held: Any | None, identity: Mapping[str, str], listener: Listener) -> loop.Course:
+    def _course(self, held: Items[Any] | None, identity: Mapping[str, str], listener: Listener) -> loop.Course:
         plan, clock = self.plan, self.plan.clock
         return loop.Course(
             held=held, watched=plan.watched, machine=plan.recipe.machine, ranks=self.ranks, store=self.store,
@@ -185,7 +196,7 @@ class Run:
             tuning=plan.recipe.tune if isinstance(plan.recipe, FineRecipe) else tune.Config(),
         )  # fmt: skip
 
-    def _best_restored(self, model: nn.Module, held: Any | None, outcome: loop.Outcome) -> dict[str, float]:
+    def _best_restored(self, model: Encoder, held: Items[Any] | None, outcome: loop.Outcome) -> dict[str, float]:
         """Puts the best weights into the model, where they are what the run leaves; what their evaluation said."""
         if held is None or not self.plan.keeps_best:
             return {}

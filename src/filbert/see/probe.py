@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,21 +33,21 @@ from filbert.core.records import Example, Floats
 from filbert.draw import charts, html, pictures
 from filbert.draw.svg import MARGIN, Sheet
 from filbert.engine.backend_torch import Engine
-from filbert.forms import label_sets, sources
 from filbert.forms.splits import split
 from filbert.metrics import labels as label_metrics
 from filbert.metrics import paired
 from filbert.see.hidden import every_layer
-from filbert.tasks.classify.items import NOTHING
-from filbert.tasks.tag.decode import rows as token_rows
+from filbert.tasks.probing import Columns, Probing
+from filbert.tasks.task import Trait
+
+if TYPE_CHECKING:
+    from filbert.engine.model import Model
 
 Places = npt.NDArray[np.int64]
-TASKS = ("classify", "pair", "tag")
 ENDINGS = (".html", ".svg", ".png")
 KEPT_BACK = 0.2  # of the texts: what the probes are measured on
 FEWEST = 20  # labelled texts below which no curve means anything
 MOST_UNITS = 10_000  # what a probe reads in a minute; more texts are left out, by chance
-MOST_LABELS = 1_000
 CHUNK_CHARS = 20_000  # of texts whose every token is held, in all layers, at a time
 STRENGTHS = (1.0, 0.1, 0.01, 0.001)  # of the penalty ½·s·|W|² that are tried
 TRIED = 2_000  # units by which a layer's strength is chosen
@@ -133,17 +133,17 @@ class Units:
 
 
 def probed(
-    model: Any, examples: Sequence[Example], task: str = "classify", *, limit: int | None = None, seed: int = 0
+    model: Model, examples: Sequence[Example], task: str | None = None, *, limit: int | None = None, seed: int = 0
 ) -> Probe:
-    """The probe of every layer of a loaded model on labelled examples of `classify`, `pair` or `tag`.
+    """The probe of every layer of a loaded model on labelled examples of a task; without one, of texts with labels.
 
     limit: so many of the texts, drawn by chance. A fifth of them, told by the text alone, is what is measured.
     """
-    if task not in TASKS:
-        raise one_of("the task of a probe", task, TASKS)
+    task = task or registry.tasks_with(Trait.USUAL)[0]
+    probing = _kind(task)
     if limit is not None and (type(limit) is not int or limit < FEWEST):
         raise InputError(f"limit is {limit!r}, but must be a whole number of at least {FEWEST}.")
-    chosen, notes = _chosen(_checked(examples), task, limit, seed)
+    chosen, notes = _chosen(_checked(examples), probing, limit, seed)
     units, vectors = _read(model, chosen, task)
     kept_back = {id(example) for example in split(chosen, KEPT_BACK)[1]}
     asked = np.array([id(example) in kept_back for example in chosen])[units.text_N]
@@ -163,7 +163,7 @@ def probed(
     )  # fmt: skip
 
 
-def untrained(model: Any, seed: int = 0) -> Any:
+def untrained(model: Model, seed: int = 0) -> Model:
     """The same model with weights as they begin: what its architecture alone, and its tokens, give a probe."""
     old = model.backbone
     with torch.random.fork_rng(devices=[]):
@@ -191,12 +191,14 @@ def _checked(examples: Sequence[Example]) -> list[Example]:
     return found
 
 
-def _chosen(examples: list[Example], task: str, limit: int | None, seed: int) -> tuple[list[Example], list[str]]:
+def _chosen(
+    examples: list[Example], probing: type[Probing], limit: int | None, seed: int
+) -> tuple[list[Example], list[str]]:
     """The texts that are read, in their order: all, or as many as are wanted and as a probe can use, by chance."""
     order = generator(seed, "probe texts").permutation(len(examples))
     kept, size = [], 0
     for place in order[:limit].tolist():
-        size += len(examples[place].gold) + 1 if task == "tag" else 1
+        size += probing.size(examples[place])
         if size > MOST_UNITS:
             break
         kept.append(place)
@@ -205,44 +207,29 @@ def _chosen(examples: list[Example], task: str, limit: int | None, seed: int) ->
     return [examples[place] for place in sorted(kept)], notes
 
 
-def _names(task: str, config: Any, examples: Sequence[Example]) -> tuple[str, ...]:
-    """The labels, or the tags, that a task's head would have."""
-    called = examples[0].source or "the data"
-    if task == "tag":
-        return tuple(registry.task(task).labels(config, examples) or ())
-    if any(not isinstance(label_sets.only(example.gold), str) for example in examples):
-        raise InputError(
-            f"{called}: has texts with several labels, but a probe reads one; keep one label for each text."
-        )
-    names = sources.label_names(called, examples)
-    if len(names) > min(MOST_LABELS, len(examples) // 2):
-        raise InputError(f"{called}: has {len(names):,} labels among {len(examples):,} texts, too many to learn any.")
-    return names
+def _kind(task: str) -> type[Probing]:
+    """What is probed of examples of a task."""
+    able = {name: spec.probe for name in registry.tasks() if (spec := registry.task(name)).probe is not None}
+    if (kind := able.get(task)) is None:
+        raise one_of("the task of a probe", task, able)
+    return kind()
 
 
-def _read(model: Any, examples: list[Example], task: str) -> tuple[Units, list[Floats]]:
+def _read(model: Model, examples: list[Example], task: str) -> tuple[Units, list[Floats]]:
     """The units of the examples, and of every layer their vectors [N, D]."""
-    spec = registry.task(task)
+    spec, kind = registry.task(task), _kind(task)
     config = spec.config(max_length=min(spec.config().max_length, model.config.max_length))
-    names = _names(task, config, examples)
-    config = spec.fit(config, examples)
-    columns: list[list[Any]] = [[], [], [], []]  # text, gold, type, vector
+    probing, config = kind(config, examples), spec.fit(config, examples)
+    found: list[Columns] = []
     with every_layer(model.backbone) as hidden:
         engine = Engine(hidden, model.engine.device, model.engine.budget)
         for first, chunk in _chunks(examples):
-            own = spec.items(chunk, names, model.tokenizer, config)
-            raw = engine.answers(own)
-            parts = _tagged(own, chunk, raw) if task == "tag" else _whole(own, chunk, raw)
-            columns[0].append(parts[0] + first)
-            for column, part in zip(columns[1:], parts[1:], strict=True):
-                column.append(part)
-    text_N, gold_N, types, vectors = (np.concatenate(column) for column in columns)
-    plain = task == "tag" and config.scheme == "plain"
-    kinds = tuple(sorted({span.label for example in examples for span in example.gold})) if plain else names
-    units = Units(
-        text_N, np.searchsorted(kinds, gold_N) if plain else gold_N, np.unique(types, return_inverse=True)[1], kinds,
-        "word" if plain else "token" if task == "tag" else "text",
-    )  # fmt: skip
+            items = spec.items(chunk, probing.names, model.tokenizer, config)
+            columns = probing.columns(items, engine.answers(items))
+            found.append(columns._replace(item_N=columns.item_N + first))
+    text_N, gold_N, types, vectors = (np.concatenate(column) for column in zip(*found, strict=True))
+    type_N = np.unique(types, return_inverse=True)[1]
+    units = Units(text_N, gold_N, type_N, probing.labels, probing.unit)
     edges = np.cumsum(hidden.widths)[:-1]
     return units, [np.ascontiguousarray(part) for part in np.split(vectors, edges, axis=1)]
 
@@ -255,37 +242,6 @@ def _chunks(examples: Sequence[Example]) -> Iterator[tuple[int, list[Example]]]:
         if size > CHUNK_CHARS or place == len(examples) - 1:
             yield begin, list(examples[begin : place + 1])
             begin, size = place + 1, 0
-
-
-Columns = tuple[Places, npt.NDArray[Any], npt.NDArray[Any], Floats]  # text, gold, type, vector of each unit
-
-
-def _whole(task: Any, examples: Sequence[Example], raw: Sequence[Any]) -> Columns:
-    """Each text, or pair, is a unit; its type are its characters."""
-    types = np.array(["\x00".join(example.texts) for example in examples])
-    return np.arange(len(examples)), np.asarray(task.gold), types, np.stack(raw).astype(np.float32)
-
-
-def _tagged(task: Any, examples: Sequence[Example], raw: Sequence[Any]) -> Columns:
-    """Where every word has a label, words: the mean of their tokens. Else tokens, with the tags that a head learns."""
-    if task.config.scheme != "plain":
-        sizes = [len(own) for own in raw]
-        known = task.gold != NOTHING
-        texts = np.repeat(np.arange(len(raw)), sizes)
-        return texts[known], task.gold[known], task.ids[known].astype(np.int64), np.concatenate(raw)[known]
-    text, gold, types, vectors = [], [], [], []
-    for index, (example, tokens, own) in enumerate(zip(examples, task.pieces, raw, strict=True)):
-        starts, ends = ([getattr(span, edge) for span in example.gold] for edge in ("start", "end"))
-        words = token_rows(starts, ends, tokens.starts, tokens.ends)
-        for place in np.flatnonzero(~words.bare & ~words.shared).tolist():
-            span = example.gold[place]
-            text.append(index)
-            gold.append(span.label)
-            types.append(example.texts[0][span.start : span.end])
-            vectors.append(own[words.first[place] : words.last[place] + 1].mean(axis=0))
-    width = raw[0].shape[1]
-    found = np.array(vectors, dtype=np.float32).reshape(-1, width)
-    return np.array(text, dtype=np.int64), np.array(gold, dtype=str), np.array(types, dtype=str), found
 
 
 def _dealt(units: Units, asked: npt.NDArray[np.bool_], seed: int) -> Places:

@@ -18,6 +18,7 @@ from torch import Tensor
 from filbert.core.errors import InputError
 from filbert.folder import meta, read_transformers
 from filbert.models import bert
+from filbert.nn.encoder import Encoder
 
 
 def spread(count: int, total: int) -> tuple[int, ...]:
@@ -50,7 +51,7 @@ def chosen(layers: int | str | Sequence[int] | None, total: int) -> tuple[int, .
     return tuple(map(int, found))
 
 
-def slimmed(model: Any, layers: int | str | Sequence[int] | None = None, inner: int | None = None) -> bert.Bert:
+def slimmed(model: Encoder, layers: int | str | Sequence[int] | None = None, inner: int | None = None) -> bert.Bert:
     """The model with these layers alone, and feed-forwards of `inner` numbers; its weights are copies."""
     if not isinstance(model, bert.Bert):
         raise InputError(f"this is a {type(model).__name__.lower()}, but only layers of a bert can be taken away.")

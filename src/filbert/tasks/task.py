@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from filbert.forms.spec import FileSpec
     from filbert.nn.encoder import Encoder
     from filbert.nn.heads import HeadSpec
+    from filbert.tasks.probing import Probing
     from filbert.tasks.question import Question, Reading, Target
     from filbert.tasks.view import View
 
@@ -47,6 +48,9 @@ class Trait(Enum):
     NEEDS_NO_GOLD = "needs no gold"  # texts as they are can be learnt from
     RANKS = "ranks"  # it says several things of a text, of which the likeliest can be asked for alone
     ANY_TEXT = "any text"  # whatever a text holds, it can be asked, and the answer is short
+    CHOOSES = "chooses"  # it always gives one of what there is, with a probability that dev data calibrate
+    USUAL = "usual"  # it is meant where a text and a label are at hand, and nobody names a task
+    UNTAUGHT = "untaught"  # it needs no example: a template with a blank, and words for each label, say all of it
     OPTIONS = "options"  # texts of an example are options to choose among
 
 
@@ -58,8 +62,9 @@ class Items(ABC, Generic[C]):
 
     config: C
     parts: tuple[str, ...] = ()  # of a model that can be trained by it
-    longest: int = 0  # tokens of a sequence at most, where a graph is compiled or recorded; 0: the config's max_length
+    longest: int = 0  # tokens of a sequence at most, where a graph is compiled or recorded; 0: unbounded
     window_tokens: npt.NDArray[np.int64] = np.zeros(0, dtype=np.int64)  # of each sequence, where they are known
+    has_gold: bool = True  # whether the data say more than a teacher does
     one_graph: bool = True  # false: some of the loss must stay outside of a compiled graph
 
     @abstractmethod
@@ -96,6 +101,10 @@ class Items(ABC, Generic[C]):
         """What the head says of a batch, in a shape by which a student is compared with its teacher."""
         raise NotImplementedError(f"{type(self).__module__} cannot be distilled")
 
+    def unhidden(self, batch: Batch) -> Batch:
+        """The batch, on a device, as it was before any of its tokens were hidden."""
+        return batch
+
     def num_decisions(self, batch: Batch) -> int:
         """Over how many things such a comparison sums."""
         raise NotImplementedError(f"{type(self).__module__} cannot be distilled")
@@ -109,7 +118,6 @@ class Labelled(Items[C], Generic[C, R]):
 
     num_texts: int = 1  # of an example that is asked
     watched: str  # the term that says which state is best; losses low, all else high
-    has_gold: bool = True  # whether the data say more than a teacher does
 
     def __init__(self, examples: Sequence[Example], labels: Sequence[str], tokenizer: Tokenizer, config: C) -> None:
         self.examples, self.labels, self.tokenizer, self.config = list(examples), tuple(labels), tokenizer, config
@@ -187,6 +195,16 @@ AnyItems = Labelled[Any, Any]  # the items of some task
 
 
 # The record -----------------------------------------------------------------------------------------------------------
+
+
+def longest_of(config: object) -> int:
+    """Tokens of a sequence at most, as a task's config says; 0 where it sets no bound."""
+    return int(vars(config).get("max_length", 0))
+
+
+def one_document(config: Any) -> int:
+    """Any document teaches something by itself."""
+    return 1
 
 
 def as_is(config: C, examples: Sequence[Example]) -> C:
@@ -283,6 +301,7 @@ class TaskSpec(Generic[C]):
     # How answers are measured beside baselines: of its items, what the head said of each, and how right that is.
     view: Callable[[Any, Sequence[Any], Report], View[Any]] = usual_view
     question: Callable[[Reading, Target], Question[Any]] | None = None  # its explanation; None: labels
+    probe: Callable[[], type[Probing]] | None = None  # how a layer is asked for its labels; None: it cannot be
     widths: Callable[[C], tuple[int, ...]] = no_widths  # how many numbers of a vector are a vector too
     wire: Wire = SPOKEN  # over HTTP
     unranked: tuple[str, ...] = ()  # labels of a head that says one thing alone, whatever else the task ranks
@@ -317,4 +336,5 @@ class CorpusSpec(Generic[C]):
     config: type[C]
     items: Callable[[Sequence[Any], Any, C], Items[Any]]  # of shards, a vocabulary and a config
     objective: Objective
+    least_documents: Callable[[C], int] = one_document  # without which there is nothing to ask
     idle: Callable[[C], Mapping[str, str]] = all_used  # fields that change nothing beside others

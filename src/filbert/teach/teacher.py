@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -20,16 +20,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from filbert.core import registry, settings
+from filbert.core import settings
 from filbert.core.errors import InputError, one_of
-from filbert.core.protocols import Batch, Decisions, Term
-from filbert.core.records import Example
-from filbert.core.registry import member
+from filbert.core.protocols import Batch, Decisions, Plan, Term
+from filbert.core.records import Example, Packed
+from filbert.engine.reader import Reader
 from filbert.folder.folder import Loaded
 from filbert.nn import maps
+from filbert.nn.encoder import Encoder, standing_in
 from filbert.nn.layers import SelfAttention
+from filbert.tasks.task import AnyItems, Items, Trait
 from filbert.teach import losses
-from filbert.text.tokenizer import Tokenizer
 from filbert.train.scores import scored
 
 FITTED = ("temperature", "threshold", "several")  # of a task's config: what dev data fit
@@ -75,7 +76,7 @@ class Config:
         return bool(self.hidden or self.relations)
 
 
-class Distilled:
+class Distilled(Items[Any]):
     """A task whose student has a teacher; all but what is learnt is the task's own.
 
     inner: the task. theirs: the teacher's task, made of its labels and config; teacher: its model. share: of the
@@ -85,29 +86,31 @@ class Distilled:
 
     one_graph = False  # the teacher is no part of a compiled graph
 
-    def __init__(self, inner: Any, theirs: Any, teacher: nn.Module, config: Config, share: float = 1.0) -> None:
-        self.inner, self.distil = inner, config
+    def __init__(
+        self, inner: Items[Any], theirs: Items[Any], teacher: Encoder, config: Config, share: float = 1.0
+    ) -> None:
+        self.inner, self.config, self.distil = inner, inner.config, config
         self.theirs, self.teacher = theirs, teacher.eval().requires_grad_(False)
-        self.gold_weight = config.gold * share if getattr(inner, "has_gold", True) else 0.0
+        self.gold_weight = config.gold * share if inner.has_gold else 0.0
+        # Of the student: the task's heads, where anything is learnt by them.
+        self.parts = tuple(inner.parts) if config.soft or self.gold_weight else ()
+        self.longest, self.window_tokens = inner.longest, inner.window_tokens
         self.relation_heads = 0
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "inner":  # whoever copies asks before there is anything
-            raise AttributeError(name)
-        return getattr(self.inner, name)
 
     def __len__(self) -> int:
         return len(self.inner)
 
-    @property
-    def teaches(self) -> bool:
-        """Whether there is anything to learn from: any text will do."""
-        return len(self) > 0
+    def plan(self, epoch: int) -> Plan:
+        """The task's own."""
+        return self.inner.plan(epoch)
 
-    @property
-    def parts(self) -> tuple[str, ...]:
-        """Of the student: the task's heads, where anything is learnt by them."""
-        return tuple(self.inner.parts) if self.distil.soft or self.gold_weight else ()
+    def batch(self, orders: Any, budget: int | None = None) -> Batch:
+        """The task's own."""
+        return self.inner.batch(orders, budget)
+
+    def derived(self, means: Mapping[str, float]) -> Mapping[str, float]:
+        """The task's own, of the losses that are left of it."""
+        return self.inner.derived(means)
 
     def identity(self) -> dict[str, str]:
         """What a resumed run must find unchanged besides the task's own."""
@@ -119,44 +122,43 @@ class Distilled:
 
     # The student ------------------------------------------------------------------------------------------------------
 
-    def adapt(self, student: nn.Module) -> None:
+    def adapt(self, student: Encoder) -> None:
         """Puts in what it needs while it learns: maps to the teacher's width. Refuses what cannot be compared."""
-        own, theirs = int(student.width), int(self.teacher.width)  # type: ignore[arg-type]
+        own, theirs = student.width, self.teacher.width
         wanted = [f"layer{index}" for index in range(len(self._layers(student)))] if self.distil.hidden else []
         wanted += ["vector"] if not self.inner.parts and self.distil.soft else []
         if self.distil.relations:
             self._check_relations(student)
-        if own != theirs and wanted and not hasattr(student, BRIDGE):
+        if own != theirs and wanted and not _maps(student):
             made = {name: nn.Linear(own, theirs, bias=False) for name in wanted}
-            setattr(student, BRIDGE, nn.ModuleDict(made))
+            student.add_module(BRIDGE, nn.ModuleDict(made))
 
-    def begin(self, student: nn.Module) -> None:
+    def begin(self, student: Encoder) -> None:
         """Tells a fresh student what its task knows beforehand, where it learns by that task's heads."""
-        if self.parts and hasattr(self.inner, "begin"):
+        if self.parts:
             self.inner.begin(student)
 
     @staticmethod
-    def release(student: nn.Module) -> None:
+    def release(student: Encoder) -> None:
         """Takes the maps away: a finished student has its own width."""
-        if hasattr(student, BRIDGE):
+        if _maps(student):
             delattr(student, BRIDGE)
 
-    def _layers(self, student: nn.Module) -> list[tuple[nn.Module, nn.Module]]:
+    def _layers(self, student: Encoder) -> list[tuple[nn.Module, nn.Module]]:
         """The student's layers, each with that of the teacher that stands as high."""
-        both = [list(getattr(model, "layers", ())) for model in (student, self.teacher)]
-        if not all(both):
+        own, theirs = student.stack, self.teacher.stack
+        if not (own and theirs):
             raise InputError("distil.hidden compares layers, but one of the models has none; leave it out.")
-        own, theirs = both
         return [(layer, theirs[(at + 1) * len(theirs) // len(own) - 1]) for at, layer in enumerate(own)]
 
-    def _sites(self, student: nn.Module) -> tuple[maps.Site, maps.Site]:
+    def _sites(self, student: Encoder) -> tuple[maps.Site, maps.Site]:
         """The attentions whose relations are compared: the student's and the teacher's."""
         found = []
         for model, layer, whose in (
             (student, self.distil.student_layer, "student"), (self.teacher, self.distil.teacher_layer, "teacher"),
         ):  # fmt: skip
             own = [site for site in maps.sites(model) if site.kind == "self" and site.attention.heads]
-            count = len(getattr(model, "layers", ()))
+            count = len(model.stack)
             fitting = own[-1:] if not layer else [site for site in own if site.layer == layer - 1]
             if not fitting:
                 what = "it attends to nothing" if not own else f"it has {count} layers, some perhaps without heads"
@@ -164,10 +166,10 @@ class Distilled:
             found.append(fitting[0])
         return found[0], found[1]
 
-    def _attentions(self, student: nn.Module) -> list[SelfAttention]:
+    def _attentions(self, student: Encoder) -> list[SelfAttention]:
         return [site.attention for site in self._sites(student) if isinstance(site.attention, SelfAttention)]
 
-    def _check_relations(self, student: nn.Module) -> None:
+    def _check_relations(self, student: Encoder) -> None:
         widths = [attention.qkv.out_features // 3 for attention in self._attentions(student)]
         heads = self.distil.relation_heads or losses.relation_heads(widths)
         if any(width % heads for width in widths):
@@ -188,14 +190,13 @@ class Distilled:
         more = {"hidden_loss": self.distil.hidden, "relation_loss": self.distil.relations}
         return found | {name: tokens for name, weight in more.items() if weight}
 
-    def loss(self, model: Any, batch: Batch) -> Mapping[str, Term]:
+    def loss(self, model: Encoder, batch: Batch) -> Mapping[str, Term]:
         """The task's own losses by their weight, and how far the student is from its teacher."""
         self._settle(model)
-        read, once = self._read(batch), Once(model)
-        inside = getattr(model, "model", model) if not isinstance(model, nn.Module) else model
-        with torch.no_grad(), self._looking(self.teacher, 1, inside) as theirs:
+        read, once = self._read(batch), standing_in(model, Once(model))
+        with torch.no_grad(), self._looking(self.teacher, 1, model) as theirs:
             taught = self._said(self.theirs, self.teacher, read)
-        with self._looking(inside, 0, inside) as own:
+        with self._looking(model, 0, model) as own:
             said = self._said(self.inner, once, read)
         terms: dict[str, Term] = {}
         if self.gold_weight:
@@ -203,37 +204,29 @@ class Distilled:
                 weight = self.gold_weight if name.endswith("_loss") else 1
                 terms[name] = Term(term.total * weight, term.count)
         if said is not None and taught is not None:
-            bridge = getattr(model, BRIDGE, {})
-            off = losses.apart(said, taught, self.distil.temperature, _piece(bridge, "vector"))
+            off = losses.apart(said, taught, self.distil.temperature, _maps(model).get("vector"))
             terms["soft_loss"] = Term(self.distil.soft * off, self.inner.num_decisions(batch))
-        return terms | self._insides(inside, batch, own, theirs)
+        return terms | self._insides(model, batch, own, theirs)
 
-    def _said(self, task: Any, model: Any, batch: Batch) -> Decisions | None:
+    def _said(self, task: Items[Any], model: Encoder, batch: Batch) -> Decisions | None:
         """What a model's head says; where that is not compared it reads all the same, for what is inside."""
         if self.distil.soft:
-            found: Decisions = task.decisions(model, batch)
-            return found
+            return task.decisions(model, batch)
         model(batch.packed)
         return None
 
     def _read(self, batch: Batch) -> Batch:
         """The batch as both read it: without blanks where nobody is asked to fill them."""
-        targets = batch.targets
-        if "mask_ids" not in targets or self.distil.soft or self.gold_weight:
-            return batch
-        known = targets["mask_ids"] >= 0
-        ids = batch.packed.ids.clone()
-        ids[targets["mask_rows"][known]] = targets["mask_ids"][known].to(ids.dtype)
-        return Batch(batch.packed.with_ids(ids), batch.starts, batch.owners, targets)
+        return batch if self.distil.soft or self.gold_weight else self.inner.unhidden(batch)
 
-    def _settle(self, student: Any) -> None:
+    def _settle(self, student: Encoder) -> None:
         """The teacher where the student computes, and as precisely."""
         like, own = next(student.parameters()), next(self.teacher.parameters())
         if (own.device, own.dtype) != (like.device, like.dtype):
             self.teacher.to(like.device, like.dtype)
 
     @contextlib.contextmanager
-    def _looking(self, model: nn.Module, side: int, student: nn.Module) -> Iterator[dict[Any, Any]]:
+    def _looking(self, model: Encoder, side: int, student: Encoder) -> Iterator[dict[Any, Any]]:
         """Within it, a run of the model leaves what is compared: outputs by layer, and its attention's input."""
         found: dict[Any, Any] = {}
         with contextlib.ExitStack() as stack:
@@ -248,16 +241,16 @@ class Distilled:
             yield found
 
     def _insides(
-        self, student: nn.Module, batch: Batch, own: Mapping[Any, Any], theirs: Mapping[Any, Any]
+        self, student: Encoder, batch: Batch, own: Mapping[Any, Any], theirs: Mapping[Any, Any]
     ) -> dict[str, Term]:
         terms, edges = {}, batch.packed.boundaries
         tokens = edges[len(batch.starts)]
         if self.distil.hidden:
-            bridge, total, layers = getattr(student, BRIDGE, {}), edges.new_zeros((), dtype=torch.float32), 0
+            bridge, total, layers = _maps(student), edges.new_zeros((), dtype=torch.float32), 0
             for index in (name for name in own if name != "related"):
                 if own[index].shape[0] != theirs[index].shape[0]:  # a last layer that was asked for other rows
                     continue
-                total = total + losses.hidden_apart(own[index], theirs[index], _piece(bridge, f"layer{index}"))
+                total = total + losses.hidden_apart(own[index], theirs[index], bridge.get(f"layer{index}"))
                 layers += 1
             terms["hidden_loss"] = Term(self.distil.hidden * total / max(1, layers), tokens)
         if self.distil.relations:
@@ -272,16 +265,13 @@ class Distilled:
 
 
 class Once:
-    """Stands for a student in a step: what it read for its teacher need not be read again for the gold."""
+    """A student's vectors in a step: what it read for its teacher need not be read again for the gold."""
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Encoder) -> None:
         self.model = model
-        self.found: dict[Any, Tensor] = {}
+        self.found: dict[tuple[Hashable, ...], Tensor] = {}
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.model, name)
-
-    def __call__(self, packed: Any, rows: Any = None) -> Tensor:
+    def __call__(self, packed: Packed, rows: Tensor | str | None = None) -> Tensor:
         """As the model's own; an answer serves one more time, so that whoever wants two readings gets two."""
         key = packed.boundaries.data_ptr(), rows if not isinstance(rows, Tensor) else (rows.data_ptr(), rows.shape)
         if key in self.found:
@@ -290,15 +280,18 @@ class Once:
         return found  # type: ignore[no-any-return]
 
 
-def _keeping(found: dict[Any, Any], index: int) -> Any:
-    def hook(module: nn.Module, args: Any, output: Tensor) -> None:
+def _keeping(found: dict[Any, Any], index: int) -> Callable[[nn.Module, tuple[object, ...], Tensor], None]:
+    def hook(module: nn.Module, args: tuple[object, ...], output: Tensor) -> None:
         found[index] = output
 
     return hook
 
 
-def _piece(bridge: Any, name: str) -> nn.Module | None:
-    return next((piece for called, piece in bridge.items() if called == name), None)
+def _maps(student: Encoder) -> dict[str, nn.Module]:
+    """The maps of its vectors to the teacher's width, while it has some."""
+    return {
+        name: piece for at, each in student.named_children() if at == BRIDGE for name, piece in each.named_children()
+    }
 
 
 # Teachers -------------------------------------------------------------------------------------------------------------
@@ -316,7 +309,7 @@ class Teacher:
         """Whether anybody teaches."""
         return bool(self.folder)
 
-    def task_fields(self, usual: Mapping[str, Any], student: Any) -> dict[str, Any]:
+    def task_fields(self, usual: Mapping[str, Any], student: Encoder) -> dict[str, Any]:
         """The fields of the student's task, from those that it would have without a teacher."""
         return dict(usual)
 
@@ -328,18 +321,22 @@ class Teacher:
         """Those that have gold."""
         return list(examples)
 
-    def wrapped(self, items: Any, config: Config | None, examples: Sequence[Example] = ()) -> Any:
+    def teaches(self, items: AnyItems) -> bool:
+        """Whether there is anything to learn from."""
+        return items.teaches
+
+    def wrapped(self, items: Items[Any], config: Config | None, examples: Sequence[Example] = ()) -> Items[Any]:
         """The task with its teacher; examples: what the task was made of."""
         return items
 
-    def adapt(self, student: nn.Module, *tasks: Any) -> None:
+    def adapt(self, student: Encoder, *tasks: Items[Any]) -> None:
         """Puts into a student what it needs while it learns by these tasks."""
 
-    def identity(self, items: Any) -> dict[str, str]:
+    def identity(self, items: Items[Any]) -> dict[str, str]:
         """What a resumed run must find unchanged besides the task's own."""
         return {}
 
-    def release(self, student: nn.Module) -> None:
+    def release(self, student: Encoder) -> None:
         """Takes out again what a student needed to learn."""
 
 
@@ -354,20 +351,24 @@ class ReadingTeacher(Teacher):
     def __init__(self, loaded: Loaded) -> None:
         self.folder, self.model = str(loaded.folder), loaded.model
 
-    def wrapped(self, items: Any, config: Config | None, examples: Sequence[Example] = ()) -> Distilled:
+    def teaches(self, items: AnyItems) -> bool:
+        """Any text will do."""
+        return len(items) > 0
+
+    def wrapped(self, items: Items[Any], config: Config | None, examples: Sequence[Example] = ()) -> Distilled:
         """The task with its teacher, who reads it as the student does."""
         return Distilled(items, items, self.model, config or Config())
 
-    def adapt(self, student: nn.Module, *tasks: Any) -> None:
+    def adapt(self, student: Encoder, *tasks: Items[Any]) -> None:
         """Puts in maps to the teacher's width."""
         for each in tasks:
             each.adapt(student)
 
-    def identity(self, items: Any) -> dict[str, str]:
+    def identity(self, items: Items[Any]) -> dict[str, str]:
         """The teacher's weights, and what is learnt from it."""
-        return dict(items.identity())
+        return items.identity() if isinstance(items, Distilled) else {}
 
-    def release(self, student: nn.Module) -> None:
+    def release(self, student: Encoder) -> None:
         """Takes the maps away."""
         Distilled.release(student)
 
@@ -375,28 +376,26 @@ class ReadingTeacher(Teacher):
 class TaskTeacher(ReadingTeacher):
     """Teaches the task that it was fine-tuned for.
 
-    config: how its task reads texts. fits: whether dev data fix anew what they fix of a task.
+    reader: how it reads texts for that task. fits: whether dev data fix anew what they fix of a task.
     """
 
-    def __init__(self, loaded: Loaded, task: str, config: Any, fits: bool) -> None:
+    def __init__(self, loaded: Loaded, reader: Reader[Any], fits: bool) -> None:
         super().__init__(loaded)
-        self.task, self.config, self.fits = task, config, fits
-        self.labels, self.module = tuple(loaded.labels), member("tasks", task)
-        self.tokenizer = Tokenizer.load(loaded.folder)
+        self.reader, self.config, self.labels, self.fits = reader, reader.config, reader.labels, fits
 
     @property
     def writes(self) -> bool:
         """Whether its answers are texts."""
-        return bool(self.module.HEAD == "writer")
+        return Trait.WRITES in self.reader.spec.traits
 
-    def task_fields(self, usual: Mapping[str, Any], student: Any) -> dict[str, Any]:
+    def task_fields(self, usual: Mapping[str, Any], student: Encoder) -> dict[str, Any]:
         """As its teacher reads, but for what learning alone needs."""
-        names = [field.name for field in dataclasses.fields(self.config)]
-        fields = {name: getattr(self.config, name) for name in names}
+        fields = dict(vars(self.config))
+        names = tuple(fields)
         if self.fits and not self.writes:
-            fresh = self.module.Config()
-            fields |= {name: getattr(fresh, name) for name in FITTED if name in fields}
-            fields |= {"several": True} if getattr(self.config, "several", 0) else {}
+            fresh = vars(self.reader.spec.config())
+            fields |= {name: fresh[name] for name in FITTED if name in fields}
+            fields |= {"several": True} if vars(self.config).get("several") else {}
         fields["max_length"] = min(self.config.max_length, student.config.max_length)
         fields["mask_prob"] = usual["mask_prob"]
         if fields.get("pool") == "own" or "pool" in usual:
@@ -405,7 +404,7 @@ class TaskTeacher(ReadingTeacher):
 
     def labelled(self, examples: Sequence[Example]) -> list[Example]:
         """Those that have gold."""
-        label = registry.task(self.task).gold_label
+        label = self.reader.spec.gold_label
         return [each for each in examples if label(each) is not None]
 
     def filled(self, examples: Sequence[Example]) -> list[Example]:
@@ -413,19 +412,15 @@ class TaskTeacher(ReadingTeacher):
         places = [place for place, example in enumerate(examples) if example.gold is None] if self.writes else []
         filled = list(examples)
         if places:
-            items = self.items([examples[place] for place in places])
+            items = self.reader.items([examples[place] for place in places])
             answers = items.predictions(scored(self.model, items, TOKENS))
             for place, answer in zip(places, answers, strict=True):
                 filled[place] = dataclasses.replace(filled[place], gold=answer.text or None)
         return filled
 
-    def items(self, examples: Sequence[Example]) -> Any:
-        """The task as the teacher reads it."""
-        return self.module.Task(examples, self.labels, self.tokenizer, self.config)
-
-    def wrapped(self, items: Any, config: Config | None, examples: Sequence[Example] = ()) -> Distilled:
+    def wrapped(self, items: Items[Any], config: Config | None, examples: Sequence[Example] = ()) -> Distilled:
         """The task with its teacher; its own loss weighs as much as there are labels."""
         share = len(self.labelled(examples)) / max(1, len(examples))
-        if not getattr(self.module, "NEEDS_GOLD", True):
+        if Trait.NEEDS_NO_GOLD in self.reader.spec.traits:
             share = 1.0  # the task itself says what of its data teaches
-        return Distilled(items, self.items([]), deepcopy(self.model), config or Config(), share)
+        return Distilled(items, self.reader.items([]), deepcopy(self.model), config or Config(), share)

@@ -176,9 +176,7 @@ class Feed:
         """On a GPU every part has the same size, so that one compiled or recorded graph serves them all."""
         if not self.machine.compiled and not self.machine.recorded:
             return None
-        config = getattr(self.task, "config", None)
-        longest = int(getattr(self.task, "longest", 0) or getattr(config, "max_length", 0)) or self.batch_tokens
-        return part_budget(self.batch_tokens, longest, self.ranks.world * self.parts)
+        return part_budget(self.batch_tokens, self.task.longest or self.batch_tokens, self.ranks.world * self.parts)
 
     def __iter__(self) -> Iterator[Fed]:
         workers = self.machine.workers

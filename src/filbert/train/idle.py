@@ -2,34 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
 
-from filbert.core.registry import member
+from filbert.train import machine, tune
+from filbert.train.loop import Training
 
 Why = Iterator[tuple[str, str]]  # fields, by section and name, and why they change nothing
 
 
-def remarks(settings: Iterable[str], recipe: Any, training: Any, epochs: float | None = None) -> list[str]:
+class Distils(Protocol):
+    """What a student learns from its teacher (teach.teacher)."""
+
+    @property
+    def soft(self) -> float:
+        """Weight of what the teacher's head says."""
+        ...
+
+    @property
+    def relations(self) -> float:
+        """Weight of how tokens relate in one layer."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Chosen:
+    """What of a recipe decides which fields change something."""
+
+    task_name: str
+    of_task: Mapping[str, str]  # fields of the task that change nothing, and why
+    machine: machine.Config
+    tune: tune.Config | None = None
+    distil: Distils | None = None
+
+
+def remarks(settings: Iterable[str], recipe: Chosen, training: Training, epochs: float | None = None) -> list[str]:
     """One sentence for each field of `section.field=value` that changes nothing, and for epochs beside steps.
 
-    training: the run (train.loop). epochs: those that were asked for.
+    training: the run. epochs: those that were asked for.
     """
     given = dict.fromkeys(word.partition("=")[0].strip() for word in settings)
-    found = dict((*_of_task(recipe), *_of_learning(recipe, training), *_of_machine(recipe.machine, training)))
+    idle = {f"task.{name}": why for name, why in recipe.of_task.items()}
+    idle |= dict((*_of_learning(recipe, training), *_of_machine(recipe.machine, training)))
     if epochs is not None and "train.steps" in given:
-        given, found = {"epochs": None, **given}, {**found, "epochs": "beside train.steps"}
-    return [f"{name} is set, but changes nothing {found[name]}." for name in given if name in found]
+        given, idle = {"epochs": None, **given}, {**idle, "epochs": "beside train.steps"}
+    return [f"{name} is set, but changes nothing {idle[name]}." for name in given if name in idle]
 
 
-def _of_task(recipe: Any) -> Why:
-    module = member("tasks", recipe.task_name)
-    for name, why in getattr(module, "idle", lambda _: {})(recipe.task).items():
-        yield f"task.{name}", why
-
-
-def _of_learning(recipe: Any, training: Any) -> Why:
-    tune, distil = getattr(recipe, "tune", None), recipe.distil
+def _of_learning(recipe: Chosen, training: Training) -> Why:
+    tune, distil = recipe.tune, recipe.distil
     if training.course.held is None:
         for name in ("evaluate_every", "patience"):
             yield f"train.{name}", "without data to measure on"
@@ -50,7 +72,7 @@ def _of_learning(recipe: Any, training: Any) -> Why:
             yield f"distil.{name}", "while distil.relations is 0"
 
 
-def _of_machine(config: Any, training: Any) -> Why:
+def _of_machine(config: machine.Config, training: Training) -> Why:
     here = training.machine
     if not here.workers:
         yield "machine.timeout_s", "while no processes build batches (machine.workers)"

@@ -17,10 +17,10 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import nn
 
 from filbert.core.errors import FilbertError, InputError, one_of
 from filbert.core.protocols import Task
+from filbert.nn.encoder import Encoder
 from filbert.train import machine as machines
 from filbert.train import optim, tune
 from filbert.train.checkpoint import Checkpoint, Store
@@ -141,7 +141,7 @@ class Course:
 
 
 def fit(
-    model: nn.Module,
+    model: Encoder,
     task: Task,
     config: Config,
     on_step: Callable[[Mapping[str, Any]], object] | None = None,
@@ -165,14 +165,14 @@ class _Steps(Silent):
 class Training:
     """A run: what it has, and the steps it takes."""
 
-    def __init__(self, model: nn.Module, task: Task, config: Config, course: Course) -> None:
+    def __init__(self, model: Encoder, task: Task, config: Config, course: Course) -> None:
         self.task, self.config, self.course = task, config, course
         self.ranks, self.listener = course.ranks, course.listener
-        found = machines.found(course.machine, self.ranks.local, self.ranks.local_world)
-        self.machine: Machine = found if getattr(model, "steady", False) else machines.unsteady(found)
-        self.state = State(parts=self.machine.parts)
         if course.tuning.method == "gradual" and (self.ranks.world > 1 or course.clock is not None):
             raise InputError("tune.method=gradual is for a run by steps in one process; take full, frozen or lora.")
+        found = machines.found(course.machine, self.ranks.local, self.ranks.local_world)
+        self.machine: Machine = found if model.steady else machines.unsteady(found)
+        self.state = State(parts=self.machine.parts)
         decay = course.tuning.layer_decay
         learning = (config.optimiser, config.learning_rate, config.weight_decay, config.head_rate, decay)
         self.stepper = Stepper(model, task, learning, self.machine, self.ranks, config.seed)
@@ -340,13 +340,12 @@ class Training:
         """Asks the held-out items; the best state so far is saved at once."""
         assert self.course.held is not None
         here = (self.machine, self.ranks)
-        model = self.stepper.work if self.stepper.sharded else self.stepper.twin
         config, spread = self.config, self.spread if self.course.clock is not None else None
         if spread is not None:  # in so many batches that it shows how far their mean can be believed
             share = int(np.sum(self.course.held.plan(0).lengths)) // SPREAD_BATCHES
             least = _longest(self.course.held) * self.ranks.world * self.state.parts
             config = replace(config, batch_tokens=min(config.batch_tokens, max(least, share)))
-        held = evaluate(model, self.course.held, config, *here, self.state.parts, spread)
+        held = evaluate(self.stepper.asked, self.course.held, config, *here, self.state.parts, spread)
         self.last_held = {**held, "step": self.state.step}
         self.listener.evaluation({"step": self.state.step, "held": held})
         number = held[self.course.watched] * (1 if self.course.watched.endswith("loss") else -1)
@@ -422,7 +421,7 @@ class Training:
 
 
 def evaluate(
-    model: nn.Module,
+    model: Encoder | Work,
     task: Task,
     config: Config,
     machine: Machine,
@@ -459,8 +458,7 @@ def evaluate(
         spread.clear()
         spread.update(_errors(sums, means))
     means["loss"] = sum(value for name, value in means.items() if name.endswith("_loss"))
-    derived = getattr(task, "derived", None)  # what follows from the means, such as a perplexity
-    return {**means, **derived(means)} if derived is not None else means
+    return {**means, **task.derived(means)}
 
 
 def _errors(sums: Mapping[str, float], means: Mapping[str, float]) -> dict[str, float]:
@@ -493,7 +491,7 @@ def _changed(found: Checkpoint, identity: Mapping[str, str]) -> str:
 
 
 def _longest(task: Task) -> int:
-    return int(getattr(task, "longest", 0) or getattr(getattr(task, "config", None), "max_length", 1))
+    return task.longest or 1
 
 
 def _finite(numbers: Mapping[str, float]) -> dict[str, float]:

@@ -118,7 +118,7 @@ class _Play(torch.autograd.Function):
 
 
 class Player:
-    """Stands for a model in a task's loss: its passes over packs of a size that came before are played back.
+    """A model's vectors in a task's loss: its passes over packs of a size that came before are played back.
 
     usual: tokens of a sequence on average, where that is known; how many places a recording has must not hang on which
     pack came first, or a run that was resumed would round otherwise than one that was not.
@@ -131,9 +131,6 @@ class Player:
         self.used: list[Tape] = []  # in this step
         self.resting = False
         self.handle = torch.zeros((), requires_grad=True)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.model, name)
 
     def forget(self) -> None:
         """Other weights learn from now on, or memory is short: what was recorded is of no use."""

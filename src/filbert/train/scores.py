@@ -8,13 +8,15 @@ from typing import Any
 import numpy as np
 import torch
 
+from filbert.nn.encoder import Encoder
 from filbert.nn.torch_ops import TorchHost
 from filbert.pack.lay import bins
+from filbert.tasks.task import AnyItems
 from filbert.train import machine
 from filbert.train.step import on_device
 
 
-def scored(model: Any, task: Any, batch_tokens: int, config: machine.Config | None = None) -> list[Any]:
+def scored(model: Encoder, task: AnyItems, batch_tokens: int, config: machine.Config | None = None) -> list[Any]:
     """What a task's head says of each of its items, in order, computed as training computes it.
 
     The model goes where the config says.
@@ -31,7 +33,7 @@ def scored(model: Any, task: Any, batch_tokens: int, config: machine.Config | No
     return result
 
 
-def scored_apart(model: Any, task: Any, batch_tokens: int, config: machine.Config) -> list[Any]:
+def scored_apart(model: Encoder, task: AnyItems, batch_tokens: int, config: machine.Config) -> list[Any]:
     """The same by a copy, so that the model itself stays where it is and as precise as it is."""
     return scored(deepcopy(model), task, batch_tokens, asking(config))
 

@@ -21,6 +21,7 @@ from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Task
 from filbert.nn.attention import batch_tensors
 from filbert.nn.cuda_graph import Strip
+from filbert.nn.encoder import Encoder, standing_in
 from filbert.train import optim, tune
 from filbert.train.distributed import Ranks, gathered, local, sharded, shares
 from filbert.train.machine import Machine
@@ -50,7 +51,7 @@ class Outcome:
 class Work(nn.Module):
     """Model and task as one module: what DDP wraps and torch.compile compiles."""
 
-    def __init__(self, model: nn.Module | Player, task: Task) -> None:
+    def __init__(self, model: Encoder, task: Task) -> None:
         super().__init__()
         self.model, self.task = model, task
 
@@ -65,7 +66,7 @@ class Stepper:
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Encoder,
         task: Task,
         optimiser: tuple[str, float, float, float] | tuple[str, float, float, float, float],  # as optim takes them
         machine: Machine,
@@ -82,7 +83,7 @@ class Stepper:
         self.twin = copy.deepcopy(self.model).to(torch.bfloat16) if has_twin else self.model
         played = machine.recorded and has_twin and ranks.world == 1
         self.player = Player(self.twin, _usual(task)) if played else None
-        work = Work(self.player or self.twin, task)
+        work = Work(self.twin if self.player is None else standing_in(self.twin, self.player), task)
         self.work = sharded(work, machine.device, machine.half) if self.sharded else work
         self.optimiser = optim.optimiser(self.model, *optimiser)
         self.strip: tuple[Any, Strip | None] = (None, None)
@@ -93,7 +94,7 @@ class Stepper:
         self.thaw(0)
         self.settled = self.sharded or ranks.world == 1
         compiled = machine.compiled and ranks.world == 1
-        whole = getattr(task, "one_graph", True)
+        whole = task.one_graph
         self.run = torch.compile(self.work, fullgraph=whole) if compiled else self.work
 
     def thaw(self, least: int) -> None:
@@ -258,6 +259,11 @@ class Stepper:
         torch._foreach_mul_(grads, (most / norm).clamp(max=1.0))
         return norm
 
+    @property
+    def asked(self) -> Encoder | Work:
+        """What is measured: the weights that compute, or all that put them together."""
+        return self.work if isinstance(self.work, Work) and self.sharded else self.twin
+
     def tensors(self) -> dict[str, Tensor]:
         """The weights ("model/…") and the optimiser's state ("optimiser/…"), whole; all ranks must ask."""
         found = {f"model/{name}": value for name, value in self.model.state_dict().items()}
@@ -279,7 +285,7 @@ class Stepper:
             with torch.no_grad():
                 torch._foreach_copy_(list(self.twin.parameters()), list(self.model.parameters()))
 
-    def finish(self) -> nn.Module:
+    def finish(self) -> Encoder:
         """The trained model, whole and in eval mode; all ranks must ask."""
         if self.plain is not None:
             self.plain.load_state_dict(gathered(self.model.state_dict()))
@@ -299,7 +305,7 @@ class Stepper:
 
 def _usual(task: Task) -> float:
     """Tokens of a sequence on average, or 0 where the task does not say."""
-    sizes = getattr(task, "window_tokens", ())
+    sizes = task.window_tokens
     return float(sum(sizes) / len(sizes)) if len(sizes) else 0.0
 
 

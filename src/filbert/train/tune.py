@@ -7,25 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from filbert.core.errors import InputError, one_of
-from filbert.core.records import Encoding, Example
-from filbert.core.registry import naming
+from filbert.core.records import Encoding, Example, Ints
+from filbert.core.registry import tasks_with
 from filbert.forms import augment
+from filbert.forms.augment import Places
 from filbert.nn import lora
 from filbert.nn.attention import batch_tensors, tensors
+from filbert.nn.encoder import Encoder
 from filbert.pack.lay import bins, pack
+from filbert.tasks.task import AnyItems, Trait
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.machine import Machine
 
 METHODS = ("full", "frozen", "gradual", "lora")
 FILL_TOKENS, FILL_ROWS = 8_192, 1_024  # read, and scored over the vocabulary, at a time
 CANDIDATES = 20  # the likeliest words among which a hidden one is drawn
+
+Draws = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,10 +135,10 @@ def counted(model: nn.Module, config: Config) -> tuple[int, int]:
     return sum(weight.numel() for _, weight in learning), total
 
 
-def watched(config: Config, task: Any, held: Any, model: nn.Module) -> str:
+def watched(config: Config, task: AnyItems, held: AnyItems | None, model: Encoder) -> str:
     """The number of an evaluation that says which state is best: the task's own, or the one named, if there is such."""
     if not config.watched:
-        return str(task.watched)
+        return task.watched
     if held is None:
         raise InputError(f"tune.watched is {config.watched!r}, but without dev data nothing is measured; give some.")
     with torch.inference_mode():
@@ -162,21 +167,21 @@ def copies(
     examples: Sequence[Example],
     config: Config,
     tokenizer: Tokenizer,
-    model: Any,
+    model: Encoder,
     machine: Machine,
     seed: int,
 ) -> list[Example]:
     """Changed copies of the examples, to be learnt from beside them; `model` fills in what "replace" hides."""
     if not config.kinds:
         return []
-    if task not in (able := naming("tasks", "AUGMENTS")):
+    if task not in (able := tasks_with(Trait.AUGMENTS)):
         raise InputError(
             f"tune.augment changes the words of a text, and then the gold of {task} may no longer be right; it is for "
             f"{', '.join(able)}."
         )
     if "replace" not in config.kinds:
         return augment.copies(examples, tokenizer, _options(config, seed), None)
-    if getattr(model, "mlm", None) is None:
+    if not model.fills:
         raise InputError(
             "tune.augment=replace lets the model fill in words, but the folder that the run begins with has no "
             "masked-language-model head; begin with a pretrained one, or take delete or swap."
@@ -193,7 +198,7 @@ def _options(config: Config, seed: int) -> augment.Options:
 class Filler:
     """A model that puts words into blanks: windows with [MASK] in, a drawn word for each out."""
 
-    def __init__(self, model: Any, tokenizer: Tokenizer, machine: Machine) -> None:
+    def __init__(self, model: Encoder, tokenizer: Tokenizer, machine: Machine) -> None:
         self.model, self.device = model.eval().to(machine.device), machine.device
         self.max_length: int = model.config.max_length
         known = np.zeros(model.config.vocab_size, dtype=np.int64)
@@ -202,10 +207,10 @@ class Filler:
         self.kinds = torch.as_tensor(known, device=machine.device)  # [V] 0: never, 1: begins a word, 2: goes on with it
 
     def __call__(
-        self, windows: Sequence[Encoding], blanks: Sequence[Any], hidden: Sequence[Any], drawn: Sequence[Any]
-    ) -> list[Any]:
+        self, windows: Sequence[Encoding], blanks: Sequence[Places], hidden: Sequence[Ints], drawn: Sequence[Draws]
+    ) -> list[Places]:
         """For each window the words at its `blanks`, of the kind of those `hidden` there, as `drawn` from 0 up to 1."""
-        found: list[Any] = [None] * len(windows)
+        found: list[Places] = [np.zeros(0, dtype=np.int64)] * len(windows)
         with torch.inference_mode():
             for chosen in bins([len(window) for window in windows], FILL_TOKENS):
                 packed, starts = pack([windows[index] for index in chosen])
@@ -213,14 +218,15 @@ class Filler:
                 vectors_RD = self.model(
                     tensors(packed, self.device), torch.as_tensor(np.concatenate(rows), device=self.device)
                 )
-                told = [np.concatenate([each[index] for index in chosen]) for each in (hidden, drawn)]
-                words = self._words(vectors_RD, *told)
+                words = self._words(
+                    vectors_RD, np.concatenate([hidden[i] for i in chosen]), np.concatenate([drawn[i] for i in chosen])
+                )
                 edges = np.cumsum([len(each) for each in rows])[:-1]
                 for index, own in zip(chosen, np.split(words, edges), strict=True):
                     found[index] = own
         return found
 
-    def _words(self, vectors_RD: Any, hidden: Any, drawn: Any) -> Any:
+    def _words(self, vectors_RD: Tensor, hidden: Ints, drawn: Draws) -> Places:
         """[R] a word for each vector: one of the likeliest of its kind, each as often as it is likely."""
         kinds_R = self.kinds[torch.as_tensor(hidden, dtype=torch.int64, device=self.device)].clamp(min=1)
         drawn_R = torch.as_tensor(drawn, dtype=torch.float32, device=self.device)
@@ -233,4 +239,5 @@ class Filler:
             below_RC = best_RC.softmax(-1).cumsum(-1) < drawn_R[part, None]
             last_R = best_RC.isfinite().sum(-1, keepdim=True) - 1  # a kind may have few words, and sums are rounded
             words.append(ids_RC.gather(1, torch.minimum(below_RC.sum(-1, keepdim=True), last_R))[:, 0])
-        return torch.cat(words).cpu().numpy()
+        found: Places = torch.cat(words).cpu().numpy()
+        return found

@@ -158,7 +158,7 @@ SPEC = TaskSpec(
     card=classify.card,
     part="mlm",
     kept=KEPT,
-    traits=frozenset({Trait.AUGMENTS, Trait.RANKS}),
+    traits=frozenset({Trait.AUGMENTS, Trait.RANKS, Trait.UNTAUGHT}),
     labels=label_names,
     primed=primed,
 )

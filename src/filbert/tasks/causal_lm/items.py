@@ -1,4 +1,4 @@
-"""The next word: a corpus as token arrays in, what a language model is asked out; and texts in, what it writes on out.
+"""The next word: a corpus as token arrays in, what a language model is asked out.
 
 Every token is predicted from those before it in its stretch (Bengio et al. 2003; Radford et al. 2018); of a model that
 reads both ways, also from those after it (Peters et al. 2018, §3.1). A stretch reads [CLS] … [SEP], as all texts do;
@@ -14,28 +14,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from filbert.core import settings
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Item, Term
 from filbert.core.records import Encoding, Packed
-from filbert.pack.lay import pack, row
+from filbert.pack.lay import row
 from filbert.pack.stretches import NOTHING, Places, Round, Stretches, Text, stretches
 from filbert.tasks import task
 from filbert.tasks.causal_lm.spec import Config
 from filbert.tasks.mlm_nsp.items import COUNTED, EpochPlan, Orders, dealt
-from filbert.text.joining import joined
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     import torch
 
 SCORES = 2**27  # numbers scored at once, half a gigabyte: a row of tokens times a vocabulary can be far more
-WAYS = ("sample", "greedy", "beam")
 
 
 class Items(task.Items[Config]):
@@ -44,7 +40,7 @@ class Items(task.Items[Config]):
     parts: tuple[str, ...] = ("lm",)  # of a model that can be trained by it
 
     def __init__(self, shards: Sequence[Text], tokenizer: Tokenizer, config: Config) -> None:
-        self.tokenizer, self.config = tokenizer, config
+        self.tokenizer, self.config, self.longest = tokenizer, config, config.max_length
         if not sum(len(shard.documents) - 1 for shard in shards):
             raise InputError("pretraining a language model needs 1 document or more, but the corpus has 0.")
         self.rounds = dealt([shard for shard in shards if shard.num_tokens])
@@ -176,96 +172,3 @@ def _summed(model: Any, x_RD: torch.Tensor, gold_R: torch.Tensor) -> tuple[torch
     own_R = scores_RV.detach().gather(-1, gold_R.clamp(min=0).unsqueeze(-1)).squeeze(-1)
     right = ((own_R >= scores_RV.detach().amax(-1)) & (gold_R != NOTHING)).sum()
     return F.cross_entropy(scores_RV, gold_R, ignore_index=NOTHING, reduction="sum"), right
-
-
-# Writing on -----------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class Writing:
-    """How a text is written on."""
-
-    way: str = "sample"  # sample | greedy | beam
-    max_new: int = 64  # most tokens to write
-    min_new: int = 0
-    no_repeat: int = 0  # no stretch of so many tokens is written twice; 0: any may
-    temperature: float = 1.0  # of sample: divides the scores
-    top_k: int = 0  # of sample: only the k likeliest tokens; 0: all
-    top_p: float = 1.0  # of sample: only the likeliest tokens that together have this probability
-    width: int = 4  # of beam
-    length_penalty: float = 0.6  # of beam
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        settings.check_one_of("writing", self, way=WAYS)
-        settings.check_whole("writing", self, max_new=1, min_new=0, no_repeat=0, top_k=0, width=1, seed=0)
-        settings.check_positive("writing", self, temperature=1_000, top_p=1)
-
-
-def continued(model: Any, tokenizer: Tokenizer, text: str, writing: Writing | None = None) -> str:
-    """The text as given, and what the model writes behind it."""
-    return continuations(model, tokenizer, [text], writing)[0]
-
-
-def continuations(model: Any, tokenizer: Tokenizer, texts: Sequence[str], writing: Writing | None = None) -> list[str]:
-    """Each text as given, and what the model writes behind it, all at once.
-
-    Of a long text only the end is read that leaves the model room to write.
-    """
-    writing = writing or Writing()
-    if not hasattr(model, "step"):
-        raise InputError(f"{type(model).__name__} does not write from left to right; take a gpt or an nnlm.")
-    longest = model.config.max_length
-    room = longest - writing.max_new  # for what is read beside [CLS]; the last token written is never read
-    if room < 0:
-        raise InputError(
-            f"writing.max_new is {writing.max_new}, but the model reads only {longest} tokens; take fewer (--tokens)."
-        )
-    ids = [tokens.ids[max(0, len(tokens.ids) - room) :] for tokens in tokenizer.pieces(texts)]
-    order = np.argsort([len(row) for row in ids], kind="stable")  # as a pack has them
-    written: list[tuple[int, ...]] = [()] * len(texts)
-    for place, found in zip(order, _written(model, tokenizer, [ids[at] for at in order], order, writing), strict=True):
-        written[place] = found
-    tokens = ([tokenizer.token_of(index) for index in row] for row in written)
-    return [text + joined(names, after=text) for text, names in zip(texts, tokens, strict=True)]
-
-
-def _written(
-    model: Any, tokenizer: Tokenizer, ids: Sequence[Any], numbers: Any, writing: Writing
-) -> list[tuple[int, ...]]:
-    """What the model writes behind [CLS] and these tokens, the shortest first."""
-    import torch
-
-    from filbert.nn import generation
-    from filbert.nn.attention import placed, tensors
-
-    if not ids:
-        return []
-    device = next(model.parameters()).device
-    rows = [np.concatenate(([tokenizer.cls_id], row)).astype(np.int32) for row in ids]
-    read = [Encoding(row[:-1], *(np.zeros_like(row[:-1]) for _ in range(4))) for row in rows]
-    starts_B = placed(np.array([row[-1] for row in rows]), device, torch.int64)
-    beyond = range(tokenizer.vocab_size, model.config.vocab_size)
-    barred = {*tokenizer.special_ids, *beyond} - {tokenizer.sep_id}
-    rules = generation.Rules(
-        end=tokenizer.sep_id, max_new=writing.max_new, min_new=writing.min_new, banned=tuple(sorted(barred)),
-        no_repeat=writing.no_repeat,
-    )  # fmt: skip
-    was_training = model.training
-    model.eval()
-    try:
-        with torch.inference_mode():
-            state = model.started(tensors(pack(read)[0], device))
-            if writing.way == "greedy":
-                found = generation.greedy(model, starts_B, state, rules)
-            elif writing.way == "beam":
-                penalty = writing.length_penalty
-                found = generation.beam(model, starts_B, state, rules, width=writing.width, length_penalty=penalty)
-            else:
-                drawing = generation.Drawing(
-                    temperature=writing.temperature, top_k=writing.top_k, top_p=writing.top_p, seed=writing.seed
-                )
-                found = generation.sample(model, starts_B, state, rules, drawing, [int(number) for number in numbers])
-    finally:
-        model.train(was_training)
-    return [text.ids for text in found]

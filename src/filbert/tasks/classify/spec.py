@@ -20,6 +20,7 @@ from filbert.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from filbert.forms.spec import FileSpec
     from filbert.tasks.classify.items import Items
+    from filbert.tasks.probing import Probing
     from filbert.tasks.view import View
 
 POOLS = ("mean", "cls", "own")  # own: as the model itself sums a text up, where it does
@@ -146,18 +147,26 @@ def view(items: Items[Fitting], raw: Sequence[Any], report: Report) -> View[Any]
     return Sets(items, raw, report) if items.config.several else usual_view(items, raw, report)
 
 
+def probe() -> type[Probing]:
+    """What is probed."""
+    from filbert.tasks.classify.probe import Texts
+
+    return Texts
+
+
 SPEC = TaskSpec(
     name="classify",
     config=Config,
     items=items,
     record=record,
     files=files,
+    probe=probe,
     wire=Wire(may_rank=True),
     card=card,
     view=view,
     part=heads.LABELS.part,
     kept=KEPT,
-    traits=frozenset({Trait.AUGMENTS, Trait.RANKS, Trait.ANY_TEXT}),
+    traits=frozenset({Trait.AUGMENTS, Trait.RANKS, Trait.ANY_TEXT, Trait.CHOOSES, Trait.USUAL}),
     fit=fitted,
     labels=label_names,
     idle=idle,

@@ -23,7 +23,7 @@ from filbert.pack import lay
 from filbert.pack.masking import Row, chosen, hidden
 from filbert.pack.stretches import NOTHING, Places, Round, Stretches, Text, stretches
 from filbert.tasks import task
-from filbert.tasks.mlm_nsp.spec import Config
+from filbert.tasks.mlm_nsp.spec import Config, least_documents
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -64,11 +64,11 @@ class Items(task.Items[Config]):
     parts: tuple[str, ...]  # of a model that can be trained by it
 
     def __init__(self, shards: Sequence[Text], tokenizer: Tokenizer, config: Config) -> None:
-        self.tokenizer, self.config = tokenizer, config
+        self.tokenizer, self.config, self.longest = tokenizer, config, config.max_length
         self.rounds = dealt([shard for shard in shards if shard.num_tokens])
         self.parts = ("mlm",) if config.objective == "mlm" else ("pooler", "mlm", "nsp")
         num_documents = sum(len(shard.documents) - 1 for shard in shards)
-        least = 2 if config.objective == "mlm+nsp" else 1
+        least = least_documents(config)
         if num_documents < least:
             raise InputError(
                 f"pretraining with task.objective={config.objective} needs {least} documents or more, but the corpus "
@@ -176,6 +176,13 @@ class Items(task.Items[Config]):
         if "pair_labels" in batch.targets:
             found["nsp_loss"] = int((batch.targets["pair_labels"] != NOTHING).sum())
         return found
+
+    def unhidden(self, batch: Batch) -> Batch:
+        """The batch, on a device, with its tokens in its blanks."""
+        targets, ids = batch.targets, batch.packed.ids.clone()
+        known = targets["mask_ids"] != NOTHING
+        ids[targets["mask_rows"][known]] = targets["mask_ids"][known].to(ids.dtype)
+        return Batch(batch.packed.with_ids(ids), batch.starts, batch.owners, targets)
 
     def num_decisions(self, batch: Batch) -> int:
         """How many masked tokens."""

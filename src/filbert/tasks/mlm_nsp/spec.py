@@ -37,6 +37,11 @@ class Config:
                 raise InputError(f"task.{name} is {getattr(self, name)!r}, but must be from 0 up to 1.")
 
 
+def least_documents(config: Config) -> int:
+    """Half of all second parts are of another document."""
+    return 2 if config.objective == "mlm+nsp" else 1
+
+
 def items(shards: Sequence[Text], tokenizer: Tokenizer, config: Config) -> Items[Any]:
     """The texts as training reads them."""
     from filbert.tasks.mlm_nsp.items import Items
@@ -44,4 +49,10 @@ def items(shards: Sequence[Text], tokenizer: Tokenizer, config: Config) -> Items
     return Items(shards, tokenizer, config)
 
 
-SPEC = CorpusSpec(name="mlm_nsp", config=Config, items=items, objective=Objective.MASKED_WORDS)
+SPEC = CorpusSpec(
+    name="mlm_nsp",
+    config=Config,
+    items=items,
+    objective=Objective.MASKED_WORDS,
+    least_documents=least_documents,
+)

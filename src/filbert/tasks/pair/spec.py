@@ -22,6 +22,7 @@ from filbert.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from filbert.forms.spec import FileSpec
     from filbert.tasks.pair.items import Items
+    from filbert.tasks.probing import Probing
     from filbert.tasks.question import Question, Reading, Target
     from filbert.tasks.view import View
 
@@ -150,19 +151,27 @@ def view(items: Items, raw: Sequence[Any], report: Report) -> View[Any]:
     return classify.view(items, raw, report)
 
 
+def probe() -> type[Probing]:
+    """What is probed."""
+    from filbert.tasks.classify.probe import Texts
+
+    return Texts
+
+
 SPEC = TaskSpec(
     name="pair",
     config=Config,
     items=items,
     record=record,
     files=files,
+    probe=probe,
     wire=Wire(ranks=True),
     question=question,
     card=card,
     view=view,
     part=heads.LABELS.part,
     kept=KEPT,
-    traits=frozenset({Trait.AUGMENTS, Trait.RANKS}),
+    traits=frozenset({Trait.AUGMENTS, Trait.RANKS, Trait.CHOOSES}),
     num_texts=2,
     fit=fitted,
     labels=label_names,

@@ -18,6 +18,7 @@ from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from filbert.forms.spec import FileSpec
+    from filbert.tasks.probing import Probing
     from filbert.tasks.question import Question, Reading, Target
     from filbert.tasks.tag.items import Items
     from filbert.tasks.view import View
@@ -147,12 +148,20 @@ def view(items: Items[Any], raw: Sequence[Any], report: Report) -> View[Any]:
     return Spans(items, raw, report)
 
 
+def probe() -> type[Probing]:
+    """What is probed."""
+    from filbert.tasks.tag.probe import Spans
+
+    return Spans
+
+
 SPEC = TaskSpec(
     name="tag",
     config=Config,
     items=items,
     record=record,
     files=files,
+    probe=probe,
     wire=Wire(pipeline="token-classification", has_entities=True),
     question=question,
     card=card,

@@ -65,7 +65,7 @@ class Items(task.Items[Config]):
     parts: tuple[str, ...]  # of a model that can be trained by it
 
     def __init__(self, shards: Sequence[Text], tokenizer: Vocabulary, config: Config) -> None:
-        self.config, self.parts = config, (OUTPUTS[config.output],)
+        self.config, self.parts, self.longest = config, (OUTPUTS[config.output],), config.max_length
         texts = [shard for shard in shards if shard.num_tokens]
         num_rounds = max(1, -(-sum(shard.num_tokens for shard in texts) // ROUND_TOKENS))
         self.rounds = [texts[at::num_rounds] for at in range(num_rounds)]
