@@ -205,18 +205,19 @@ def test_sums_hold_where_exponentials_vanish(kind: str, precision: str) -> None:
         with torch.no_grad():
             for weight in crf.parameters():
                 weight.mul_(150)
-        wanted, marginals = [], np.zeros(scores.shape)
+        wanted, wanted_shares = [], np.zeros(scores.shape)
         for start, end in itertools.pairwise(edges):
             paths = legal_paths(crf, end - start)
             values = np.array([path_score(crf, scores[start:end].numpy(), path) for path in paths])
             wanted.append(np.logaddexp.reduce(values))
             for path, value in zip(paths, values, strict=True):
-                marginals[np.arange(start, end), path] += np.exp(value - wanted[-1])
+                wanted_shares[np.arange(start, end), path] += np.exp(value - wanted[-1])
         crf, scores = crf.to(getattr(torch, precision)), scores.to(getattr(torch, precision)).requires_grad_()
         found = crf.log_partition(scores, edges)
         assert found.tolist() == pytest.approx(wanted, rel=1e-6, abs=1e-3)
         (grad,) = torch.autograd.grad(found.sum(), scores)
-        assert np.allclose(grad.numpy(), marginals, atol=1e-3)
+        assert np.allclose(grad.numpy(), wanted_shares, atol=1e-3)
+        assert np.allclose(marginals(crf, scores, edges).numpy(), wanted_shares, atol=1e-3)
 
 
 def gradient(crf: CRF, scores: torch.Tensor, edges: np.ndarray) -> torch.Tensor:
@@ -233,6 +234,8 @@ def test_both_ways_to_sum_agree(kind: str, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(module._Sums, "LEAST", float("inf"))  # as on a GPU: all within the logarithms
     assert torch.allclose(crf.log_partition(scores, edges), found[0], atol=1e-12)
     assert torch.allclose(gradient(crf, scores, edges), found[1], atol=1e-12)
+    assert torch.allclose(marginals(crf, scores, edges), found[1], atol=1e-12)
+    monkeypatch.setattr(crf_walk._Sums, "LEAST", float("inf"))
     assert torch.allclose(marginals(crf, scores, edges), found[1], atol=1e-12)
 
 

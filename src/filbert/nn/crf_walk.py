@@ -141,18 +141,21 @@ def _into(pair_LL: npt.NDArray[Any]) -> Callable[[npt.NDArray[Any]], tuple[npt.N
     kinds_GL, kind_of_L = np.unique(pair_LL.T, axis=0, return_inverse=True)
     from_ = [np.flatnonzero(row > -np.inf) for row in kinds_GL]
     width = max(1, max(map(len, from_), default=1))
+    if 2 * width > len(pair_LL):  # to pick those few out would cost more than to ask all
+        members = np.broadcast_to(np.arange(len(pair_LL)), kinds_GL.shape)
+        return lambda best_nL: _best(best_nL[:, None] + kinds_GL, members, kind_of_L)
     member_GM, price_GM = np.zeros((len(from_), width), np.int64), np.full((len(from_), width), -np.inf, pair_LL.dtype)
     for row, (tags_, prices) in enumerate(zip(from_, kinds_GL, strict=True)):
         member_GM[row, : len(tags_)], price_GM[row, : len(tags_)] = tags_, prices[tags_]
+    return lambda best_nL: _best(best_nL[:, member_GM] + price_GM, member_GM, kind_of_L)
 
-    def into(best_nL: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], Places]:
-        reach_nGM = best_nL[:, member_GM] + price_GM
-        at_nG1 = reach_nGM.argmax(axis=2)[:, :, None]
-        reached_nG = np.take_along_axis(reach_nGM, at_nG1, 2)[:, :, 0]
-        from_nG = np.take_along_axis(np.broadcast_to(member_GM, reach_nGM.shape), at_nG1, 2)[:, :, 0]
-        return reached_nG[:, kind_of_L], from_nG[:, kind_of_L]
 
-    return into
+def _best(reach_nGM: npt.NDArray[Any], member_GM: Places, kind_of_L: Places) -> tuple[npt.NDArray[Any], Places]:
+    """[n, L] the best way into each tag of these kinds, and [n, L] the tag that it comes from."""
+    at_nG1 = reach_nGM.argmax(axis=2)[:, :, None]
+    reached_nG = np.take_along_axis(reach_nGM, at_nG1, 2)[:, :, 0]
+    from_nG = np.take_along_axis(np.broadcast_to(member_GM, reach_nGM.shape), at_nG1, 2)[:, :, 0]
+    return reached_nG[:, kind_of_L], from_nG[:, kind_of_L]
 
 
 def bounded(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -173,19 +176,19 @@ def marginals(
         np.where(may, np.asarray(weight, dtype=scores.dtype), NEVER) for weight, may in zip(weights, masks, strict=True)
     )
     walk = steps(boundaries, len(scores))
-    by_step_TL = scores[walk.rows]
+    by_step_TL, ahead, back = scores[walk.rows], _Sums(pair_LL), _Sums(pair_LL.T)
     alpha_TL = np.empty_like(by_step_TL)
     raw_nL = begin_L + by_step_TL[: len(walk.order)]
     for start, end, num_on in walk.ranges:
         if start:
-            raw_nL = _summed(raw_nL, pair_LL) + by_step_TL[start:end]
+            raw_nL = ahead(raw_nL) + by_step_TL[start:end]
         raw_nL = raw_nL - _total(raw_nL, 1)[:, None]
         alpha_TL[start:end] = raw_nL
         raw_nL = raw_nL[:num_on]
     own_TL, beta_nL = np.empty_like(alpha_TL), np.zeros((0, len(end_L)), dtype=scores.dtype)
     for start, end, num_on in reversed(walk.ranges):
         if num_on:
-            beta_nL = _summed(by_step_TL[end : end + num_on] + beta_nL, pair_LL.T)
+            beta_nL = back(by_step_TL[end : end + num_on] + beta_nL)
             beta_nL = beta_nL - beta_nL.max(axis=1, keepdims=True)
         beta_nL = np.concatenate((beta_nL, np.broadcast_to(end_L, (end - start - num_on, len(end_L)))))
         log_nL = alpha_TL[start:end] + beta_nL
@@ -195,9 +198,29 @@ def marginals(
     return found
 
 
-def _summed(x_nL: Floats, pair_LL: Floats) -> Floats:
-    """[n, L] log Σ_i exp(x[i] + pair[i, j])."""
-    return _total(x_nL[:, :, None] + pair_LL, 1)
+class _Sums:
+    """log Σ_i exp(x[i] + pair[i, j]) for rows of x, by a matrix product: L² exponentials once instead of for each row.
+
+    A row that comes near the end of the floats' range is summed anew without leaving the logarithms (nn.crf._Sums).
+    """
+
+    LEAST = 1e-30
+
+    def __init__(self, pair_LL: Floats) -> None:
+        self.pair_LL, self.top = pair_LL, pair_LL.max(initial=NEVER)
+        self.exp_LL = np.exp(pair_LL - self.top)
+        self.never_L = (pair_LL <= NEVER / 2).all(axis=0)  # nothing leads there
+
+    def __call__(self, x_nL: Floats) -> Floats:
+        """[n, L]."""
+        most_n1 = x_nL.max(axis=1, keepdims=True, initial=NEVER)
+        sums_nL = np.exp(x_nL - most_n1) @ self.exp_LL
+        near_n = ((sums_nL < self.LEAST) & ~self.never_L).any(axis=1)
+        with np.errstate(divide="ignore"):  # what nothing leads to has no sum at all
+            result_nL: Floats = np.where(self.never_L, NEVER, np.log(sums_nL) + most_n1 + self.top)
+        if near_n.any():
+            result_nL[near_n] = _total(x_nL[near_n][:, :, None] + self.pair_LL, 1)
+        return result_nL
 
 
 def _total(x: npt.NDArray[Any], axis: int) -> Floats:

@@ -228,11 +228,6 @@ class PreNorm(Block):
 BLOCKS: dict[str, type[Block]] = {"post": PostNorm, "pre": PreNorm}
 
 
-def tied_logits(x_RD: Tensor, table_VD: Tensor, bias_V: Tensor) -> Tensor:
-    """Scores over the vocabulary with the input embeddings as output weights, [R, V]."""
-    return F.linear(x_RD, table_VD, bias_V)
-
-
 def initialise(module: nn.Module, std: float = 0.02) -> None:
     """BERT's start: normal(0, 0.02) for weights, zero biases, unit norms; smaller where a layer adds to its input.
 
