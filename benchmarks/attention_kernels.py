@@ -7,8 +7,9 @@ Contenders: flash (PyTorch's variable-length kernel), triton (ours, nn.kernels.s
 writes queries, keys and values side by side), flex (FlexAttention with a mask of documents), cudnn (its variable-length
 one). All start from one tensor [T, 3, H, 64], as a projection leaves it, and end with its gradient. Each is checked
 against the definition in fp32 before it is timed. Times are medians of 20 replays of a CUDA graph, so the host's work
-is not in them; where no graph can be captured they are of plain calls, and say so ("host_ms" is a plain call by the wall
-clock: PyTorch up to 2.13 builds cuDNN's plan anew in every such call). One that fails is recorded and passed over.
+is not in them; where no graph can be captured they are of plain calls, and say so ("host_ms" is a plain call by the
+wall clock: PyTorch up to 2.13 builds cuDNN's plan anew in every such call). One that fails is recorded and passed
+over.
 """
 
 from __future__ import annotations

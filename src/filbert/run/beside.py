@@ -56,7 +56,9 @@ class Timed:
     items: Callable[[], AnyItems]
 
 
-def _beside(task: str, measured: evaluation_report.Measured, items: AnyItems, raw: Sequence[Any]) -> dict[str, Any]:
+def _beside(
+    spec: TaskSpec[Any], measured: evaluation_report.Measured, items: AnyItems, raw: Sequence[Any]
+) -> dict[str, Any]:
     """What both score on the same examples, and how certain the difference is."""
     tables = [measured.task.evaluated(measured.raw), items.evaluated(raw)]
     student, teacher = (
