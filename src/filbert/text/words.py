@@ -119,8 +119,8 @@ def _imported(name: str) -> Callable[[str], Iterable[str]]:
         ) from None
     if not callable(function):
         raise InputError(f"the segmenter {name!r} is not a function; give package.module:function.")
-    found: Callable[[str], Iterable[str]] = function
-    return found
+    imported: Callable[[str], Iterable[str]] = function
+    return imported
 
 
 def word_spans(text: str, segmenter: Segmenter) -> list[tuple[int, int]]:
