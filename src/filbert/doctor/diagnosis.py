@@ -82,7 +82,9 @@ def _examine_file(
     texts = checks.Texts(notebook, seen, spec, measure)
     if spec is None or form is None:
         told = (
-            form.told if form is not None and form.kind != "text" else "plain text with blank lines between documents"
+            form.description
+            if form is not None and form.kind != "text"
+            else "plain text with blank lines between documents"
         )
         notebook.add("note", 0, f"read as {told}, for a corpus.")
         _examine_corpus(path, str((columns or {}).get("text", "")) or None, reading, texts)

@@ -162,7 +162,7 @@ def _source(path: str, task: str | None, columns: Mapping[str, str | int] | None
     names = tuple(str(column) for column in (columns or {}).values())
     form = Shape("text") if task == CORPUS else shape(path, reading, names)
     if form.kind in ("brat", "held"):
-        raise InputError(f"{path}: is {form.told}, of which no repaired copies are made; see it without --fix.")
+        raise InputError(f"{path}: is {form.description}, of which no repaired copies are made; see it without --fix.")
     spec = read_for(path, task, form, reading, columns)
     is_table = spec is not None and spec_of_form(form.kind) is None
     roles = column_roles(path, spec, form, named_roles(spec, columns)) if spec is not None and is_table else {}
