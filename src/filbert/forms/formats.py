@@ -1,6 +1,6 @@
 """A labelled file comes in; its shape (table, JSON, or a form of one task) and its raw rows go out, with line numbers.
 
-Nothing is guessed silently: what the shape was taken to be is said in `Shape.description`, and what is in doubt is refused.
+Nothing is guessed silently: `Shape.description` says what the file was taken for, and what is in doubt is refused.
 Where a guess could be wrong, `Shape.is_guessed`, and every command that reads the file says what it was taken for.
 Forms that are data for one task alone are recognised by that task (`FileSpec.shape_of_lines`, `shape_of_json`).
 """

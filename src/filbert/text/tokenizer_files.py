@@ -18,7 +18,7 @@ from filbert.text.added import Normalized
 CONFIG, SPECIALS_MAP, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 # Classes that cut texts as BERT does; of the last two tokenizer.json alone says how.
 CLASSES = ("Bert", "DistilBert", "Electra", "MobileBert", "ConvBert", "LayoutLM", "Retribert")
-PLAIN = ("PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend")
+GENERIC = ("PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend")
 SETTINGS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
 NAMES = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 FURTHER = ("additional_special_tokens", "extra_special_tokens")
@@ -80,16 +80,16 @@ def read(folder: Path) -> Beside:
         if not isinstance(value, bool) and not (name == "strip_accents" and value is None):
             raise InputError(f"{where}: {name} is {str(value)[:60]!r}, but must be true or false.")
     _check_switches(where, config)
-    for path, said in ((where, config), (folder / SPECIALS_MAP, specials)):
+    for path, fields in ((where, config), (folder / SPECIALS_MAP, specials)):
         for name, token in NAMES.items():
-            found = _content(path, f"{name}_token", said.get(f"{name}_token", token))
-            if found != token:
+            special = _content(path, f"{name}_token", fields.get(f"{name}_token", token))
+            if special != token:
                 raise InputError(
-                    f"{path}: {name}_token is {found[:60]!r}, but must be {token}: it is the only one read."
+                    f"{path}: {name}_token is {special[:60]!r}, but must be {token}: it is the only one read."
                 )
     numbers = _numbers(where, config.get("added_tokens_decoder"), folder / ADDED, extra)
-    lists = [(path, name, said[name]) for path, said in ((where, config), (folder / SPECIALS_MAP, specials))
-             for name in FURTHER if said.get(name)]  # fmt: skip
+    lists = [(path, name, fields[name]) for path, fields in ((where, config), (folder / SPECIALS_MAP, specials))
+             for name in FURTHER if fields.get(name)]  # fmt: skip
     added = [*sorted(numbers, key=numbers.__getitem__), *(token for each in lists for token in _further(*each))]
     ours = {*SETTINGS, *FURTHER, "tokenizer_class", "added_tokens_decoder", "do_basic_tokenize", "never_split"}
     ours |= {f"{name}_token" for name in NAMES} | {f"{name}_token_id" for name in NAMES} | {"wordpieces_prefix"}
@@ -103,7 +103,7 @@ def read(folder: Path) -> Beside:
 
 def check_class(path: Path, named: object) -> bool:
     """Whether such a class heeds tokenizer_config.json; one that cuts texts otherwise than BERT is refused."""
-    if named is None or named in PLAIN:
+    if named is None or named in GENERIC:
         return named is None
     bare = str(named).removesuffix("Fast").removesuffix("Tokenizer") if isinstance(named, str) else ""
     if not isinstance(named, str) or not named.removesuffix("Fast").endswith("Tokenizer") or bare not in CLASSES:
