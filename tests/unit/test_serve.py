@@ -162,7 +162,7 @@ def test_what_waits_together_is_read_together() -> None:
     assert first.result() == ["<predict 0>"]
     assert all(own.result() == [f"<predict {at % 10}>"] for at, own in enumerate(others, 1) if at != 5)
     assert [len(texts) for texts in slow.asked] == [1, 300, 9]
-    assert (batcher.num_dropped, batcher.num_texts, batcher.num_goes) == (1, 310, 3)
+    assert (batcher.num_dropped, batcher.num_texts, batcher.num_batches) == (1, 310, 3)
 
 
 def test_a_long_request_lets_others_through_and_comes_whole() -> None:

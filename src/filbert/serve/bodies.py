@@ -20,7 +20,7 @@ from filbert.serve.limits import Limits, Refused, check_something, some_texts, s
 REFUSED = "refused"  # pydantic's errors that hold a status and a sentence
 MOST_NUMBER, MOST_TOP = 1 << 20, 1_000
 LOOK_CHARS = 20_000  # that the page is shown
-OWN_FORM = '{"texts": ["…", "…"]}, or of pairs {"texts": [["first", "second"], …]}'
+TEXTS_FORM = '{"texts": ["…", "…"]}, or of pairs {"texts": [["first", "second"], …]}'
 PREDICT_FORM = '{"inputs": "…"}, a pair {"inputs": ["…", "…"]}, or several {"inputs": [["…"], ["…"]]}'
 SIMILARITY_FORM = '{"inputs": {"source_sentence": "…", "sentences": ["…"]}}'
 RERANK_FORM = '{"query": "…", "texts": ["…", "…"]}'
