@@ -123,13 +123,11 @@ def columns(lines: Sequence[str]) -> Columns:
     usual = [row for row in rows if row and len(row) == count]
     if count < 2:
         return Columns(count, 0, count - 1)
-    is_indexed = count > 2 and _counts([row[0] if len(row) == count else "" for row in rows], len(usual))
+    is_indexed = count > 2 and _counts(_cells_of(rows, 0, count), len(usual))
     word = int(is_indexed)
-    tagged = [
-        at for at in range(word + 1, count) if nearly(sum(bool(TAG.fullmatch(row[at])) for row in usual), len(usual))
-    ]
+    tagged = [at for at in range(word + 1, count) if _are_tags(usual, at)]
     tag, layers = _layers(usual, tagged, word)
-    is_numbered = _is_numbered([row[word] if len(row) == count else "" for row in rows], len(usual))
+    is_numbered = _is_numbered(_cells_of(rows, word, count), len(usual))
     tokens = [bare(row[word]) if is_numbered else row[word] for row in usual]
     return Columns(
         count, word, tag, layers, is_indexed, is_numbered,
@@ -137,6 +135,16 @@ def columns(lines: Sequence[str]) -> Columns:
         has_prefixes=tag in tagged,
         labels=frozenset(row[tag] for row in usual),
     )  # fmt: skip
+
+
+def _cells_of(rows: Sequence[Sequence[str]], column: int, count: int) -> list[str]:
+    """The cells of a column; "" where a row has not `count` cells."""
+    return [row[column] if len(row) == count else "" for row in rows]
+
+
+def _are_tags(rows: Sequence[Sequence[str]], column: int) -> bool:
+    """Whether nearly all cells of a column are tags with a prefix, or O."""
+    return nearly(sum(TAG.fullmatch(row[column]) is not None for row in rows), len(rows))
 
 
 def _counts(column: Sequence[str], total: int) -> bool:

@@ -108,22 +108,23 @@ class Served:
         """How many tokens are read for each: counted, since a guess that is far off would make the server think that it
         is fast; and where texts are read side by side with all that is repeated. Refuses more than a request may have.
         """
-        beside = {index: pairs for index, each in enumerate(questions) if (pairs := self._side_by_side(each))}
         texts = list(dict.fromkeys(text for each in questions for text in limits.strings_in(each)))
         tokens = self.model.tokenizer.pieces(texts)
         counts = {text: len(pieces.ids) for text, pieces in zip(texts, tokens, strict=True)}
-        sizes = [sum(counts[text] + 2 for text in limits.strings_in(each)) for each in questions]
-        if not beside:
-            return sizes
-        length, overlap = self.model.window()
-        read = 0
-        for index, pairs in beside.items():
-            sizes[index] = sum(
-                windows.num_read(sum(counts[text] for text in repeated), counts[long], length, overlap)
-                for long, *repeated in pairs
-            )
+        sizes, read = list[int](), 0
+        for question in questions:
+            pairs = self._side_by_side(question)
+            if not pairs:
+                sizes.append(sum(counts[text] + 2 for text in limits.strings_in(question)))
+                continue
+            length, overlap = self.model.window()
+            size = num_chars = 0
+            for long, *repeated in pairs:
+                size += windows.num_read(sum(map(counts.__getitem__, repeated)), counts[long], length, overlap)
+                num_chars += sum(map(len, repeated))
+            sizes.append(size)
             # Of what is no word, and so has hardly a token, as many copies are made.
-            read += max(sizes[index], sum(len(text) for _, *repeated in pairs for text in repeated) // LEAST_CHARS)
+            read += max(size, num_chars // LEAST_CHARS)
         if read > self.limits.tokens:
             raise Refused(
                 422, f"{read:,} tokens would be read, with what is repeated in every window or for every option, but a "
