@@ -217,7 +217,7 @@ def _stroke(line: Line, at: int, path: str) -> str:
 
 
 def _mark(x: float, y: float, at: int, title: str = "") -> str:
-    """Discs, squares, triangles and diamonds: told apart without colour."""
+    """A disc, square, triangle or diamond, so that lines differ without colour."""
     colour, form = html.LIGHT[at], f"f{at}"
     if at == 0:
         return element("circle", title, class_=form, cx=x, cy=y, r=3.2, fill=colour)

@@ -1,6 +1,6 @@
 """A file with a word and its tag on each line comes in; its columns, and its sentences word by word, go out.
 
-Which column is what is told from nearly all lines, not from one: numbers that count the words of a sentence are an
+Which column is what follows from nearly all lines, not from one: numbers that count the words of a sentence are an
 index, a digit behind every character (科0 技1) counts the characters of a word, and of two layers of tags the first,
 outer one is taken. Whatever is passed over is counted or named.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from filbert.text.streams import CorpusReport, Reading, whole_lines
 
-LOOKED_LINES = 5_000  # what the columns are told from
+LOOKED_LINES = 5_000  # by which the columns are found
 FEWEST = 4  # lines of a word and O that are taken for sentences without an entity
 WORDS = 0.3  # share of tokens of several characters from which a file is of words, and not of characters
 DOCUMENT = "-DOCSTART-"

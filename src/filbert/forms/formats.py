@@ -20,13 +20,13 @@ from filbert.forms.spec import specs
 from filbert.text import tables
 from filbert.text.streams import Reading, refuse, texts, whole_lines
 
-HEAD_LINES = 200  # what a shape is told from
+HEAD_LINES = 200  # by which a shape is found
 TABLE_ROWS = 1000  # of a table
 JSON_CHARS = 512 * 2**20  # a SQuAD-style file is one JSON value and must fit in memory
 
 
 class Undecodable(InputError):
-    """The head of a file has bytes that are not of its encoding, so that nothing can be told from it."""
+    """The head of a file has bytes that are not of its encoding, so that its shape cannot be found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Shape:
     delimiter: str = ""
     description: str = ""  # one sentence for the user
     sample: tuple[tuple[str, ...], ...] = field(default=(), repr=False)  # the first rows of a table without header
-    is_guessed: bool = False  # whether users should be told, for it could be otherwise
+    is_guessed: bool = False  # whether it could be otherwise, so that users are told
     tool: str = ""  # the annotation tool whose export it is, one of forms.exports
     nested: frozenset[str] = frozenset()  # columns that hold objects or lists, which data.text reaches into
     doubles: frozenset[str] = frozenset()  # columns of an export that hold what text or label hold, by another name
@@ -93,7 +93,7 @@ def _aside(reading: Reading) -> Reading:
 
 
 def _check_bytes(source: str, reading: Reading) -> None:
-    """Refuses a file whose head does not decode: whatever is told from it would be told of other characters."""
+    """Refuses a file whose head does not decode: its shape would be found from other characters than it has."""
 
     def undecodable(source: str, line: int, message: str) -> None:
         try:

@@ -30,7 +30,7 @@ class GoldKey(NamedTuple):
 
 
 def is_known(gold: object) -> bool:
-    """Whether it says what is right, and not only what is asked about."""
+    """Whether it holds labels, and not only what they are asked of."""
     return gold is not None and not (isinstance(gold, Labelled) and not gold.labels)
 
 

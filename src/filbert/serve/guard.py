@@ -93,7 +93,7 @@ class Guard:
             await self._within(scope, receive, counted)
         except Refused:
             pass  # the client is gone; what else is refused has been answered
-        except Exception as error:  # a mistake of ours: the client is told so, and nothing of ours
+        except Exception as error:  # a bug: the client gets a 500 without details
             self.watch.log.error(error, path, state["request_id"])
             if status == 499:
                 await _answer(counted, scope, Refused(500, "the server made a mistake; its log has more."))

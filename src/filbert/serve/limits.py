@@ -56,7 +56,7 @@ class Limits:
                 raise InputError(f"{field.name} is {value!r}, but must be a number of {least:g} or more.")
 
 
-class Refused(FilbertError):  # an answer, not a mishap
+class Refused(FilbertError):  # an answer to a client, not a failure
     """A request that is answered with a status other than 200, and why."""
 
     def __init__(self, status: int, message: str, **headers: str) -> None:

@@ -131,7 +131,7 @@ def run(plan: Plan, listening: socket.socket, tally: Tally, on_ready: Callable[[
 
     tally.set_state(LOADING)
     for number in ends():
-        # From here on, not only once uvicorn listens to it, lest one that comes between be lost. uvicorn raises it
+        # From here on, not only once uvicorn handles it, so that none in between is lost. uvicorn raises it
         # again when it is done: the end is an end, not a death.
         signal.signal(number, server.handle_exit)
     loading = threading.Thread(target=load, name="filbert-load", daemon=True)

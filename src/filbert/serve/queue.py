@@ -150,7 +150,7 @@ class Batcher:
         return self._long if sum(request.sizes) > most else self._short
 
     def _check_time(self, request: _Request, line: _Line) -> None:
-        """Refuses what cannot be answered in time; the first in a line is always tried, lest a slow moment last."""
+        """Refuses what cannot be answered in time; the first in a line is always tried: slow moments pass."""
         alone_s = self._alone_s(request, self.speed.at_best)
         if alone_s is not None and alone_s > self._deadline_s:
             raise Refused(
@@ -244,7 +244,7 @@ class Batcher:
                 if is_first:
                     settle(request.promised, error=_of_request(error, parts[0].start))
                 return False
-            # One of several requests was at fault: each is asked by itself, so that only that one hears of it.
+            # One of several requests was at fault: each is answered by itself, so that only that one gets the error.
             for part in parts:
                 self._answer([part], list(part.request.texts[part.start : part.end]))
             return False
@@ -373,7 +373,7 @@ def _of_request(error: BaseException, start: int) -> BaseException:
 
 
 def settle(promised: Promised[T], answer: T | None = None, error: BaseException | None = None) -> None:
-    """Keeps a promise that may have been given up, in another thread and at this moment."""
+    """Sets the result or the error of a future that another thread may cancel at the same time."""
     if promised.done() or not promised.set_running_or_notify_cancel():
         return
     if error is not None:

@@ -69,7 +69,7 @@ class Beside:
 
 
 def read(folder: Path) -> Beside:
-    """What the files in this folder say of its vocabulary; empty where there are none."""
+    """The settings, tokens and notes of the files in a folder; empty where there are none."""
     config, specials, extra = (
         json_object(folder / name) if (folder / name).exists() else {} for name in (CONFIG, SPECIALS_MAP, ADDED)
     )
