@@ -249,7 +249,7 @@ def _delimiter(kind: str, inked: list[str]) -> str:
     first = inked[0]
     for delimiter in (",", "\t", ";"):
         names = [name.strip().strip('"').lower() for name in first.split(delimiter)]
-        if len(names) > 1 and any(name in headers.KNOWN_NAMES for name in names):
+        if len(names) > 1 and any(name in headers.USUAL_NAMES for name in names):
             return delimiter
     tabs = {line.count("\t") for line in inked}
     # The same number of tabs on every line of a .csv without a known header: it is tab-separated, whatever its name.
@@ -263,13 +263,13 @@ def _table_shape(source: str, delimiter: str, reading: Reading, column_names: tu
         raise InputError(f"{source}: no row of it can be read; is a quotation mark left open on the first line?")
     first = tuple(cell.strip() for cell in rows[0])
     parts = first[0].lower().split("|")
-    if len(first) == 1 < len(parts) and set(parts) <= headers.KNOWN_NAMES:
+    if len(first) == 1 < len(parts) and set(parts) <= headers.USUAL_NAMES:
         raise InputError(f"{source}: {first[0][:80]!r} parts its columns by |, which is not read; use commas or tabs.")
     called = {",": "comma", "\t": "tab", ";": "semicolon"}[delimiter] + "-separated"
     are_numbers = _are_places(first, column_names)
     seems = _header(source, first, rows[1:], column_names)
     if seems == headers.SURE:
-        is_sure = headers.is_known(first) and not are_numbers
+        is_sure = headers.has_usual_names(first) and not are_numbers
         listed = ", ".join(first)
         is_guessed = not is_sure and (not column_names or are_numbers)
         description = (
@@ -290,14 +290,14 @@ def _table_shape(source: str, delimiter: str, reading: Reading, column_names: tu
 
 def _header(source: str, first: tuple[str, ...], below: list[tuple[str, ...]], column_names: tuple[str, ...]) -> int:
     """Whether a first row is a header: by known names, by those the user speaks of, by its looks; doubt is refused."""
-    if any(not name.isdigit() for name in column_names) or headers.is_known(first):
+    if any(not name.isdigit() for name in column_names) or headers.has_usual_names(first):
         return headers.SURE
     seems = headers.looks(first, below)
     if column_names and _are_places(first, column_names):
         return seems  # a first row may hold the number 1 where the user speaks of column 1
     if column_names or seems == headers.SURE:
         return headers.SURE if any(name in first for name in column_names) else seems
-    usual = [cell for cell in first if cell.lower() in headers.KNOWN_NAMES]
+    usual = [cell for cell in first if cell.lower() in headers.USUAL_NAMES]
     if seems == headers.PERHAPS or (usual and len(first) > 1):
         unknown = next(cell for cell in first if cell not in usual)
         kind = (
