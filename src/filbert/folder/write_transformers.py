@@ -7,6 +7,7 @@ from typing import Any
 
 from filbert.core.errors import InputError
 from filbert.core.files import json_text, write_text
+from filbert.core.registry import task, tasks
 from filbert.folder import card, runtime, sentence_transformers, weights
 from filbert.folder import folder as folders
 from filbert.folder.config import ARCHITECTURES, OWN, architecture_of
@@ -47,7 +48,9 @@ def export(path: Path | str, out: Path | str) -> tuple[Path, str, list[str]]:
 
 def _write_modules(part: Path, said: dict[str, Any], config: Any) -> None:
     """The files by which sentence-transformers makes the vectors that a folder was fine-tuned for."""
-    if said.get("task") != "embed" or said.get("pool", "mean") not in ("cls", "mean"):
+    name = said.get("task")
+    gives_vectors = name in tasks() and not task(str(name)).part
+    if not gives_vectors or said.get("pool", "mean") not in ("cls", "mean"):
         return
     files = sentence_transformers.written(str(said.get("pool", "mean")), config.width, unit=True)
     files[sentence_transformers.READING] = json_text({"max_seq_length": said.get("max_length", config.max_length)})
@@ -69,16 +72,5 @@ def _remarks(said: dict[str, Any]) -> list[str]:
         found.append(f"A label is given from a probability of {said['several']!r} on; there, say so yourself.")
     if said.get("answer", "label") != "label":
         found.append(f"The number is logit × {said.get('scale', 1.0)!r} + {said.get('center', 0.0)!r}.")
-    if said.get("task") == "embed":
-        pool = said.get("pool", "mean")
-        if pool in ("cls", "mean"):
-            found.append(
-                f"A text's vector is the {pool} of the last layer, to length 1; sentence-transformers does so."
-            )
-        else:
-            found.append("A text is summed up in the model's own way; there is none there.")
-    if said.get("task") == "blank":
-        found.append("The text around the blank and the labels' words are in task.json; there, apply them yourself.")
-    if said.get("task") in ("tag", "answer"):
-        found.append("Spans are decoded by filbert's own rules; there, by the pipeline's.")
-    return found
+    name = said.get("task")
+    return found + (task(str(name)).abroad(said) if name in tasks() else [])

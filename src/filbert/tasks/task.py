@@ -265,6 +265,11 @@ def usual_view(items: AnyItems, raw: Sequence[Any], report: Report) -> View[Any]
     return Labels(items, raw, report) if isinstance(items, GivesLabel) else View(items, raw, report)
 
 
+def as_it_is(fields: Mapping[str, object]) -> list[str]:
+    """transformers does with such a folder what filbert does."""
+    return []
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TaskSpec(Generic[C]):
     """All that is said of a task that learns from examples; `name` is that of its folder."""
@@ -303,6 +308,7 @@ class TaskSpec(Generic[C]):
     question: Callable[[Reading, Target], Question[Any]] | None = None  # its explanation; None: labels
     probe: Callable[[], type[Probing]] | None = None  # how a layer is asked for its labels; None: it cannot be
     widths: Callable[[C], tuple[int, ...]] = no_widths  # how many numbers of a vector are a vector too
+    abroad: Callable[[Mapping[str, object]], list[str]] = as_it_is  # what transformers does otherwise, by task.json
     wire: Wire = SPOKEN  # over HTTP
     unranked: tuple[str, ...] = ()  # labels of a head that says one thing alone, whatever else the task ranks
 
