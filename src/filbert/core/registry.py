@@ -68,12 +68,24 @@ def _spec(room: Room, name: str) -> Any:
     """The record of a member, imported now."""
     _checked(room, name)
     if name in _outside(room):
-        spec = _outside(room)[name].load()
-        if spec.name != name:
-            raise InputError(f"the entry point {name!r} of filbert.{room} holds a record that is called {spec.name!r}.")
-        return spec
+        return _brought(room, _outside(room)[name])
     parts = _ours(room)[name].relative_to(HOUSE).with_suffix("").parts
     return importlib.import_module(".".join(("filbert", *parts))).SPEC
+
+
+def _brought(room: Room, point: importlib.metadata.EntryPoint) -> Any:
+    """The record that a package brings; whatever goes wrong in that package is told with its name."""
+    what = f"the package {point.dist.name if point.dist else point.value} brings the {room[:-1]} {point.name!r}"
+    try:
+        spec = point.load()
+    except Exception as error:
+        raise InputError(f"{what}, but it cannot be imported ({error}); repair it, or uninstall it.") from error
+    kind = importlib.import_module("filbert.nn.encoder" if room == "models" else "filbert.tasks.task")
+    records = (kind.ModelSpec,) if room == "models" else (kind.TaskSpec, kind.CorpusSpec)
+    if not isinstance(spec, records) or spec.name != point.name:
+        wanted = " or ".join(record.__name__ for record in records)
+        raise InputError(f"{what}, but {point.value} is no {wanted} of that name; see docs/own-{room[:-1]}.md.")
+    return spec
 
 
 def task(name: str) -> TaskSpec[Any]:
@@ -121,8 +133,8 @@ def model(name: str) -> ModelSpec[Any]:
 
 def model_of(config: object) -> ModelSpec[Any]:
     """The record of the model that has such a config."""
-    name = type(config).__module__.rpartition(".")[2]
-    if name in _ours("models"):
+    room, _, name = type(config).__module__.rpartition(".")
+    if room == "filbert.models":
         return model(name)
     for other in _outside("models"):
         if type(config) is model(other).config:
