@@ -111,6 +111,11 @@ def tasks(*, only_learnt: bool = False) -> tuple[str, ...]:
     return tuple(n for n, s in specs.items() if s.reads_examples and (s.can_learn or not only_learnt))
 
 
+def is_task(name: object) -> bool:
+    """Whether that is the name of a task that is asked about examples; no other is imported for it."""
+    return isinstance(name, str) and name in members("tasks") and bool(_spec("tasks", name).reads_examples)
+
+
 def tasks_with(trait: Trait) -> tuple[str, ...]:
     """The tasks that are asked about examples and of which this is true, sorted."""
     return tuple(name for name in tasks() if trait in task(name).traits)

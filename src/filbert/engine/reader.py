@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Example, Prediction
-from filbert.core.registry import members, task, tasks
+from filbert.core.registry import is_task, task, tasks
 from filbert.core.settings import check_types, parsed
 from filbert.folder import sentence_transformers
 from filbert.folder.weights import inside, small_json
-from filbert.forms.sources import ReadOptions
 from filbert.tasks.task import AnyItems, Asked, C, Json, TaskSpec
 from filbert.text import arguments
 from filbert.text.tokenizer import Tokenizer
@@ -21,6 +20,7 @@ from filbert.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from filbert.folder.folder import Loaded
     from filbert.folder.runtime import Portable
+    from filbert.forms.sources import ReadOptions
 
     Folder = Loaded | Portable  # a model folder, with torch or without
 
@@ -100,6 +100,8 @@ def described(folder: Folder) -> Described:
 
 def trained_on(folder: Path) -> ReadOptions:
     """The columns and the encoding of the files that a model learnt from, as its folder remembers them."""
+    from filbert.forms.sources import ReadOptions
+
     path = folder / DATA
     if not path.exists():
         return ReadOptions()
@@ -130,7 +132,7 @@ def _unpublished(folder: Folder, spec: TaskSpec[Any], about: Described) -> dict[
 def _candidates(fields: Mapping[str, Any] | None, name: str | None) -> dict[str, TaskSpec[Any]]:
     """The tasks to look at: the folder's own where it says one, since to import all takes a tenth of a second."""
     own = str(fields.get("task")) if fields is not None else ""
-    names = (own,) if own in members("tasks") and name in (None, own) and own in tasks() else tasks()
+    names = (own,) if name in (None, own) and is_task(own) else tasks()
     return {each: task(each) for each in names}
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from filbert.core.errors import InputError
 from filbert.core.files import json_text, write_text
-from filbert.core.registry import task, tasks
+from filbert.core.registry import is_task, task
 from filbert.folder import card, runtime, sentence_transformers, weights
 from filbert.folder import folder as folders
 from filbert.folder.config import ARCHITECTURES, OWN, architecture_of
@@ -49,7 +49,7 @@ def export(path: Path | str, out: Path | str) -> tuple[Path, str, list[str]]:
 def _write_modules(part: Path, said: dict[str, Any], config: Any) -> None:
     """The files by which sentence-transformers makes the vectors that a folder was fine-tuned for."""
     name = said.get("task")
-    gives_vectors = name in tasks() and not task(str(name)).part
+    gives_vectors = is_task(name) and not task(str(name)).part
     if not gives_vectors or said.get("pool", "mean") not in ("cls", "mean"):
         return
     files = sentence_transformers.written(str(said.get("pool", "mean")), config.width, unit=True)
@@ -73,4 +73,4 @@ def _remarks(said: dict[str, Any]) -> list[str]:
     if said.get("answer", "label") != "label":
         found.append(f"The number is logit × {said.get('scale', 1.0)!r} + {said.get('center', 0.0)!r}.")
     name = said.get("task")
-    return found + (task(str(name)).abroad(said) if name in tasks() else [])
+    return found + (task(str(name)).abroad(said) if is_task(name) else [])

@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from filbert.core.protocols import Batch, Decisions, Objective, Plan, Term
 from filbert.core.records import Example, Prediction
-from filbert.metrics.calibration import Fit
 from filbert.nn.ops import A, Host
 from filbert.pack.batches import ItemPlan
 from filbert.tasks.wire import SPOKEN, Wire
@@ -52,6 +51,14 @@ class Trait(Enum):
     USUAL = "usual"  # it is meant where a text and a label are at hand, and nobody names a task
     UNTAUGHT = "untaught"  # it needs no example: a template with a blank, and words for each label, say all of it
     OPTIONS = "options"  # texts of an example are options to choose among
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A task's config with what dev data fix of it, and what is to be told of that."""
+
+    config: Any
+    note: str = ""
 
 
 class Items(ABC, Generic[C]):
