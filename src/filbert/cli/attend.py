@@ -90,7 +90,7 @@ def _draw(views: list[dict[str, Any]], options: dict[str, Any], out: str) -> Non
     if named and options["picture"] in ("head", "matrix"):
         say(f"note: --picture {options['picture']} shows one of --{' and --'.join(named)}: "
             f"head {chosen['head']} of layer {chosen['layer']}.")  # fmt: skip
-    pictures.draw(views[0], options["picture"], out, **chosen)
+    pictures.draw(views[0], options["picture"], out, pictures.Choices(**chosen))
     say(f"{out}: written.")
 
 

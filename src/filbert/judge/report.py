@@ -120,7 +120,7 @@ class _Evaluation:
         if near is None or train is None:
             self.told["leaks"] = {"missing": f"leakage {NO_TRAIN}"}
             return
-        found = [Match(each.row - own.start, each.other - near.num_asked, each.kind) for each in near.leaks(own)]
+        found = [Match(each.row - own.start, each.other - near.num_queries, each.kind) for each in near.leaks(own)]
         told = _matched(self.spec, found, self.examples, train)
         told |= {"share": len(found) / max(1, len(self.examples)), "compared": near.num_compared, "of": len(train)}
         leaked = {each.row for each in found}
