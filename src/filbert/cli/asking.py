@@ -95,7 +95,7 @@ class Bar:
     def hear(self, loaded: Model) -> None:
         """Shows too how far the model is with what it reads, which may be one text for minutes."""
         if self.bar is not None:
-            loaded.engine.told = self.within
+            loaded.engine.on_progress = self.within
 
     def within(self, share: float) -> None:
         """So much is read of the texts that are asked together."""

@@ -54,7 +54,7 @@ def command(model: str, data: str, task: str, out: str | None, as_json: bool, **
     if out:
         probe.write(out, found, other)
     if as_json:
-        result({**found.told(), "untrained": other and other.told()["layers"]})
+        result({**found.as_dict(), "untrained": other and other.as_dict()["layers"]})
         return
     click.echo(table([probe.HEAD, *map(probe.cells, found.layers)]))
     if other is not None:
