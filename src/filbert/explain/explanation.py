@@ -120,13 +120,13 @@ def explained(
     if not perturbation.words:
         raise InputError("the text holds no word that the model reads, so there is nothing to explain; give it one.")
     attribution = METHODS[how.method](perturbation, how.budget, how.seed)
-    tested = (
-        certified(perturbation, how.method, attribution, budget=how.budget, seed=how.seed) if how.certificate else None
-    )
+    tested = None
+    if how.certificate:
+        tested = certified(perturbation, how.method, attribution, budget=how.budget, seed=how.seed)
     empty = float(perturbation.values(np.zeros((1, len(perturbation.words)), np.bool_))[0])
     return Explanation(
-        how.method, perturbation.target, reading.example.texts, perturbation.words, attribution.scores.astype(np.float32),
-        perturbation.value, empty, tested, _called(model.folder), reading.name, type(model.backbone).__name__.lower(),
+        how.method, perturbation.target, reading.example.texts, perturbation.words,
+        attribution.scores.astype(np.float32), perturbation.value, empty, tested, _called(model.folder), reading.name, type(model.backbone).__name__.lower(),
         attribution.coarse,
     )  # fmt: skip
 
