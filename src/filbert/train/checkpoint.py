@@ -264,15 +264,15 @@ def _raw(tensor: Array) -> npt.NDArray[np.uint8]:
 
 def _header(tensors: Mapping[str, Array]) -> tuple[bytes, list[str], int]:
     """The head of the tensors' file, the order of their data, and how many bytes that has."""
-    told: dict[str, tuple[str, tuple[int, ...], int]] = {}
+    sized: dict[str, weights.Sized] = {}
     for name, tensor in tensors.items():
         known = (
             ARRAYS.get(tensor.dtype.newbyteorder("<")) if isinstance(tensor, np.ndarray) else STORED.get(tensor.dtype)
         )
         if known is None or tensor.ndim > weights.MOST_DIMS or name == "__metadata__":
             raise ValueError(f"tensor {name!r} of {tensor.dtype} with {tensor.ndim} dimensions cannot be stored")
-        told[name] = known, tuple(tensor.shape), tensor.nbytes
-    head, order, num_bytes = weights.header(told)
+        sized[name] = weights.Sized(known, tuple(tensor.shape), tensor.nbytes)
+    head, order, num_bytes = weights.header(sized)
     size = len(head) - 8
     if size > weights.HEADER_LIMIT:
         raise ValueError(f"{len(order):,} tensors need a header of {size:,} bytes; {weights.HEADER_LIMIT:,} fit")
