@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from served import Server
+from kit.served import Server
 
 pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.slow
