@@ -14,8 +14,8 @@ import pytest
 from source_tree import Tree
 
 RETIRED = {
-    "told": "listener, result, sentence: what it is", "heard": "scores, signalled", "found": "what it is: model, path",
-    "own": "what it is: config, rows", "given": "what it is: fields, argument", "said": "what it is: answer, prediction",
+    "told": "listener, result, sentence", "heard": "scores, signalled", "found": "what it is: model, path",
+    "own": "what it is: config, rows", "given": "what it is: fields, argument", "said": "answer, prediction",
     "begun": "prepared, started_at", "asked": "requested, examples, question", "known": "allowed, names",
     "strange": "control, unexpected", "lesson": "teacher", "lessons": "distillation losses", "hollow": "meta shapes",
     "portable": "runtime metadata", "chains": "crf marginals", "strip": "cuda graph", "playback": "cuda graph",
@@ -62,7 +62,8 @@ def tree() -> Tree:
 def test_no_name_is_a_retired_word(tree: Tree) -> None:
     places = retired(tree)
     counts = Counter(path for path, _, _ in places)
-    more = [f"{path}:{line}: {name}; write {RETIRED[name]}" for path, line, name in places if counts[path] > LEFT.get(path, 0)]
+    worse = {path for path, count in counts.items() if count > LEFT.get(path, 0)}
+    more = [f"{path}:{line}: {name}; write {RETIRED[name]}" for path, line, name in places if path in worse]
     assert not more, "\n".join(more[:40])
     fewer = {path: (left, counts.get(path, 0)) for path, left in LEFT.items() if counts.get(path, 0) < left}
     assert not fewer, f"some are gone; lower these in LEFT (listed, now): {fewer}"

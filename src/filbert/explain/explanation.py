@@ -126,8 +126,8 @@ def explained(
     empty = float(perturbation.values(np.zeros((1, len(perturbation.words)), np.bool_))[0])
     return Explanation(
         how.method, perturbation.target, reading.example.texts, perturbation.words,
-        attribution.scores.astype(np.float32), perturbation.value, empty, tested, _called(model.folder), reading.name, type(model.backbone).__name__.lower(),
-        attribution.coarse,
+        attribution.scores.astype(np.float32), perturbation.value, empty, tested, _called(model.folder), reading.name,
+        type(model.backbone).__name__.lower(), attribution.coarse,
     )  # fmt: skip
 
 
