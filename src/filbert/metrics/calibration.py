@@ -27,14 +27,6 @@ ROUNDS, CLOSE = 60, 1e-10
 FEWEST = 50
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """A task's config with what dev data fix of it, and a note about that for the user."""
-
-    config: Any
-    note: str = ""
-
-
 def too_few(field: str, count: int, stays: str) -> str:
     """The sentence that says that a field was not fitted, and what it is instead."""
     return f"task.{field} was not fitted on the dev data: {count:,} rows are too few ({FEWEST} are needed); {stays}."
