@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from filbert.cli.shared import model_options, model_wishes, refuse_options, result, say
+from filbert.cli.shared import OptionValues, model_options, model_wishes, refuse_options, result, say
 
 if TYPE_CHECKING:
     import socket
@@ -140,7 +140,7 @@ def _note_unread(environment: Mapping[str, str]) -> None:
             say(f"note: {name} is no option of serve; it is passed over.{did_you_mean(name, variables)}")
 
 
-def _plan(options: dict[str, Any]) -> Plan:
+def _plan(options: OptionValues) -> Plan:
     from filbert.core.errors import InputError
     from filbert.serve import guard
     from filbert.serve.keys import hashes

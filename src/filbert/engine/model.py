@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,8 @@ from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import WindowEncoding, windowed
 
 if TYPE_CHECKING:
+    from filbert.engine.backend_onnx import Runtime
+    from filbert.engine.backend_torch import Engine
     from filbert.explain import attention_maps
     from filbert.explain.explanation import Explanation
     from filbert.folder.folder import Loaded
@@ -51,6 +53,7 @@ def load(path: Path | str, *, device: str | None = None, dtype: str = "float32",
         raise one_of("runtime", runtime, RUNTIMES)
     if runtime is None:
         runtime = "torch" if importlib.util.find_spec("torch") and dtype != "int8" else "onnx"
+    begin: Callable[[Path | str, str, str], tuple[Loaded | Portable, Engine | Runtime]]
     begin = _with_torch if runtime == "torch" else _without_torch
     with collector_paused():
         loaded, engine = begin(path, "auto" if device is None else device, dtype)
@@ -65,7 +68,7 @@ def load(path: Path | str, *, device: str | None = None, dtype: str = "float32",
     return model
 
 
-def _with_torch(path: Path | str, device: str, dtype: str) -> tuple[Loaded, Any]:
+def _with_torch(path: Path | str, device: str, dtype: str) -> tuple[Loaded, Engine]:
     from filbert.engine.backend_torch import Engine
     from filbert.folder import folder as folders
     from filbert.nn.device import usable
@@ -75,23 +78,24 @@ def _with_torch(path: Path | str, device: str, dtype: str) -> tuple[Loaded, Any]
     return loaded, Engine(loaded.model, where)
 
 
-def _without_torch(path: Path | str, device: str, dtype: str) -> tuple[Portable, Any]:
+def _without_torch(path: Path | str, device: str, dtype: str) -> tuple[Portable, Runtime]:
     from filbert.engine.backend_onnx import Runtime
-    from filbert.folder import runtime as portable
+    from filbert.folder import runtime
 
     if device not in ("auto", "cpu"):
         raise InputError(f"device is {device!r}, but without torch a model runs on the cpu alone.")
-    loaded = portable.load(path)
+    loaded = runtime.load(path)
     return loaded, Runtime(loaded, dtype)
 
 
 class Model:
     """A loaded model: `embed`, `fill`, `predict`, and what is known of it (`config`, `labels`, `notes`)."""
 
-    def __init__(self, loaded: Loaded | Portable, tokenizer: Tokenizer, engine: Any) -> None:
+    def __init__(self, loaded: Loaded | Portable, tokenizer: Tokenizer, engine: Engine | Runtime) -> None:
         self.folder, self.notes, self._labels = loaded.folder, loaded.notes, tuple(loaded.labels)
         self.config: Any = loaded.config
-        self.tokenizer, self.engine, self._loaded = tokenizer, engine, loaded
+        self.tokenizer, self._loaded = tokenizer, loaded
+        self.engine: Any = engine
         self._reader: Reader[Any] | None = None  # where it is not the folder's own
         self._about = described(loaded)  # read once: a folder that changes on disk keeps answering as it was loaded
         self._readers: dict[str | None, Reader[Any]] = {}  # by the task that was asked for
@@ -391,7 +395,7 @@ class Model:
     @property
     def as_read(self) -> Reader[Any] | None:
         """How it reads texts for its task; None where it was fine-tuned for nothing."""
-        has_head = len(self.backbone.heads) or getattr(self.backbone, "writer", None) is not None
+        has_head = len(self.backbone.heads) or self.backbone.writes
         return self.reader() if self._reader or has_head or self._about.task is not None else None
 
     def _windows(self, texts: list[str], max_length: int, overlap: int) -> tuple[list[WindowEncoding], list[int]]:

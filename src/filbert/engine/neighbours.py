@@ -45,7 +45,7 @@ class Embeds(Protocol):
 class Index:
     """Vectors with a key each, a text or whatever else; the keys are their places where none are given."""
 
-    def __init__(self, vectors: npt.ArrayLike, keys: Iterable[Any] | None = None) -> None:
+    def __init__(self, vectors: npt.ArrayLike, keys: Iterable[object] | None = None) -> None:
         self.vectors = unit_length(_table(vectors))
         if not isinstance(keys, Iterable | None):
             raise InputError(f"keys is {keys!r:.60}, but must be a list with one for each vector.")

@@ -14,7 +14,7 @@ from filbert.core.settings import check_types, parsed
 from filbert.folder import sentence_transformers
 from filbert.folder.weights import inside, small_json
 from filbert.forms.sources import ReadOptions
-from filbert.tasks.task import AnyItems, Asked, C, Json, TaskSpec
+from filbert.tasks.task import AnyItems, AnySpec, Asked, C, Json, TaskSpec
 from filbert.text import arguments
 from filbert.text.tokenizer import Tokenizer
 
@@ -57,7 +57,7 @@ class Reader(Generic[C]):
         """The examples in batches."""
         return self.spec.items(examples, self.labels, self.tokenizer, self.config)
 
-    def primed(self, texts: Sequence[str], answers: Callable[[AnyItems], Sequence[Any]]) -> Reader[C]:
+    def primed(self, texts: Sequence[str], answers: Callable[[AnyItems], Sequence[object]]) -> Reader[C]:
         """The same with what the model itself must be asked first, where the task has need of that."""
         if self.spec.primed is None:
             return self
@@ -70,7 +70,10 @@ class Reader(Generic[C]):
         return record(self.spec, example, prediction, top)
 
 
-def record(spec: TaskSpec[Any], example: Example, prediction: Prediction, top: int | None = None) -> Json:
+AnyReader = Reader[Any]  # for some task
+
+
+def record(spec: AnySpec, example: Example, prediction: Prediction, top: int | None = None) -> Json:
     """One result of a task as it is written."""
     place = {"line": example.line} if example.line else {}
     texts = dict(zip(spec.texts, example.texts, strict=False))
@@ -111,7 +114,7 @@ def trained_on(folder: Path) -> ReadOptions:
     return ReadOptions(columns=columns, encoding=encoding)
 
 
-def _from_maker(folder: Folder, spec: TaskSpec[Any], about: Described) -> dict[str, Any]:
+def _from_maker(folder: Folder, spec: AnySpec, about: Described) -> dict[str, Any]:
     """How a folder that was fine-tuned for nothing reads texts for a task without a head: as its maker says."""
     if spec.part:
         return {"max_length": min(spec.config.max_length, about.window)}
@@ -127,7 +130,7 @@ def _from_maker(folder: Folder, spec: TaskSpec[Any], about: Described) -> dict[s
     return {"max_length": longest, **({"pool": vectors.pool} if vectors.pool else {})}
 
 
-def _candidates(fields: Mapping[str, Any] | None, name: str | None) -> dict[str, TaskSpec[Any]]:
+def _candidates(fields: Mapping[str, object] | None, name: str | None) -> dict[str, AnySpec]:
     """The tasks to look at: the folder's own where it says one, since to import all takes a tenth of a second."""
     saved = str(fields.get("task")) if fields is not None else ""
     names = (saved,) if saved in members("tasks") and name in (None, saved) and saved in tasks() else tasks()
@@ -140,7 +143,7 @@ def _is_number(folder: Folder) -> bool:
     return HEADED in folder.model.parts and len(folder.labels) == 1 and not several
 
 
-def _from_transformers(folder: Folder, spec: TaskSpec[Any], about: Described) -> dict[str, Any]:
+def _from_transformers(folder: Folder, spec: AnySpec, about: Described) -> dict[str, Any]:
     """The fields of the config for a published folder that has the task's head."""
     assert spec.published is not None
     fields = spec.published(folder.model, folder.labels)
@@ -161,7 +164,7 @@ def _from_transformers(folder: Folder, spec: TaskSpec[Any], about: Described) ->
     return {**fields, **(spec.number_fields if _is_number(folder) else {})}
 
 
-def _check_used(spec: TaskSpec[Any], config: Any, wanted: Mapping[str, Any]) -> None:
+def _check_used(spec: AnySpec, config: object, wanted: Mapping[str, object]) -> None:
     """Refuses a field that was set and changes nothing of what a model says."""
     idle = spec.idle(config)
     for name in wanted:
@@ -177,7 +180,7 @@ def bound(
     name: str | None = None,
     settings: Sequence[str] = (),
     about: Described | None = None,
-) -> Reader[Any]:
+) -> AnyReader:
     """How a folder reads texts for its task: as its task.json says, or as published folders do.
 
     Published folders with labels do not say whether they read texts or pairs: `name` does, or they read texts; those

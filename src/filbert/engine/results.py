@@ -89,7 +89,7 @@ class Table:
                 )
         return record
 
-    def cell(self, value: Any) -> str:
+    def cell(self, value: object) -> str:
         """A value as a cell holds it."""
         if value is None:
             return ""

@@ -1,6 +1,6 @@
-"""Groups of work and a number of threads in; all of it done, by threads that each take the next group, and told.
+"""Groups of items, a function and a number of threads in; the function called for each group, with progress.
 
-What they make is looked at here too: numbers that are not finite are an error, whatever runtime gave them.
+Answers are checked here too: numbers that are not finite are an error, whatever runtime gave them.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from filbert.core.errors import FilbertError
 from filbert.core.records import Floats
 
 Group = TypeVar("Group")
+Answer = TypeVar("Answer")
 Progress = Callable[[float], None]  # the share of some work that is done, from 0 to 1
 PATIENCE_S = 5.0  # that an interrupted run waits for each thread, of which some may never have begun
 
@@ -97,11 +98,15 @@ def finite(vectors: Floats) -> Floats:
     raise not_finite()
 
 
-def checked(answer: Any) -> Any:
-    """What a head said of a text, if no score in it is NaN or beyond all bounds; -inf stands for what cannot be."""
+def checked(answer: Answer) -> Answer:
+    """A head's output for a text, if no score in it is NaN or +inf; -inf stands for what cannot be."""
+    _check_finite(answer)
+    return answer
+
+
+def _check_finite(answer: object) -> None:
     if isinstance(answer, tuple | list):
         for part in answer:
-            checked(part)
+            _check_finite(part)
     elif isinstance(answer, np.ndarray) and answer.dtype.kind == "f" and (np.isnan(answer) | (answer == np.inf)).any():
         raise not_finite()
-    return answer

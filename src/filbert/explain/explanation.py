@@ -24,8 +24,9 @@ from filbert.explain.attribution import GRADIENTS, METHODS
 from filbert.explain.certificate import Certificate, certified
 from filbert.explain.filling import FILL, Filling
 from filbert.explain.perturbation import BASELINES, Perturbation, Place
+from filbert.explain.protocols import Looks
 from filbert.tasks.question import Reading, Target, layout
-from filbert.tasks.task import Trait
+from filbert.tasks.task import Asked, Trait
 from filbert.text.arguments import called
 
 
@@ -106,7 +107,7 @@ class Explanation:
 
 
 def explained(
-    model: Any, text: Any, target: Target = None, how: Config | None = None, task: str | None = None
+    model: Looks, text: Asked, target: Target = None, how: Config | None = None, task: str | None = None
 ) -> Explanation:
     """The explanation of what a model says of a text, a pair, or whatever `predict` takes.
 
@@ -126,17 +127,17 @@ def explained(
     empty = float(perturbation.values(np.zeros((1, len(perturbation.words)), np.bool_))[0])
     return Explanation(
         how.method, perturbation.target, reading.example.texts, perturbation.words,
-        attribution.scores.astype(np.float32), perturbation.value, empty, tested, _called(model.folder), reading.name, type(model.backbone).__name__.lower(),
-        attribution.coarse,
+        attribution.scores.astype(np.float32), perturbation.value, empty, tested, _called(model.folder), reading.name,
+        type(model.backbone).__name__.lower(), attribution.coarse,
     )  # fmt: skip
 
 
-def read(model: Any, text: Any, task: str | None = None) -> Reading:
+def read(model: Looks, text: Asked, task: str | None = None) -> Reading:
     """The text as the model's task reads it; a text with [MASK] as a pretrained model does."""
     if not isinstance(text, str | tuple | list):
         raise InputError(f"explain was given {called(text)}, but takes one text, or what `predict` takes for one.")
     if task == FILL or (task is None and _is_blank(model, text)):
-        if not isinstance(text, str) or getattr(model.backbone, "mlm", None) is None:
+        if not isinstance(text, str) or not model.backbone.fills:
             raise InputError(f"{model.folder}: fills no blanks, or the text is no string; leave task={FILL!r} out.")
         filling = Filling(text, model.tokenizer, model.config.max_length)
         example = Example((text,))
@@ -153,9 +154,9 @@ def read(model: Any, text: Any, task: str | None = None) -> Reading:
     return Reading(spec.name, items, example, prediction, layout(items), items.origins(example))
 
 
-def _is_blank(model: Any, text: Any) -> bool:
+def _is_blank(model: Looks, text: Asked) -> bool:
     """Whether only a [MASK] can be meant: the model fills blanks and was fine-tuned for nothing."""
-    if not isinstance(text, str) or getattr(model.backbone, "mlm", None) is None:
+    if not isinstance(text, str) or not model.backbone.fills:
         return False
     try:
         model.task()

@@ -24,7 +24,7 @@ from filbert.folder.weights import small_json
 from filbert.forms import label_sets, sources
 from filbert.forms.gold import labels_of
 from filbert.judge.report import CALLED
-from filbert.tasks.task import AnyItems, Trait
+from filbert.tasks.task import AnyItems, Json, Trait
 from filbert.text.tokenizer import Tokenizer
 
 LOOKED_AT, LOOKED_CHARS = 5_000, 2_000  # texts whose letters and lengths are counted, and characters of one
@@ -180,7 +180,7 @@ def _scores(report: Mapping[str, Any]) -> str:
 # Limits ---------------------------------------------------------------------------------------------------------------
 
 
-def _limits(learnt: Learnt, about: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
+def _limits(learnt: Learnt, about: Json, texts: Sequence[str]) -> list[str]:
     longest, several = about.get("max_length"), bool(about.get("several"))
     chooses = Trait.CHOOSES in registry.task(str(about.get("task"))).traits and not several
     chooses = chooses and len(learnt.task.labels) != 1

@@ -13,7 +13,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from filbert.core.errors import FilbertError, InputError
 from filbert.core.files import write_text
@@ -22,7 +22,7 @@ from filbert.engine.model import Model, load
 from filbert.folder.manifest import MANIFEST, check_manifest, fingerprint, model_folder, seal, stated, was_sealed
 from filbert.folder.runtime import ENCODER, SMALL_ENCODER
 from filbert.folder.weights import inside
-from filbert.tasks.task import Trait, names_of
+from filbert.tasks.task import Json, Trait, names_of
 
 GOLDEN = "golden.jsonl"
 MOST, MOST_CHARS = 32, 4_000  # cases of a folder that are written, and characters of one
@@ -75,7 +75,7 @@ def write(folder: Path | str, examples: Sequence[Example] = ()) -> Path:
     return folder / GOLDEN
 
 
-def _line(case: Mapping[str, Any]) -> str:
+def _line(case: Json) -> str:
     """As JSON, Chinese as Chinese; a lone surrogate, which a text from Python may hold, can only be written escaped."""
     line = json.dumps(case, ensure_ascii=False)
     return line if line.isascii() or not any("\ud800" <= char <= "\udfff" for char in line) else json.dumps(case)
@@ -118,12 +118,12 @@ def chosen(examples: Sequence[Example], names: Callable[[Example], Sequence[str]
     return [fitting[place] for place in list(places)[:MOST]]
 
 
-def _listed(value: Any) -> Any:
+def _listed(value: object) -> Any:
     """As JSON gives it back."""
     return [_listed(each) for each in value] if isinstance(value, tuple | list) else value
 
 
-def _tupled(value: Any) -> Any:
+def _tupled(value: object) -> Any:
     """As `predict` takes it: a list of texts within stays one."""
     return (
         tuple(tuple(e) if isinstance(e, list) and _is_place(e) else e for e in value)
@@ -132,11 +132,11 @@ def _tupled(value: Any) -> Any:
     )
 
 
-def _is_place(value: list[Any]) -> bool:
+def _is_place(value: list[object]) -> bool:
     return len(value) == 2 and all(type(each) is int for each in value)
 
 
-def answers_of(model: Model, made: Sequence[Mapping[str, Any]]) -> list[Any]:
+def answers_of(model: Model, made: Sequence[Json]) -> list[Any]:
     """What the model says of each case, all of a kind read together."""
     task = task_of(model)
     results: list[Any] = [None] * len(made)
@@ -268,7 +268,7 @@ def _no_number(word: str) -> float:
     raise ValueError(f"{word} is no number")
 
 
-def replayed(runtime: str, model: Model, golden: Sequence[Mapping[str, Any]]) -> Replayed:
+def replayed(runtime: str, model: Model, golden: Sequence[Json]) -> Replayed:
     """What the model says now beside what it said then."""
     worst, changed = 0.0, []
     for case, now in zip(golden, answers_of(model, golden), strict=True):
@@ -279,7 +279,7 @@ def replayed(runtime: str, model: Model, golden: Sequence[Mapping[str, Any]]) ->
     return Replayed(runtime, len(golden), worst, tuple(changed))
 
 
-def compared(then: Any, now: Any, where: str = "") -> tuple[float, list[str]]:
+def compared(then: object, now: object, where: str = "") -> tuple[float, list[str]]:
     """The largest difference of two numbers at the same place, and what else is not the same."""
     if isinstance(then, Mapping) and isinstance(now, Mapping):
         pairs = [(then.get(key), now.get(key), f"{where}.{key}".lstrip(".")) for key in {**then, **now}]
@@ -294,5 +294,5 @@ def compared(then: Any, now: Any, where: str = "") -> tuple[float, list[str]]:
     return max((apart for apart, _ in parts), default=0.0), [other for _, others in parts for other in others]
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, float) or (type(value) is int)

@@ -12,7 +12,8 @@ import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch.utils.data
@@ -23,6 +24,9 @@ from filbert.core.protocols import Batch, Task
 from filbert.pack.batches import Places, epochs, part, part_budget
 from filbert.train.distributed import Ranks, signal_at_parents_end
 from filbert.train.machine import Machine
+
+if TYPE_CHECKING:
+    from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as Batches
 
 PREFETCH = 4  # batches ahead, for each worker
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  # asked for its size alone
@@ -117,20 +121,20 @@ def _tied(worker: int) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _unless_cut_off(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+def _unless_cut_off(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
     """The thread that hands arrays over tells of a hand that was withdrawn; anything else is told as ever."""
     if not isinstance(error, EOFError | OSError):
         sys.__excepthook__(kind, error, trace)
 
 
-def _ended(batches: Any) -> None:
+def _ended(batches: Batches) -> None:
     """At the program's end: multiprocessing would ask the workers politely, which they do not hear, and wait."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch would tell of a dead worker
     for worker in batches._workers:
         worker.kill()
 
 
-def _abandon(batches: Any) -> None:
+def _abandon(batches: Batches) -> None:
     """After a failure: torch tells no more of these workers, wherever the program is by then, and none is left."""
     if batches._worker_pids_set:
         batches._worker_pids_set = False
@@ -207,7 +211,7 @@ class Feed:
         finally:
             unregister(_ended)
 
-    def _taken(self, batches: Iterator[Any]) -> Iterator[Fed]:
+    def _taken(self, batches: Batches) -> Iterator[Fed]:
         count = 0
         while True:
             try:

@@ -21,6 +21,8 @@ from typing import Any, TextIO
 
 from filbert.core.errors import InputError
 from filbert.core.files import regular_file, write_text
+from filbert.tasks.task import Json
+from filbert.train.listeners import Entry
 
 LOG = "log.jsonl"
 SMOOTHING = 0.98  # of the loss that is shown
@@ -85,7 +87,7 @@ class Journal:
         self.handle: TextIO | None = _appending(self.path)
         self.board = _board(folder / "tensorboard", resumed)
 
-    def step(self, entry: Mapping[str, Any]) -> None:
+    def step(self, entry: Entry) -> None:
         """One step: "step" (from 1), "epoch", "loss", "rate", "tokens", "seconds" and the task's numbers.
 
         "tokens" are those of this step; "seconds" is the run's clock at its end, which never goes back. The task's
@@ -109,7 +111,7 @@ class Journal:
         done = self.last / self.steps if self.steps else _part(line.get("seconds"), left_s)
         self.screen.progress(lambda: self._shown(line, left_s), done)
 
-    def evaluation(self, entry: Mapping[str, Any]) -> None:
+    def evaluation(self, entry: Entry) -> None:
         """A measurement on texts kept back: "step" and "held", a mapping of numbers."""
         line = {"step": self.last, **_jsonable(entry)}
         self._write(line)
@@ -148,7 +150,7 @@ class Journal:
             self.average.add(entry.get("loss"))
         self.handle = _appending(self.path)
 
-    def _write(self, line: dict[str, Any]) -> None:
+    def _write(self, line: Json) -> None:
         if self.handle is not None:
             try:
                 self.handle.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
@@ -164,7 +166,7 @@ class Journal:
                 if isinstance(value, int | float) and name != "step":
                     self.board.add_scalar(("held/" if "held" in line else "train/") + name, value, line["step"])
 
-    def _shown(self, line: Mapping[str, Any], left_s: float | None) -> str:
+    def _shown(self, line: Entry, left_s: float | None) -> str:
         """The line of progress."""
         words = [f"step {self.last:,}" + (f"/{self.steps:,}" if self.steps else "")]
         if line["loss_ema"] is not None:
@@ -236,14 +238,14 @@ def _mended(path: Path, resumed: int, with_events: bool = False) -> list[dict[st
     return kept
 
 
-def _flat(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _flat(entry: Entry) -> dict[str, Any]:
     """The entry with the task's numbers beside the rest."""
     line: dict[str, Any] = _jsonable(entry)
     numbers = line.pop("numbers", {})
     return {**line, **{name: value for name, value in numbers.items() if name not in line}}
 
 
-def _jsonable(value: Any) -> Any:
+def _jsonable(value: object) -> Any:
     """The value as JSON has it: a float with all its digits, so that two runs can be compared bit for bit."""
     if isinstance(value, Mapping):
         return {str(name): _jsonable(each) for name, each in value.items()}

@@ -17,11 +17,11 @@ from filbert.core.errors import InputError
 class Listener(Protocol):
     """Follows a run: its journal, or whoever else wants to know."""
 
-    def step(self, entry: Mapping[str, Any]) -> None:
+    def step(self, entry: Entry) -> None:
         """A step was done."""
         ...
 
-    def evaluation(self, entry: Mapping[str, Any]) -> None:
+    def evaluation(self, entry: Entry) -> None:
         """The held-out items were measured."""
         ...
 
@@ -30,6 +30,7 @@ class Listener(Protocol):
         ...
 
 
+Entry = Mapping[str, Any]  # a line of the log
 Callback = Callable[[dict[str, Any]], object]
 Listening = Listener | Callback  # one that a user may name
 Listeners = Listening | Iterable[Listening] | None  # the argument `listener` of all runs
@@ -38,10 +39,10 @@ Listeners = Listening | Iterable[Listening] | None  # the argument `listener` of
 class Silent:
     """A listener that does nothing; others override what they need."""
 
-    def step(self, entry: Mapping[str, Any]) -> None:
+    def step(self, entry: Entry) -> None:
         """Nothing."""
 
-    def evaluation(self, entry: Mapping[str, Any]) -> None:
+    def evaluation(self, entry: Entry) -> None:
         """Nothing."""
 
     def event(self, kind: str, message: str, **more: Any) -> None:
@@ -54,12 +55,12 @@ class Several:
     def __init__(self, *members: Listener) -> None:
         self.members = members
 
-    def step(self, entry: Mapping[str, Any]) -> None:
+    def step(self, entry: Entry) -> None:
         """A step was done."""
         for member in self.members:
             member.step(entry)
 
-    def evaluation(self, entry: Mapping[str, Any]) -> None:
+    def evaluation(self, entry: Entry) -> None:
         """The held-out items were measured."""
         for member in self.members:
             member.evaluation(entry)
@@ -76,12 +77,12 @@ class Function:
     def __init__(self, callback: Callback) -> None:
         self.callback = callback
 
-    def step(self, entry: Mapping[str, Any]) -> None:
+    def step(self, entry: Entry) -> None:
         """A step, with the task's numbers beside the others."""
         fields = {name: value for name, value in entry.items() if name != "numbers"}
         self.callback(fields | dict(entry.get("numbers", {})))
 
-    def evaluation(self, entry: Mapping[str, Any]) -> None:
+    def evaluation(self, entry: Entry) -> None:
         """A measurement."""
         self.callback(dict(entry))
 

@@ -21,12 +21,13 @@ import torch
 from filbert.core.errors import FilbertError, InputError, one_of
 from filbert.core.protocols import Task
 from filbert.nn.encoder import Encoder
+from filbert.pack.batches import Places
 from filbert.train import machine as machines
 from filbert.train import optim, tune
 from filbert.train.checkpoint import Checkpoint, Store
 from filbert.train.distributed import Ranks
 from filbert.train.feed import Fed, Feed, first_line, is_dead_worker
-from filbert.train.listeners import Listener, Silent
+from filbert.train.listeners import Entry, Listener, Silent
 from filbert.train.machine import Machine
 from filbert.train.step import LossModule, OutOfMemoryError, Stepper, on_device
 
@@ -144,7 +145,7 @@ def fit(
     model: Encoder,
     task: Task,
     config: Config,
-    on_step: Callable[[Mapping[str, Any]], object] | None = None,
+    on_step: Callable[[Entry], object] | None = None,
     machine: machines.Config | None = None,
     tuning: tune.Config | None = None,
 ) -> Outcome:
@@ -155,10 +156,10 @@ def fit(
 
 
 class _Steps(Silent):
-    def __init__(self, callback: Callable[[Mapping[str, Any]], object]) -> None:
+    def __init__(self, callback: Callable[[Entry], object]) -> None:
         self.callback = callback
 
-    def step(self, entry: Mapping[str, Any]) -> None:
+    def step(self, entry: Entry) -> None:
         self.callback(entry)
 
 
@@ -174,8 +175,8 @@ class Training:
         self.machine: Machine = machine if model.steady else machines.unsteady(machine)
         self.state = State(parts=self.machine.parts)
         decay = course.tuning.layer_decay
-        learning = (config.optimiser, config.learning_rate, config.weight_decay, config.head_rate, decay)
-        self.stepper = Stepper(model, task, learning, self.machine, self.ranks, config.seed)
+        settings = optim.Settings(config.optimiser, config.learning_rate, config.weight_decay, config.head_rate, decay)
+        self.stepper = Stepper(model, task, settings, self.machine, self.ranks, config.seed)
         layers = tune.num_layers(name for name, _ in self.stepper.model.named_parameters())
         self.depths = [tune.depth(name, layers) for name in self.stepper.learning]
         self._thaw(0)
@@ -318,7 +319,7 @@ class Training:
             else:
                 self.state.in_a_row = 0
 
-    def _count_skip(self, entry: Mapping[str, Any], norm: float, examples: Any) -> None:
+    def _count_skip(self, entry: Entry, norm: float, examples: Places) -> None:
         state = self.state
         state.skipped += 1
         state.in_a_row += 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,7 @@ from filbert.core.errors import InputError, did_you_mean, one_of
 from filbert.nn.layers import GatedFeedForward, SelfAttention
 from filbert.train import muon, tune
 
+Group = dict[str, Any]  # of parameters, as torch has them
 OPTIMISERS = ("adamw", "bert-adamw", "muon")
 SCHEDULES = ("linear", "cosine", "trapezoid", "constant")
 FALL = 0.2  # the share of the steps over which a trapezoid comes down
@@ -31,6 +32,16 @@ REST = 0.25  # of Muon's rate: at all of it, biases grow until every vector has 
 LATE = 1e9  # a step count at which Adam's corrections, 1 - beta^step, are exactly 1: none
 
 
+class Settings(NamedTuple):
+    """What `optimiser` takes beside the model."""
+
+    name: str
+    learning_rate: float
+    weight_decay: float
+    head_rate: float = 1.0
+    layer_decay: float = 1.0
+
+
 class AdamW(torch.optim.AdamW):
     """Torch's fused AdamW, which honours `found_inf` by itself."""
 
@@ -42,7 +53,7 @@ class Mixed(torch.optim.Optimizer):
 
     found_inf: Tensor | None = None
 
-    def __init__(self, groups: list[dict[str, Any]], learning_rate: float) -> None:
+    def __init__(self, groups: list[Group], learning_rate: float) -> None:
         super().__init__(groups, {"lr": learning_rate})
 
     @torch.no_grad()
@@ -149,9 +160,7 @@ def _blank(parameter: Tensor, rule: str) -> dict[str, Tensor]:
     return {slot: count if slot == "step" else torch.zeros_like(parameter) for slot in SLOTS[rule]}
 
 
-def _adam(
-    group: Mapping[str, Any], moved: list[Tensor], states: list[dict[str, Tensor]], found_inf: Tensor | None
-) -> None:
+def _adam(group: Group, moved: list[Tensor], states: list[dict[str, Tensor]], found_inf: Tensor | None) -> None:
     """One step of AdamW in torch's fused kernel; the published rule is the same without the corrections."""
     beta1, beta2 = BETAS[group["rule"]]
     counted = group["rule"] == "adamw"
