@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from filbert.serve.process import Plan
+    from filbert.serve.shelf import Shelf
 
 
 PREFIX = "FILBERT"  # of variables
@@ -109,7 +110,7 @@ def command(**options: Any) -> None:
     plan = replace(plan, hosts=_hosts(options["hosts"], options["host"], listening.getsockname()[0]))
     where = "http://{}:{}/".format(*_address(listening))
 
-    def ready(shelf: Any = None) -> None:
+    def ready(shelf: Shelf | None = None) -> None:
         if options["as_json"]:
             result({"url": where, "models": dict(plan.models), "workers": options["workers"]})
             sys.stdout.flush()  # whoever started it reads this line while it goes on

@@ -32,7 +32,7 @@ from filbert.core.records import Array
 from filbert.corpus.shards import Shards
 from filbert.models import bert
 from filbert.pack.stretches import Text
-from filbert.tasks.task import AnyTask
+from filbert.tasks.task import AnyTask, Json
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import machine, optim
 from filbert.train.checkpoint import Store
@@ -226,7 +226,7 @@ class Choice:
         return dataclasses.asdict(self)
 
     @classmethod
-    def read(cls, fields: Mapping[str, Any]) -> Choice:
+    def read(cls, fields: Json) -> Choice:
         """What `plain` gave."""
         made = {"model": bert.Config(**fields["model"]), "forecast": Forecast(**fields["forecast"])}
         return cls(**{**fields, **made, "guesses": tuple(fields["guesses"])})

@@ -150,8 +150,7 @@ def attention(
     texts = _texts(text, pair)
     backbone = model.backbone
     sites = maps.sites(backbone)
-    has_scores = hasattr(backbone, "attention_of")
-    if not sites and (not has_scores or (hasattr(backbone, "decoded") and not backbone.writes)):
+    if not sites and not (backbone.writes or backbone.has_levels):
         raise InputError(
             f"this model is a {type(backbone).__name__.lower()} without attention, so there is nothing to show; "
             "bert, gpt, transformer and han have some, and seq2seq where it writes."
@@ -428,7 +427,7 @@ class _Generation:
         backbone: Any = self.model.backbone
         source, target = _packed(encoding, self.model), _packed(self.targets[number], self.model)
         owners = torch.zeros(1, dtype=torch.long)
-        if hasattr(backbone, "attention_of"):
+        if not maps.sites(backbone):  # a recurrent writer, which has scores alone
             with torch.inference_mode():
                 weights_QS = backbone.attention_of(target, memory, source, owners)[0].float().cpu().numpy()
             return [

@@ -26,7 +26,7 @@ from filbert.explain.filling import FILL, Filling
 from filbert.explain.perturbation import BASELINES, Perturbation, Place
 from filbert.explain.protocols import Looks
 from filbert.tasks.question import Reading, Target, layout
-from filbert.tasks.task import Asked, Trait
+from filbert.tasks.task import Asked, Json, Trait
 from filbert.text.arguments import called
 
 
@@ -50,7 +50,7 @@ class Config:
             )
 
 
-def wanted(fields: Mapping[str, Any]) -> Config:
+def wanted(fields: Json) -> Config:
     """The config with these fields; one that it does not have is named."""
     for name in fields:
         if name not in Config.__dataclass_fields__:

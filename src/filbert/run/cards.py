@@ -16,7 +16,7 @@ from filbert.core import registry
 from filbert.core.errors import InputError
 from filbert.core.files import sha256
 from filbert.core.records import Example
-from filbert.corpus.shards import Shards
+from filbert.corpus.shards import Shards, Split
 from filbert.engine.reader import TASK
 from filbert.folder import card
 from filbert.folder.manifest import model_folder
@@ -92,7 +92,7 @@ def of_reading(folder: Path, shards: Shards, held: Mapping[str, float], base: st
 def _commonest(shards: Shards) -> list[list[str]]:
     """What always naming the most frequent token of the training documents would have right of those kept back."""
 
-    def counts(split: Any) -> Any:
+    def counts(split: Split) -> Any:
         return sum(np.bincount(shard.ids, minlength=shards.vocab_size) for shard in split.shards)
 
     learnt, held = counts(shards.train), counts(shards.held)

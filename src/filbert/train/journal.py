@@ -17,12 +17,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from filbert.core.errors import InputError
 from filbert.core.files import regular_file, write_text
 from filbert.tasks.task import Json
 from filbert.train.listeners import Entry
+
+if TYPE_CHECKING:
+    from filbert.nn.encoder import Encoder
 
 LOG = "log.jsonl"
 SMOOTHING = 0.98  # of the loss that is shown
@@ -42,9 +45,9 @@ PEAK_FLOPS = {
 }  # fmt: skip
 
 
-def flops_per_token(model: Any, mean_length: float, mask_prob: float) -> float:
+def flops_per_token(model: Encoder, mean_length: float, mask_prob: float) -> float:
     """Of a training step: 6 for each weight of a matrix a token meets, 12·L·D·length of attention, and the head."""
-    config = model.config
+    config: Any = model.config  # a bert's
     inside = sum(p.numel() for name, p in model.named_parameters() if name.startswith("layers.") and p.ndim == 2)
     head = mask_prob * (config.width**2 + config.vocab_size * config.width)
     return float(6 * (inside + head) + 12 * config.layers * config.width * mean_length)

@@ -9,7 +9,7 @@ in is copied there.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -105,14 +105,20 @@ class Tape:
         self.back.play()
 
 
+class _Context(Protocol):
+    """What is kept from the pass for the way back."""
+
+    tape: Tape
+
+
 class _Play(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, handle: Tensor, tape: Tape, packed: Packed) -> Tensor:
+    def forward(ctx: _Context, handle: Tensor, tape: Tape, packed: Packed) -> Tensor:
         ctx.tape = tape
         return tape.forward(packed)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, None]:
+    def backward(ctx: _Context, grad: Tensor) -> tuple[None, None, None]:
         ctx.tape.backward(grad)
         return None, None, None
 
