@@ -77,7 +77,7 @@ class Trains(click.Command):
 
 
 def _renamed(args: list[str], options: set[str]) -> Iterator[str]:
-    """The words of a command line; an option that a command does not have is renamed, or the right words are told."""
+    """The words of a command line; an unknown option of another library is renamed, or refused with advice."""
     words, renamed = iter(args), {*names.SETTINGS, *names.ARGUMENTS, *names.ADVICE}
     for word in words:
         option, equals, value = word.partition("=")
@@ -134,7 +134,7 @@ def model_options(command: Command) -> Command:
 
 
 def options_set(names: Iterable[str]) -> list[str]:
-    """Those of these options that were given, on the command line or by the environment."""
+    """Those of these options that were set on the command line or by the environment."""
     from click.core import ParameterSource
 
     context, usual = click.get_current_context(), (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
@@ -145,7 +145,7 @@ def options_set(names: Iterable[str]) -> list[str]:
 
 
 def refuse_options(names: Iterable[str], why: str) -> None:
-    """Refuses the first of these options that was given; why: what it is for, or why it would change nothing."""
+    """Refuses the first of these options that was set; why: what it is for, or why it would change nothing."""
     for option in options_set(names):
         raise click.UsageError(f"{option} {why}.")
 

@@ -1,4 +1,4 @@
-"""Batches of whatever arrives: encodings in any order and of any lengths in, the asked vectors in that order out.
+"""Encodings in any order and of any lengths in; packed into batches, their vectors in that order out.
 
 Legend: T tokens in the pack, B sequences, D width.
 """
@@ -37,12 +37,12 @@ if hasattr(os, "register_at_fork"):  # a forked process has none of torch's thre
 
 
 class Engine:
-    """A backbone on a device, fed with full packs."""
+    """An encoder on a device, fed with full packs."""
 
     def __init__(self, backbone: nn.Module, device: str = "cpu", budget: int | None = None) -> None:
         self.backbone: Any = backbone.to(device).eval()  # an Encoder, or what gives vectors as one does
         self.device = device
-        if isinstance(backbone, nn.Module):  # whoever asks it: the tasks do so themselves
+        if isinstance(backbone, nn.Module):  # also where a task calls it itself
             backbone.register_forward_hook(_finite)
         self.budget = budget or (CUDA_BUDGET if device.startswith("cuda") else CPU_BUDGET)
         self.on_progress: Progress | None = None  # called while `answers` works, also within one long text
@@ -93,7 +93,7 @@ class Engine:
 
     @property
     def fills(self) -> bool:
-        """Whether it can say what a blank should hold."""
+        """Whether it has a head for masked words."""
         return bool(self.backbone.fills)
 
     def word_scores(self, sequence: Encoding, places: npt.NDArray[np.intp]) -> Floats:
@@ -103,7 +103,7 @@ class Engine:
             return self.backbone.word_scores(self.rows(sequence, places)).float().cpu().numpy()  # type: ignore[no-any-return]
 
     def answers(self, task: AnyItems) -> list[Any]:
-        """What a task's head says of each of its items, in order, as training computes it."""
+        """The raw output of a task's head for each of its items, in order, computed as in training."""
         out: list[Any] = [None] * len(task)
 
         def answer_group(group: list[int]) -> None:
@@ -167,6 +167,6 @@ def _is_finite(vectors: Tensor) -> bool:
 
 
 def _each(run_group: Callable[[list[int]], None], groups: list[list[int]], device: str) -> None:
-    """Does every group; on a CPU, one single-threaded worker per core beats one worker of many threads."""
+    """Runs every group; on a CPU, one single-threaded worker per core beats one worker of many threads."""
     # What is set in a worker's thread holds for it alone.
     each(run_group, groups, torch.get_num_threads() if device == "cpu" else 1, lambda: torch.set_num_threads(1))

@@ -89,7 +89,7 @@ def _without_torch(path: Path | str, device: str, dtype: str) -> tuple[Portable,
 
 
 class Model:
-    """A loaded model: `embed`, `fill`, `predict`, and what is known of it (`config`, `labels`, `notes`)."""
+    """A loaded model: `embed`, `fill`, `predict`, and its `config`, `labels` and `notes`."""
 
     def __init__(self, loaded: Loaded | Portable, tokenizer: Tokenizer, engine: Engine | Runtime) -> None:
         self.folder, self.notes, self._labels = loaded.folder, loaded.notes, tuple(loaded.labels)
@@ -102,7 +102,7 @@ class Model:
 
     @property
     def labels(self) -> list[str]:
-        """The labels that it tells apart, in the order of its head; a list of the caller's own."""
+        """The labels of its head, in order; a fresh list."""
         return list(self._labels)
 
     @property
@@ -112,7 +112,7 @@ class Model:
         return self._loaded.model
 
     def _check_torch(self) -> None:
-        """Refuses, in one sentence, what looks inside a model where it runs without torch."""
+        """Raises where the model runs without torch, for methods that need its modules."""
         from filbert.folder.runtime import Portable
 
         if isinstance(self._loaded, Portable):
@@ -194,7 +194,7 @@ class Model:
 
     @property
     def pool(self) -> str:
-        """How a text's vector is made of its tokens', where nobody asks otherwise."""
+        """The pooling that `embed` uses where none is named."""
         return self._learnt_vectors.pool if self._learnt_vectors else self.vectors_as.pool or "mean"
 
     @property
@@ -224,7 +224,7 @@ class Model:
         return name not in tasks() or bool(task(name).part)
 
     def reader(self, task: str | None = None) -> Reader[Any]:
-        """How it reads texts for its task, or for that one; bound when it is first asked for."""
+        """How it reads texts for its task, or for that one; bound at the first call."""
         if not isinstance(task, str | None):
             raise InputError(f"task is {arguments.called(task)}, but must be the name of one, such as 'classify'.")
         if self._reader is not None:
@@ -237,7 +237,7 @@ class Model:
 
     @property
     def trained_on(self) -> ReadOptions:
-        """The columns and the encoding of the files that it learnt from, where they had to be said."""
+        """The columns and the encoding of its training files, where they had to be named."""
         return trained_on(self.folder)
 
     @property
@@ -314,7 +314,7 @@ class Model:
         return self.reader(task).examples(texts)
 
     def reads(self, texts: Iterable[Asked], task: str | None = None) -> AnyItems:
-        """The texts as its task reads them, in batches."""
+        """The texts as items of its task."""
         reader = self.reader(task)
         return reader.items(reader.examples(texts))
 

@@ -32,7 +32,7 @@ MANY, TOP = 50, 20  # of more labels than that only so many are written with a t
 
 @dataclass(frozen=True, slots=True)
 class Reader(Generic[C]):
-    """How a loaded model reads texts for one task; whoever asks it shares this."""
+    """How a loaded model reads texts for one task; predict, serve and explain share it."""
 
     spec: TaskSpec[C]
     config: C
@@ -58,7 +58,7 @@ class Reader(Generic[C]):
         return self.spec.items(examples, self.labels, self.tokenizer, self.config)
 
     def primed(self, texts: Sequence[str], answers: Callable[[AnyItems], Sequence[object]]) -> Reader[C]:
-        """The same with what the model itself must be asked first, where the task has need of that."""
+        """The same reader with a config that rests on the model's own answers, where the task needs them."""
         if self.spec.primed is None:
             return self
         labels = tuple(self.spec.labels(self.config, ()) or self.labels)
@@ -66,7 +66,7 @@ class Reader(Generic[C]):
         return replace(self, labels=labels, config=config)
 
     def record(self, example: Example, prediction: Prediction, top: int | None = None) -> Json:
-        """One result as it is written: where the text stood, the texts, and what the task says of them."""
+        """One record of a results file: where the text stood, the texts, and the prediction."""
         return record(self.spec, example, prediction, top)
 
 
@@ -74,20 +74,20 @@ AnyReader = Reader[Any]  # for some task
 
 
 def record(spec: AnySpec, example: Example, prediction: Prediction, top: int | None = None) -> Json:
-    """One result of a task as it is written."""
+    """One record of a results file."""
     place = {"line": example.line} if example.line else {}
     texts = dict(zip(spec.texts, example.texts, strict=False))
     return {**place, **texts, **spec.record(example, prediction, top), "coverage": prediction.coverage}
 
 
 def usual_top(num_labels: int) -> int | None:
-    """How many labels are written with each text where nobody says: all, or of many the likeliest."""
+    """How many labels a record has by default: None for all, or of many the likeliest."""
     return TOP if num_labels > MANY else None
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What the small files of a folder say of how it reads texts, as they were when it was loaded."""
+    """How a folder reads texts, by its small files as they were when it was loaded."""
 
     task: Mapping[str, Any] | None  # task.json, unchecked; None where there is none
     vectors: sentence_transformers.Vectors  # how its maker makes a vector of a text
@@ -102,7 +102,7 @@ def described(folder: Folder) -> Described:
 
 
 def trained_on(folder: Path) -> ReadOptions:
-    """The columns and the encoding of the files that a model learnt from, as its folder remembers them."""
+    """The columns and the encoding of a model's training files, from data.json in its folder."""
     path = folder / DATA
     if not path.exists():
         return ReadOptions()
@@ -165,7 +165,7 @@ def _from_transformers(folder: Folder, spec: AnySpec, about: Described) -> dict[
 
 
 def _check_used(spec: AnySpec, config: object, wanted: Mapping[str, object]) -> None:
-    """Refuses a field that was set and changes nothing of what a model says."""
+    """Refuses a field that was set and changes no prediction."""
     idle = spec.idle(config)
     for name in wanted:
         if name not in (*(spec.kept or wanted), "seed"):

@@ -41,7 +41,7 @@ TINY = 1e-6  # a difference of log-odds that is a rounding
 
 
 class Changeable(Protocol):
-    """What is explained: explain.perturbation.Perturbation."""
+    """An example that can be changed: explain.perturbation.Perturbation."""
 
     size: int
 

@@ -1,6 +1,6 @@
-"""A model and a text in; an explanation out: how much each word moved what the model says, and whether to believe it.
+"""A model and a text in; an explanation out: an attribution for each word, with a certificate.
 
-    found = model.explain("这部电影太好看了")            # what the model says, and why
+    explanation = model.explain("这部电影太好看了")            # of the model's own prediction
     model.explain(text, target="体育", method="occlusion")
     model.explain("今天[MASK]气很好", target="天")        # of a pretrained model: a word at a [MASK]
 

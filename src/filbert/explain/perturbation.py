@@ -1,4 +1,4 @@
-"""One example as a model reads it: words left out or word vectors moved in, what the model then says out.
+"""One example in, with words left out or word vectors replaced; the scores of the model for it out.
 
 Many copies of the example go through the model together, as packs without padding (pack.lay). A word that stands
 in two windows, or in a question that is read beside every option, is one word: it is changed wherever it is read.
@@ -53,7 +53,7 @@ class Place:
 
 
 class Perturbation:
-    """An example, the words that can be changed in it, and the question whose answer is watched.
+    """An example, the words that can be changed in it, and the question whose score is measured.
 
     baseline: what a missing word is read as: the vector of [MASK], that of [PAD], or zeros; or "delete": the text is
     read without it.

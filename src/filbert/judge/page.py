@@ -1,4 +1,4 @@
-"""An honest evaluation in; its sections of a page, or a page of its own, with tables and drawings, out."""
+"""An evaluation report in; its sections of a page, or a page of its own, with tables and drawings, out."""
 
 from __future__ import annotations
 

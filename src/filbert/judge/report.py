@@ -1,4 +1,4 @@
-"""A model's answers to labelled data, and the data it learnt from, in; an evaluation that does not flatter out.
+"""A model's answers to labelled data, and its training data, in; an evaluation report out.
 
 To the metrics of a task come baselines with a test of the difference, calibration, rows that the training data hold too
 with the score without them, probable label errors and the worst mistakes; each as numbers, and in words. What needs
@@ -30,11 +30,11 @@ NO_TRAIN = "needs the training data: --train FILE"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Labelled data that a model has answered."""
+    """Labelled data with a model's raw answers."""
 
     task: AnyItems  # made of the examples
     examples: Sequence[Example]
-    raw: Sequence[Any]  # what the head said of each
+    raw: Sequence[Any]  # the head's output for each
     fits: bool = False  # whether they fitted the temperature, so that they cannot measure it
 
 
@@ -82,7 +82,7 @@ def _neighbours(
 
 
 class _Evaluation:
-    """One set of labelled data: `told` grows by what is found."""
+    """The evaluation of one set of labelled data; `scores` is its report."""
 
     def __init__(self, spec: AnySpec, measured: Measured) -> None:
         self.spec, self.measured, self.examples = spec, measured, measured.examples

@@ -1,4 +1,4 @@
-"""Run folders: what lies in one and by which name, who speaks of it, and whether it may be begun or gone on with."""
+"""Run folders: the names of their files, which process writes them, and whether a run may begin or resume there."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MODEL, CHECKPOINTS, SHARDS, VOCAB, RECIPE, LOG = "model", "checkpoints", "shards
 
 
 def is_first() -> bool:
-    """Whether this process is the one that speaks: the only one, or rank 0 of those that torchrun started."""
+    """Whether this process prints and writes: the only one, or rank 0 of those that torchrun started."""
     return os.environ.get("RANK", "0") == "0"
 
 

@@ -74,7 +74,7 @@ class Note:
 
 
 class Product(Protocol):
-    """What a verb makes of a trained model."""
+    """What a kind of run (pretraining, fine-tuning) makes of a trained model."""
 
     def save(self, model: Encoder, outcome: loop.Outcome, best: Mapping[str, float], listener: Listener) -> None:
         """Writes the model's folder."""
@@ -87,7 +87,7 @@ class Product(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a verb decides of its run."""
+    """What a kind of run decides: recipe, folder, identity, notes, the watched metric."""
 
     recipe: Recipe | FineRecipe
     out: Path

@@ -1,8 +1,8 @@
-"""What every layer makes of a text: an encoder of the family in, one whose vectors are all its layers' out.
+"""An encoder in; one whose vectors are the outputs of all its layers, side by side, out.
 
 Legend: T tokens in the pack, D width of a layer.
 A task asks a model for the vectors of a pack, makes of them what it needs (the mean of a text, the tokens that each
-window owns) and gives that to its head. Here a vector is every layer's, side by side, and a head says what it is given.
+window owns) and gives that to its head. Here a vector has every layer's, side by side, and a head is the identity.
 So one forward pass, and the task's own windows and pooling, serve all layers: `engine.answers(task)` gives features.
 """
 
@@ -21,7 +21,7 @@ from filbert.nn.encoder import Encoder
 
 
 class Echo(nn.Module):
-    """A head that says what it is given."""
+    """A head that returns its input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -95,7 +95,7 @@ class Hidden(nn.Module):
 
 @contextmanager
 def every_layer(backbone: Encoder) -> Iterator[Hidden]:
-    """The encoder that gives all layers, as long as the block lasts; afterwards nothing listens to it any more."""
+    """The encoder that gives all layers' outputs within the block; its hooks are removed afterwards."""
     hidden = Hidden(backbone)
     hooks = hidden.hooks()
     try:

@@ -132,7 +132,7 @@ def _window(kinds: Sequence[Maps]) -> dict[str, Any]:
 
 
 def _attention(seen: Maps, window_tokens: Sequence[Token]) -> dict[str, Any]:
-    """One kind's maps; what asks or answers is told where it is not the window's own tokens."""
+    """One kind's maps; rows and columns are listed where they are not the window's own tokens."""
     shown: dict[str, Any] = {"kind": seen.kind, "layers": list(seen.layers), "heads": list(seen.heads)}
     sides = {"rows": (seen.rows, "row_words", seen.row_words),
              "columns": (seen.columns, "column_words", seen.column_words)}  # fmt: skip
@@ -158,7 +158,7 @@ def _table(values: Floats) -> list[list[float]]:
 
 
 def _prediction(model: Model, text: Asked, task: str | None) -> dict[str, Any]:
-    """What `filbert predict` writes of it, without the texts."""
+    """The record of `filbert predict`, without the texts."""
     reader = model.reader(task)
     prediction = model.predict([text], task=task)[0]
     record = reader.record(reader.examples([text])[0], prediction)

@@ -1,4 +1,4 @@
-"""A BERT in, one of fewer layers or narrower feed-forwards out, with the weights of what is left.
+"""A BERT in; one of fewer layers or narrower feed-forwards, with the weights that are kept, out.
 
 What is left out is chosen without data: layers spread evenly, and of a feed-forward's inner numbers those that can add
 least, by the product of the lengths of their weights in and out (after Li et al. 2017, "Pruning filters"). Such a model

@@ -1,6 +1,6 @@
-"""A model folder in; whether it still says what it said when it was made, in every runtime that is here, out.
+"""A model folder in; whether its predictions are those of when it was made, in every installed runtime, out.
 
-golden.jsonl holds some texts and what the model said of them when the folder was written: each label once, the shortest
+golden.jsonl holds some texts and the predictions for them when the folder was written: each label once, the shortest
 and the longest text, and texts that are odd (nothing, emoji, other scripts, more than fits). `verified` compares the
 files with their hashes and then asks again, with torch, with onnxruntime and in int8, whichever can run.
 """
@@ -47,7 +47,7 @@ BLANKS = ("今天天[MASK]很好。", "北京是中国的首[MASK]。")
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How one runtime answered the golden cases."""
+    """How the answers of one runtime differ from the golden cases."""
 
     runtime: str
     num_cases: int
@@ -82,7 +82,7 @@ def _line(case: Json) -> str:
 
 
 def cases(model: Model, examples: Sequence[Example]) -> list[dict[str, Any]]:
-    """What the model says of the chosen texts."""
+    """The golden cases: the chosen texts with the model's answers."""
     task = task_of(model)
     spec = model.reader().spec if task is not None else None
     if spec is None or not spec.part:
@@ -137,7 +137,7 @@ def _is_place(value: list[object]) -> bool:
 
 
 def answers_of(model: Model, made: Sequence[Json]) -> list[Any]:
-    """What the model says of each case, all of a kind read together."""
+    """The model's answer to each case; all cases of a kind are one batch."""
     task = task_of(model)
     results: list[Any] = [None] * len(made)
     kinds = {kind: [place for place, case in enumerate(made) if kind in case] for kind in ("asked", "text", "fill")}
@@ -208,7 +208,7 @@ def _graphs(folder: Path) -> list[Replayed]:
 
     try:
         changed = onnx.changed_graphs(folder)
-    except FilbertError:  # which loading it with onnxruntime has told already
+    except FilbertError:  # loading it with onnxruntime has raised this already
         return []
     return [Replayed(name, 0, 0.0, (), f"{folder / name}: {NOT_BUILT}") for name in changed]
 
@@ -269,7 +269,7 @@ def _no_number(word: str) -> float:
 
 
 def replayed(runtime: str, model: Model, golden: Sequence[Json]) -> Replayed:
-    """What the model says now beside what it said then."""
+    """The model's answers compared with those of the golden cases."""
     worst, changed = 0.0, []
     for case, now in zip(golden, answers_of(model, golden), strict=True):
         apart, others = compared(case["said"], now)

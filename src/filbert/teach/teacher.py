@@ -216,14 +216,14 @@ class Distilled(Items[Any]):
         return terms | self._insides(model, batch, student_inside, teacher_inside)
 
     def _decisions(self, task: AnyTask, model: Encoder, batch: Batch) -> Decisions | None:
-        """What a model's head says; where that is not compared it reads all the same, for what is inside."""
+        """The decisions of a model's head; without `distil.soft` only a forward pass, for the hooks."""
         if self.distil.soft:
             return task.decisions(model, batch)
         model(batch.packed)
         return None
 
     def _read(self, batch: Batch) -> Batch:
-        """The batch as both read it: without blanks where nobody is asked to fill them."""
+        """The batch as both read it: unmasked where masked words are not predicted."""
         return batch if self.distil.soft or self.gold_weight else self.inner.unhidden(batch)
 
     def _settle(self, student: Encoder) -> None:
@@ -234,7 +234,7 @@ class Distilled(Items[Any]):
 
     @contextlib.contextmanager
     def _looking(self, model: Encoder, side: int, student: Encoder) -> Iterator[Inside]:
-        """Within it, a run of the model leaves what is compared: outputs by layer, and its attention's input."""
+        """Within it, a forward pass keeps what is compared: outputs by layer, and the attention's input."""
         inside = Inside()
         with contextlib.ExitStack() as stack:
             if self.distil.relations:
@@ -273,7 +273,7 @@ class Distilled(Items[Any]):
 
 
 class Once:
-    """A student's vectors in a step: what it read for its teacher need not be read again for the gold."""
+    """A student's vectors in a step, cached once: the passes for the teacher and for the gold share them."""
 
     def __init__(self, model: Encoder) -> None:
         self.model = model
@@ -306,15 +306,15 @@ def _maps(student: Encoder) -> dict[str, nn.Module]:
 
 
 class Teacher:
-    """Whom a student learns from besides its data, as a run asks it; this one is nobody, and changes nothing."""
+    """The interface of a teacher; this base class teaches nothing and leaves the task as it is."""
 
-    folder: str = ""  # where its model lies; "" for nobody
+    folder: str = ""  # where its model lies; "" without a teacher
     labels: tuple[str, ...] = ()
     sections: Mapping[str, type] = MappingProxyType({})  # of a recipe's settings
 
     @property
     def is_there(self) -> bool:
-        """Whether anybody teaches."""
+        """Whether there is a teacher."""
         return bool(self.folder)
 
     def task_fields(self, usual: Mapping[str, object], student: Encoder) -> dict[str, Any]:
@@ -352,7 +352,7 @@ NO_TEACHER = Teacher()
 
 
 class ReadingTeacher(Teacher):
-    """Teaches how it reads raw text."""
+    """Teaches its vectors and masked words of raw text."""
 
     sections: Mapping[str, type] = MappingProxyType({"distil": Config})
 

@@ -37,7 +37,7 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether this one writes files and speaks."""
+        """Whether this rank writes files and logs."""
         return self.rank == 0
 
     def totals(self, numbers: Mapping[str, float]) -> dict[str, float]:
@@ -193,6 +193,6 @@ def ends_with_parent() -> None:
 
 
 def signal_at_parents_end(number: int) -> None:
-    """The system will send this signal when the parent has ended, however that was; maybe more than once."""
+    """Has Linux send this signal to the process when its parent ends; maybe more than once."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""What a run tells while it goes: the numbers of each step in; RUN/log.jsonl, TensorBoard events and progress out.
+"""The numbers of each step of a run in; RUN/log.jsonl, TensorBoard events and a progress line out.
 
 A line of log.jsonl is one JSON object with a "step": a step ("loss", "rate", …), a measurement ("held") or an event
 ("event", "message"). A number that is none (NaN, infinity) is written as null.
@@ -144,7 +144,7 @@ class Journal:
         self.close()
 
     def _rewind(self, step: int) -> None:
-        """Goes back: the newest checkpoint was damaged, and the run went on from an older one. Events stay told."""
+        """Drops later lines: the newest checkpoint was damaged, and the run resumed an older one. Events are kept."""
         if self.handle is None:
             return
         self.handle.close()

@@ -1,4 +1,4 @@
-"""Whoever follows a run in, a function, an object or several; one listener that passes everything on to them out.
+"""A callback, an object with the methods of `Listener`, or several of them in; listeners out.
 
 A function is called for every step as log.jsonl has it: {"step": 1, "loss": …}, and for measurements and events in
 their order, {"step": …, "held": {…}} and {"event": …, "message": …}. An object has the methods of `Listener`. All are
@@ -15,7 +15,7 @@ from filbert.core.errors import InputError
 
 @runtime_checkable
 class Listener(Protocol):
-    """Follows a run: its journal, or whoever else wants to know."""
+    """Is called with the entries of a run's log: its journal, or a user's object."""
 
     def step(self, entry: Entry) -> None:
         """A step was done."""

@@ -1,4 +1,4 @@
-"""One step: a model, a task and the parts of a batch in, moved weights and what the step saw out.
+"""A model, a task and the parts of a batch in; one optimiser step, its terms and gradient norm out.
 
 The weights that learn are float32. Where the machine computes in bfloat16 a copy of them does the work, and its
 gradients come back to the originals. Nothing here waits for the device: whether a gradient is finite is decided there,
@@ -45,7 +45,7 @@ class OutOfMemoryError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a step saw, still on the device: for every term (total, count), the gradient's norm, 1.0 if skipped."""
+    """The numbers of a step, still on the device: of every term (total, count), the gradient's norm, 1.0 if skipped."""
 
     names: tuple[str, ...]
     numbers: Tensor  # [2·terms + 2]
@@ -264,7 +264,7 @@ class Stepper:
 
     @property
     def measured(self) -> Encoder | LossModule:
-        """What is measured: the weights that compute, or all that put them together."""
+        """The module to evaluate: the copy that computes, or the sharded module."""
         return self.module if isinstance(self.module, LossModule) and self.sharded else self.twin
 
     def tensors(self) -> dict[str, Tensor]:
