@@ -67,7 +67,7 @@ def command(model: str, text: tuple[str, ...], out: str | None, **options: Any) 
         from filbert.core.files import write_text
         from filbert.draw import book
 
-        write_text(out, book.saved(view_model.scene(views)))
+        write_text(out, book.saved(view_model.joined(views)))
         say(f"{out}: {Path(out).stat().st_size / 2**20:.1f} MB; open it in a browser, no network is needed.")
     _tell(views, options["as_json"], out)
 

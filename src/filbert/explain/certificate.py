@@ -55,7 +55,7 @@ class Certificate:
     numbers: Mapping[str, float | tuple[float, float]]  # what could be measured, by name; pairs are 95 % of random ones
 
     def as_view(self) -> dict[str, Any]:
-        """As a scene has it."""
+        """As a view has it."""
         numbers = {name: list(value) if isinstance(value, tuple) else value for name, value in self.numbers.items()}
         sentences = {"sentence_en": self.sentence_en, "sentence_zh": self.sentence_zh}
         return {"verdict": self.verdict, **sentences, "numbers": numbers}

@@ -81,7 +81,7 @@ class Explanation:
         return [(self.words[place], float(self.scores[place])) for place in order]
 
     def as_view(self) -> dict[str, Any]:
-        """As the list `explanations` of a scene has it."""
+        """As the list `explanations` of a view has it."""
         words = [
             {"part": word.part, "start": word.start, "end": word.end, "text": word.text, "score": _short(score)}
             for word, score in zip(self.words, self.scores.tolist(), strict=True)
@@ -90,8 +90,8 @@ class Explanation:
         tested = None if self.certificate is None else self.certificate.as_view()
         return {**view, "baseline": _short(self.baseline), "words": words, "certificate": tested}
 
-    def as_scene(self, language: str | None = None) -> dict[str, Any]:
-        """A scene that shows this alone."""
+    def as_view_model(self, language: str | None = None) -> dict[str, Any]:
+        """The view model of a page that shows this alone."""
         view: Mapping[str, Any] = {
             "model": self.model, "architecture": self.architecture, "task": self.task or None, "labels": [],
             "texts": list(self.texts), "windows": [], "coverage": 1.0, "prediction": None,
@@ -103,7 +103,7 @@ class Explanation:
         """One page that opens offline."""
         from filbert.draw import book
 
-        return book.saved(self.as_scene(language))
+        return book.saved(self.as_view_model(language))
 
 
 def explained(

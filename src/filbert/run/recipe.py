@@ -366,6 +366,6 @@ def _course(items: AnyTask, train: Section, wished: float | None, is_new_writer:
 def _passes(rows: int, per_epoch: int, is_new_writer: bool) -> int:
     """Over so many rows, in so many steps each; a decoder that is new knows nothing of the language before."""
     if is_new_writer:
-        return max(defaults.EPOCHS, min(-(-defaults.WRITTEN // rows), defaults.MOST_WRITTEN))
+        return max(defaults.EPOCHS, min(-(-defaults.DECODER_PAIRS // rows), defaults.MOST_DECODER_PASSES))
     seen = min(-(-defaults.SEEN // rows), defaults.MOST_SEEN)
     return min(max(defaults.EPOCHS, seen, -(-defaults.FEWEST // per_epoch)), defaults.MOST_EPOCHS)

@@ -1,7 +1,7 @@
-"""A model and a text in; a view out: plain data that the page and the pictures show (docs/design.md, "A scene").
+"""A model and a text in; a view model out: plain data that the page and the pictures show (docs/design.md).
 
 A view holds tokens, words and attention of every window, what the model says of the text, candidates for its blanks,
-and explanations. Two views side by side, or one, are a scene.
+and explanations. A page shows one view, or two side by side (`joined`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST_CELLS = 60_000_000  # weights of one view: 512 tokens, 12 layers, 12 heads 
 Explain = tuple[Target, explanation.Config]  # the target, and how
 
 
-def scene(views: Sequence[Json], title: str = "", language: str | None = None) -> dict[str, Any]:
+def joined(views: Sequence[Json], title: str = "", language: str | None = None) -> dict[str, Any]:
     """One view, or two side by side, as the page takes them; the language is that of the first text."""
     first = "".join(views[0]["texts"]) if views else ""
     language = language or ("zh" if any(map(is_cjk, first)) else None)

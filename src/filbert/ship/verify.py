@@ -18,6 +18,7 @@ from typing import Any, TypeGuard
 from filbert.core.errors import FilbertError, InputError
 from filbert.core.files import write_text
 from filbert.core.records import Example
+from filbert.engine.blanks import Blank
 from filbert.engine.model import Model, load
 from filbert.folder.manifest import MANIFEST, check_manifest, fingerprint, model_folder, seal, stated, was_sealed
 from filbert.folder.runtime import ENCODER, SMALL_ENCODER
@@ -140,22 +141,26 @@ def answers_of(model: Model, made: Sequence[Json]) -> list[Any]:
     """The model's answer to each case; all cases of a kind are one batch."""
     task = task_of(model)
     results: list[Any] = [None] * len(made)
-    kinds = {kind: [place for place, case in enumerate(made) if kind in case] for kind in ("asked", "text", "fill")}
+    kinds: dict[str, list[int]] = {"asked": [], "text": [], "fill": []}
+    for kind, places in kinds.items():
+        places.extend(place for place, case in enumerate(made) if kind in case)
     if kinds["asked"]:
         if task is None:
             raise InputError(f"{model.folder}: its golden cases ask what it was not fine-tuned for; fetch it again.")
         requests = [_tupled(made[place]["asked"]) for place in kinds["asked"]]
         reader = model.reader()
-        answered = zip(reader.examples(requests), model.predict(requests), strict=True)
-        answers = [reader.record(example, answer) for example, answer in answered]
-        for place, answer in zip(kinds["asked"], answers, strict=True):
-            results[place] = answer
+        examples, predictions = reader.examples(requests), model.predict(requests)
+        for place, example, prediction in zip(kinds["asked"], examples, predictions, strict=True):
+            results[place] = reader.record(example, prediction)
     for place, vector in zip(kinds["text"], model.embed([made[at]["text"] for at in kinds["text"]]), strict=True):
         results[place] = [round(float(number), 6) for number in vector[:SHOWN]]
     for place in kinds["fill"]:
-        blanks = model.fill(made[place]["fill"])
-        results[place] = [[[each.token, round(each.score, 6)] for each in blank.candidates] for blank in blanks]
+        results[place] = [_candidates(blank) for blank in model.fill(made[place]["fill"])]
     return [json.loads(json.dumps(answer)) for answer in results]
+
+
+def _candidates(blank: Blank) -> list[list[str | float]]:
+    return [[each.token, round(each.score, 6)] for each in blank.candidates]
 
 
 # Asking again ---------------------------------------------------------------------------------------------------------

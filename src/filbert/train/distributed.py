@@ -83,7 +83,7 @@ class Ranks:
 # Weights in shares (FSDP2) -------------------------------------------------------------------------------------------
 
 
-def sharded(work: nn.Module, device: torch.device, half: bool) -> nn.Module:
+def sharded(module: nn.Module, device: torch.device, half: bool) -> nn.Module:
     """The module with every weight cut over the ranks; a layer is put together only while it works.
 
     In half precision the shares stay float32, as do the sums of gradients; only what is put together is bfloat16.
@@ -95,15 +95,15 @@ def sharded(work: nn.Module, device: torch.device, half: bool) -> nn.Module:
     kinds = {"param_dtype": torch.bfloat16, "reduce_dtype": torch.float32} if half else {}
     policy = MixedPrecisionPolicy(**kinds, cast_forward_inputs=False)
     if half:
-        for buffer in work.buffers():
+        for buffer in module.buffers():
             if buffer.is_floating_point():
                 buffer.data = buffer.data.to(torch.bfloat16)
-    for several in [module for module in work.modules() if isinstance(module, nn.ModuleList)]:
+    for several in [each for each in module.modules() if isinstance(each, nn.ModuleList)]:
         for layer in several:
             if any(True for _ in layer.parameters()):
                 fully_shard(layer, mesh=mesh, mp_policy=policy)
-    fully_shard(work, mesh=mesh, mp_policy=policy)
-    return work
+    fully_shard(module, mesh=mesh, mp_policy=policy)
+    return module
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -120,13 +120,13 @@ def shares(whole: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dict[str,
     """Whole tensors, which every rank has, cut as those of the same names are."""
     from torch.distributed.tensor import DTensor, distribute_tensor
 
-    found = dict(whole)
+    result = dict(whole)
     for name, model in like.items():
-        if name in found and isinstance(model, DTensor) and found[name].shape == model.shape:
-            found[name] = distribute_tensor(
-                found[name].to(model.device), model.device_mesh, model.placements, src_data_rank=None
+        if name in result and isinstance(model, DTensor) and result[name].shape == model.shape:
+            result[name] = distribute_tensor(
+                result[name].to(model.device), model.device_mesh, model.placements, src_data_rank=None
             )
-    return found
+    return result
 
 
 _GROUPS: dict[str, Any] = {}

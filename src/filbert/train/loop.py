@@ -439,9 +439,7 @@ def evaluate(
     modes = [(module, module.training) for module in model.modules()]  # some may be frozen
     model.eval()
     loss_module = model if isinstance(model, LossModule) else LossModule(model, task)
-    with (
-        torch.no_grad() if loss_module is model else torch.inference_mode()
-    ):  # gathered weights are kept for steps
+    with torch.no_grad() if loss_module is model else torch.inference_mode():  # gathered weights are kept for steps
         for fed in iter(whole):
             for part in fed.parts:
                 for name, (total, count) in loss_module(on_device(part, machine.device), task).items():

@@ -18,6 +18,7 @@ from filbert.nn.layers import GatedFeedForward, SelfAttention
 from filbert.train import muon, tune
 
 Group = dict[str, Any]  # of parameters, as torch has them
+Named = tuple[str, nn.Parameter]
 OPTIMISERS = ("adamw", "bert-adamw", "muon")
 SCHEDULES = ("linear", "cosine", "trapezoid", "constant")
 FALL = 0.2  # the share of the steps over which a trapezoid comes down
@@ -102,25 +103,24 @@ def optimiser(
     rule = "bert-adamw" if name == "bert-adamw" else "adamw"
     inner = _pieces(model) if name == "muon" else {}
     layers = tune.num_layers(n for n, _ in named)
-    below = {n: layer_decay ** max(layers - tune.depth(n, layers), 0) for n, _ in named}
-    groups: list[dict[str, Any]] = [
-        {
-            "params": [(n, p) for n, p in named if (inner.get(n), below[n]) == (pieces, scale)],
-            "rule": "muon",
-            "pieces": pieces,
-            "scale": scale,
-        }
-        for pieces, scale in sorted({(pieces, below[n]) for n, pieces in inner.items()})
-    ]
-    rest = [(n, p) for n, p in named if n not in inner]
-    scales = {n: (REST if inner else 1.0) * (head_rate if n.startswith("heads.") else below[n]) for n, _ in rest}
-    for scale in sorted(set(scales.values())):
-        some = [(n, p) for n, p in rest if scales[n] == scale]
-        groups += [
-            {"params": [(n, p) for n, p in some if p.ndim > 1], "rule": rule, "scale": scale},
-            {"params": [(n, p) for n, p in some if p.ndim <= 1], "rule": rule, "scale": scale, "free": True},
-        ]
-    groups = [g | {"weight_decay": 0.0 if g.pop("free", False) else weight_decay} for g in groups if g["params"]]
+    by_muon: dict[tuple[int, float], list[Named]] = {}  # of each number of pieces and each scale
+    others: dict[tuple[float, bool], list[Named]] = {}  # of each scale: those that decay, and those that do not
+    for n, p in named:
+        scale = layer_decay ** max(layers - tune.depth(n, layers), 0)
+        if n in inner:
+            by_muon.setdefault((inner[n], scale), []).append((n, p))
+            continue
+        scale = (REST if inner else 1.0) * (head_rate if n.startswith("heads.") else scale)
+        others.setdefault((scale, p.ndim <= 1), []).append((n, p))
+    groups: list[Group] = []
+    for pieces, scale in sorted(by_muon):
+        params = by_muon[pieces, scale]
+        groups.append(
+            {"params": params, "rule": "muon", "pieces": pieces, "scale": scale, "weight_decay": weight_decay}
+        )
+    for scale, is_free in sorted(others):
+        decay = 0.0 if is_free else weight_decay
+        groups.append({"params": others[scale, is_free], "rule": rule, "scale": scale, "weight_decay": decay})
     if name == "adamw":
         return AdamW(groups, lr=learning_rate, betas=BETAS[name], eps=EPS, fused=True)
     return Mixed(groups, learning_rate)
