@@ -1,4 +1,4 @@
-"""Batches of whatever arrives: encodings in any order and of any lengths in, the asked vectors in that order out.
+"""Encodings in any order and of any lengths in; packed into batches, their vectors in that order out.
 
 Legend: T tokens in the pack, B sequences, D width.
 """
@@ -23,6 +23,7 @@ from filbert.engine.threads import Done, Progress, checked, each, not_finite
 from filbert.nn.attention import batch_tensors, tensors
 from filbert.nn.torch_ops import TorchHost
 from filbert.pack.lay import bins, pack
+from filbert.tasks.task import AnyItems
 
 # Tokens in one pack. Measured (experiments/2026-11-16-cpu-encoding.md): below 1,000 the matrix products lose speed,
 # above 8,000 the activations leave the caches. On a GPU a pack must fill the machine.
@@ -36,11 +37,12 @@ if hasattr(os, "register_at_fork"):  # a forked process has none of torch's thre
 
 
 class Engine:
-    """A backbone on a device, fed with full packs."""
+    """An encoder on a device, fed with full packs."""
 
-    def __init__(self, backbone: Any, device: str = "cpu", budget: int | None = None) -> None:
-        self.backbone, self.device = backbone.to(device).eval(), device
-        if isinstance(backbone, nn.Module):  # whoever asks it: the tasks do so themselves
+    def __init__(self, backbone: nn.Module, device: str = "cpu", budget: int | None = None) -> None:
+        self.backbone: Any = backbone.to(device).eval()  # an Encoder, or what gives vectors as one does
+        self.device = device
+        if isinstance(backbone, nn.Module):  # also where a task calls it itself
             backbone.register_forward_hook(_finite)
         self.budget = budget or (CUDA_BUDGET if device.startswith("cuda") else CPU_BUDGET)
         self.on_progress: Progress | None = None  # called while `answers` works, also within one long text
@@ -91,8 +93,8 @@ class Engine:
 
     @property
     def fills(self) -> bool:
-        """Whether it can say what a blank should hold."""
-        return getattr(self.backbone, "mlm", None) is not None
+        """Whether it has a head for masked words."""
+        return bool(self.backbone.fills)
 
     def word_scores(self, sequence: Encoding, places: npt.NDArray[np.intp]) -> Floats:
         """Scores over the vocabulary for some tokens of one sequence, [R, V]."""
@@ -100,8 +102,8 @@ class Engine:
         with torch.inference_mode():
             return self.backbone.word_scores(self.rows(sequence, places)).float().cpu().numpy()  # type: ignore[no-any-return]
 
-    def answers(self, task: Any) -> list[Any]:
-        """What a task's head says of each of its items, in order, as training computes it."""
+    def answers(self, task: AnyItems) -> list[Any]:
+        """The raw output of a task's head for each of its items, in order, computed as in training."""
         out: list[Any] = [None] * len(task)
 
         def answer_group(group: list[int]) -> None:
@@ -133,7 +135,7 @@ class Engine:
 
 
 @contextlib.contextmanager
-def _followed(backbone: Any, num_tokens: int, on_progress: Progress | None) -> Iterator[None]:
+def _followed(backbone: nn.Module, num_tokens: int, on_progress: Progress | None) -> Iterator[None]:
     """Calls `on_progress` during the block as each layer is done: a long text is one pack, and takes its time."""
     layers = max((m for m in backbone.modules() if isinstance(m, torch.nn.ModuleList)), key=len, default=())
     if on_progress is None or not len(layers):
@@ -141,7 +143,7 @@ def _followed(backbone: Any, num_tokens: int, on_progress: Progress | None) -> I
         return
     done = Done(num_tokens * len(layers), on_progress)
 
-    def count(_: Any, inputs: tuple[Any, ...], __: Any) -> None:
+    def count(_: nn.Module, inputs: tuple[object, ...], __: object) -> None:
         done.add(len(inputs[0]) if inputs and isinstance(inputs[0], Tensor) else 0)
 
     hooks = [layer.register_forward_hook(count) for layer in layers]
@@ -152,7 +154,7 @@ def _followed(backbone: Any, num_tokens: int, on_progress: Progress | None) -> I
             hook.remove()
 
 
-def _finite(module: Any, inputs: Any, vectors: Any) -> None:
+def _finite(module: nn.Module, inputs: object, vectors: object) -> None:
     """Refuses vectors that are not finite, before a head makes answers of them that look like any others."""
     if isinstance(vectors, Tensor) and vectors.is_floating_point() and not _is_finite(vectors):
         raise not_finite()
@@ -165,6 +167,6 @@ def _is_finite(vectors: Tensor) -> bool:
 
 
 def _each(run_group: Callable[[list[int]], None], groups: list[list[int]], device: str) -> None:
-    """Does every group; on a CPU, one single-threaded worker per core beats one worker of many threads."""
+    """Runs every group; on a CPU, one single-threaded worker per core beats one worker of many threads."""
     # What is set in a worker's thread holds for it alone.
     each(run_group, groups, torch.get_num_threads() if device == "cpu" else 1, lambda: torch.set_num_threads(1))
