@@ -142,8 +142,8 @@ def _is_number(folder: Folder) -> bool:
 
 def _published(folder: Folder, spec: TaskSpec[Any], about: Described) -> dict[str, Any]:
     """The fields of the config for a published folder that has the task's head."""
-    assert spec.published is not None
-    fields = spec.published(folder.model, folder.labels)
+    assert spec.from_transformers is not None
+    fields = spec.from_transformers(folder.model, folder.labels)
     fields |= spec.problems.get(folder.problem_type or "", {})
     fields["max_length"] = min(fields["max_length"], about.window)
     if HEADED not in spec.heads_of:
@@ -190,7 +190,7 @@ def bound(
         raise one_of("the task", name, candidates)
     parts = {*folder.model.parts}
     fitting = [each for each, spec in candidates.items() if not all(spec.heads_of) or {*spec.heads_of} & parts]
-    published = [each for each in fitting if candidates[each].published]  # the head itself says what it is for
+    published = [each for each in fitting if candidates[each].from_transformers]  # the head itself says what it is for
     path = folder.folder / TASK
     if not published and name is None and about.task is None:
         raise InputError(f"{folder.folder}: has no head for a task; make one: filbert finetune classify --model …")

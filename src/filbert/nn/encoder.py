@@ -151,6 +151,7 @@ class Encoder(nn.Module):
     steady: ClassVar[bool] = False  # a GPU's work hangs on a pack's size and boundaries alone: it can be recorded
     mixes: ClassVar[bool] = False  # its vectors are a learnt mix of all layers (`mix`)
     sums_up: ClassVar[bool] = False  # it has a way of its own from words to a text (`summary`)
+    directions: ClassVar[tuple[str, ...]] = ()  # in which it predicts neighbouring words: forward, backward
     spells: ClassVar[bool] = False  # it reads its tokens by their characters, which it gets by `spell`
     config: Shape
     pooler: nn.Linear | None
@@ -199,6 +200,10 @@ class Encoder(nn.Module):
     def summary(self, packed: Packed) -> Tensor:
         """[B, D] each sequence summed up by the model's own way (models.han)."""
         raise InputError("task.pool is own, but this model has no such way to sum a text up; take mean or cls.")
+
+    def both_ways(self, packed: Packed) -> tuple[Tensor, Tensor]:
+        """[T, D] of each direction of a model with two."""
+        raise NotImplementedError(f"{type(self).__name__} does not read in two directions")
 
     def spell(self, vocabulary: Sequence[str]) -> None:
         """Gives the model the spelling of its tokens; most have no use for it."""

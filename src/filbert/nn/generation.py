@@ -324,7 +324,7 @@ class _Beams:
     """The running beginnings of each sequence and the best text that has ended, all on the device."""
 
     PER_SEQUENCE = (
-        "own_B", "limits_B", "done_B", "num_ended_B", "score_BW", "written_BWL",
+        "sequence_B", "limits_B", "done_B", "num_ended_B", "score_BW", "generated_BWL",
         "best_B", "best_total_B", "best_length_B", "best_ended_B", "best_BL",
     )  # fmt: skip
 

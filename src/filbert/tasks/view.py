@@ -153,8 +153,8 @@ def believed(scores_NL: Numbers, gold: Places, temperature: float, is_fitted_her
 
 def f1(sums_RK: Numbers) -> Numbers:
     """[R] micro F1 from how many are right, called and gold."""
-    found: Numbers = 2 * sums_RK[:, 0] / np.maximum(sums_RK[:, 1] + sums_RK[:, 2], 1)
-    return found
+    scores: Numbers = 2 * sums_RK[:, 0] / np.maximum(sums_RK[:, 1] + sums_RK[:, 2], 1)
+    return scores
 
 
 # One label ------------------------------------------------------------------------------------------------------------
@@ -186,8 +186,8 @@ class Labels(View[GivesLabel]):
     @property
     def right(self) -> Flags:
         """[N] which of the model's are right."""
-        found: Flags = self.shares.argmax(axis=1) == self.gold
-        return found
+        right: Flags = self.shares.argmax(axis=1) == self.gold
+        return right
 
     def _against(self, answers: Places, about: str, shares: tuple[Numbers, ...] = ()) -> Beaten:
         table = labels.confusion(self.gold, answers, len(self.labels))
@@ -206,9 +206,9 @@ class Labels(View[GivesLabel]):
     def learnt(self, train: Sequence[Example]) -> dict[str, Beaten]:
         """Logistic regression on TF-IDF."""
         places = {name: place for place, name in enumerate(self.labels)}
-        known = [example for example in train if self.label(example) in places]
-        gold = np.array([places[self.label(example)] for example in known], dtype=np.int64)
-        rows = self._rows(known)
+        labelled = [example for example in train if self.label(example) in places]
+        gold = np.array([places[self.label(example)] for example in labelled], dtype=np.int64)
+        rows = self._rows(labelled)
         model = baselines.labels(rows, gold, len(self.labels), is_pair(rows))
         shares = model.shares(self._rows(self.examples))
         about = f"logistic regression on TF-IDF, {amount_learnt(model)}"

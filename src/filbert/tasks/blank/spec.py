@@ -81,27 +81,27 @@ def spoken(words: str) -> dict[str, tuple[str, ...]]:
     """{"体育": ("体育", "比赛")} from 体育=体育|比赛, or from a JSON object where a label has such signs in it."""
     try:
         parted = [word.partition("=") for word in words.split(",") if words]
-        pairs = [(label.strip(), own if equals else label) for label, equals, own in parted]
+        pairs = [(label.strip(), spelt if equals else label) for label, equals, spelt in parted]
         if words.startswith("{"):
             pairs = json.loads(words, object_pairs_hook=list)
-        lists = [(label, own.split("|") if isinstance(own, str) else own) for label, own in pairs]
-        found = {label: tuple(word.strip() for word in own) for label, own in lists}
+        lists = [(label, spelt.split("|") if isinstance(spelt, str) else spelt) for label, spelt in pairs]
+        by_label = {label: tuple(word.strip() for word in spelt) for label, spelt in lists}
     except (ValueError, TypeError, AttributeError):
-        found = {"": ()}
-    if not all(label and own and all(own) for label, own in found.items()) or len(found) < len(pairs):
+        by_label = {"": ()}
+    if not all(label and spelt and all(spelt) for label, spelt in by_label.items()) or len(by_label) < len(pairs):
         raise InputError(f"task.words is {words[:80]!r}, but must be labels, each once, with their words: {HINT}.")
-    return found
+    return by_label
 
 
 def numbers(offsets: str) -> tuple[float, ...]:
     """The prior of each label as it is written."""
     try:
-        found = tuple(float(number) for number in offsets.split(",")) if offsets else ()
+        priors = tuple(float(number) for number in offsets.split(",")) if offsets else ()
     except ValueError:
-        found = (float("nan"),)
-    if not np.isfinite(found).all():
+        priors = (float("nan"),)
+    if not np.isfinite(priors).all():
         raise InputError(f"task.offsets is {offsets[:80]!r}, but must be numbers with commas; leave it out.")
-    return found
+    return priors
 
 
 def label_names(config: Config, examples: Sequence[Example]) -> tuple[str, ...] | None:
@@ -119,8 +119,8 @@ def primed(
     """The config with the prior measured by the model that `answers`: over texts spread through those given."""
     step = -(-len(texts) // SAMPLE) or 1
     some = list(texts[::step]) if config.prior == "data" and not config.offsets else []
-    asked = items([Example((text,)) for text in ["", *some]], labels, tokenizer, config)
-    scores = np.asarray(answers(asked))  # also where nothing is measured: a model that fills no blanks is refused here
+    prompts = items([Example((text,)) for text in ["", *some]], labels, tokenizer, config)
+    scores = np.asarray(answers(prompts))  # even where nothing is measured: a model that fills no blanks is refused
     if config.prior == "none" or config.offsets:
         return config
     prior = np.average(scores, axis=0, weights=[EMPTY, *[1] * len(some)])

@@ -1,4 +1,4 @@
-"""The next word: a corpus as token arrays in, what a language model is asked out.
+"""The next word: a corpus as token arrays in, batches of a language model and their loss out.
 
 Every token is predicted from those before it in its stretch (Bengio et al. 2003; Radford et al. 2018); of a model that
 reads both ways, also from those after it (Peters et al. 2018, §3.1). A stretch reads [CLS] … [SEP], as all texts do;
@@ -31,6 +31,8 @@ from filbert.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     import torch
 
+    from filbert.nn.encoder import Encoder
+
 SCORES = 2**27  # numbers scored at once, half a gigabyte: a row of tokens times a vocabulary can be far more
 
 
@@ -47,13 +49,13 @@ class Items(task.Items[Config]):
         self._texts: dict[int, Round] = {}
         self._plan: EpochPlan | None = None
 
-    def begin(self, model: Any) -> None:
-        """Tells a fresh model how its tokens are spelled, and how frequent each is, where it asks for either."""
+    def begin(self, model: Encoder) -> None:
+        """Sets in a new model the spelling of its tokens and how frequent each is, where it has use for them."""
         import torch
 
         if model.spells:
             model.spell(self.tokenizer.vocabulary)
-        bias = getattr(getattr(model, "lm", None), "bias", None)
+        bias = dict(model.named_parameters()).get("lm.bias")
         if bias is None:
             return
         counts = np.full(len(bias), 0.1)
@@ -123,10 +125,10 @@ class Items(task.Items[Config]):
 
     def counts(self, batch: Batch) -> Mapping[str, int]:
         """How many words are asked for in each direction; backward_loss is only there if the model reads both ways."""
-        asked = {"lm_loss": "next_ids", "backward_loss": "previous_ids"}
-        return {loss: int((batch.targets[name] != NOTHING).sum()) for loss, name in asked.items()}
+        targets = {"lm_loss": "next_ids", "backward_loss": "previous_ids"}
+        return {loss: int((batch.targets[name] != NOTHING).sum()) for loss, name in targets.items()}
 
-    def loss(self, model: Any, batch: Batch) -> Mapping[str, Term]:
+    def loss(self, model: Encoder, batch: Batch) -> Mapping[str, Term]:
         """The cross-entropy of each direction and its accuracy; both directions together are the paper's sum."""
         left, next_ids = batch.targets["left_rows"], batch.targets["next_ids"]
         if len(model.directions) == 1:
@@ -148,7 +150,7 @@ def _is_edge(text: Round, places: Places) -> Any:
     return text.documents[np.searchsorted(text.documents, places)] == places
 
 
-def _answers(name: str, model: Any, x_RD: torch.Tensor, gold_R: torch.Tensor) -> dict[str, Term]:
+def _answers(name: str, model: Encoder, x_RD: torch.Tensor, gold_R: torch.Tensor) -> dict[str, Term]:
     """The loss and how much was right, scored in parts: their scores are made again for the gradient, not kept."""
     import torch
     from torch.utils.checkpoint import checkpoint
@@ -164,11 +166,11 @@ def _answers(name: str, model: Any, x_RD: torch.Tensor, gold_R: torch.Tensor) ->
     return {f"{name}_loss": Term(loss, count), f"{name}_accuracy": Term(right, count)}
 
 
-def _summed(model: Any, x_RD: torch.Tensor, gold_R: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _summed(model: Encoder, x_RD: torch.Tensor, gold_R: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The sum of cross-entropies, and how many words were the likeliest."""
     import torch.nn.functional as F
 
     scores_RV = model.word_scores(x_RD).float()
-    own_R = scores_RV.detach().gather(-1, gold_R.clamp(min=0).unsqueeze(-1)).squeeze(-1)
-    right = ((own_R >= scores_RV.detach().amax(-1)) & (gold_R != NOTHING)).sum()
+    gold_scores_R = scores_RV.detach().gather(-1, gold_R.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    right = ((gold_scores_R >= scores_RV.detach().amax(-1)) & (gold_R != NOTHING)).sum()
     return F.cross_entropy(scores_RV, gold_R, ignore_index=NOTHING, reduction="sum"), right

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from filbert.core.errors import InputError, one_of
-from filbert.core.records import Example, Prediction
+from filbert.core.records import Example, Floats, Prediction
 from filbert.forms import label_sets
 from filbert.nn import heads
 from filbert.tasks.classify import spec as classify
@@ -142,7 +142,7 @@ def question(reading: Reading, target: Target) -> Question[Any]:
     return (Numbers if reading.task.config.answer == "number" else Labels)(reading, target)
 
 
-def view(items: Items, raw: Sequence[Any], report: Report) -> View[Any]:
+def view(items: Items, raw: Sequence[Floats], report: Report) -> View[Any]:
     """How answers are measured beside baselines."""
     from filbert.tasks.pair.view import Values
 
@@ -178,7 +178,7 @@ SPEC = TaskSpec(
     idle=idle,
     problem=problem,
     problems=PROBLEMS,
-    published=classify.published,
+    from_transformers=classify.from_transformers,
     unranked=VALUE,
     number_fields={"answer": "number"},
 )
