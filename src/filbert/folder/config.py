@@ -75,7 +75,7 @@ LONGEST_LIST = 1_001  # in a shape: a number for each layer, and one more
 
 @dataclass(frozen=True, kw_only=True)
 class Described:
-    """What a config.json says, checked; the weights are not yet known."""
+    """The fields of a config.json, checked; the weights are not read yet."""
 
     path: Path
     kind: str
@@ -266,7 +266,7 @@ def _task_first(name: str) -> tuple[bool, int]:
 def fields_of(
     config: Shape, parts: tuple[str, ...], labels: Sequence[str], dtype: str, more: Mapping[str, object]
 ) -> dict[str, Any]:
-    """The fields of config.json for such a model; `more` is kept wherever it does not say what the model fixes."""
+    """The fields of config.json for such a model; of `more`, those that the model does not fix itself are kept."""
     kind = kind_of(config)
     metadata: dict[str, Any] = {"version": VERSION, "dropout": config.dropout}
     fields: dict[str, Any] = {"model_type": kind}

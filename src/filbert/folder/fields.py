@@ -85,7 +85,7 @@ def word(path: Path, fields: Json, name: str, allowed: Sequence[str]) -> str | N
 
 
 def passed_over(path: Path, fields: dict[str, object], used: Collection[str] = ()) -> list[str]:
-    """Takes out fields that name code to run; says so, and names the fields that nothing here knows."""
+    """Takes out fields that name code to run; notes that name them, and the fields that are not known here."""
     code = sorted(name for name in fields if name in CODE or name.startswith("_attn_implementation"))
     values = [fields.pop(name) for name in code]
     notes = []
@@ -148,7 +148,7 @@ def _by_place(places: object) -> dict[str, str] | None:
 
 
 def beside(folder: Path, fields: Json) -> list[str]:
-    """What the files beside config.json say that nothing here does, as notes; an adapter is refused."""
+    """Notes on what the files beside config.json ask for and filbert does not do; an adapter is refused."""
     if (folder / ADAPTER).exists() or (folder / "adapter_model.safetensors").exists():
         raise InputError(adapter(folder))
     tokenizer_files.check_class(folder / "config.json", fields.get("tokenizer_class"))

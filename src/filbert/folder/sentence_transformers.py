@@ -71,7 +71,7 @@ Step = Dense | Literal["unit"]
 
 @dataclass(frozen=True, kw_only=True)
 class Vectors:
-    """How a folder's maker makes vectors; all empty where nothing is said."""
+    """How a folder's maker makes vectors; all empty where its files do not tell."""
 
     pool: str | None = None  # cls or mean
     steps: tuple[Step, ...] = ()  # after pooling
@@ -102,7 +102,7 @@ class Vectors:
 
 
 def read(folder: Path, width: int) -> Vectors:
-    """What the folder's files say of vectors; width: of its encoder. Files that contradict themselves are refused."""
+    """How the folder's files make vectors; width: of its encoder. Files that contradict themselves are refused."""
     vectors = _followed(folder, width) if (folder / MODULES).exists() else _pooled_alone(folder, width)
     if (folder / POOLING).exists():
         pool = weights.small_json(weights.inside(folder, POOLING)).get("pool")
@@ -179,7 +179,7 @@ def _entry(where: str, entry: object, folder: Path) -> tuple[str, Path]:
 
 
 def _with(vectors: Vectors, kind: str, home: Path, where: str, width: int) -> Vectors:
-    """What is known so far, and what this module adds."""
+    """The vectors so far, with this module after them."""
     files = tuple(f"{home.name}/{name}" for name in ("config.json", weights.WEIGHTS) if (home / name).exists())
     vectors = replace(vectors, files=(*vectors.files, *files))
     if kind == "Pooling":

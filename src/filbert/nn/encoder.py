@@ -29,7 +29,7 @@ class Shape(Protocol):
 
     @property
     def vocab_size(self) -> int:
-        """V, the tokens that it knows."""
+        """V, the tokens of its vocabulary."""
         ...
 
     @property
@@ -183,7 +183,7 @@ class Encoder(nn.Module):
         return tuple(layer for name, each in self.named_children() if name == "layers" for layer in each.children())
 
     def add_heads(self, labels: int) -> None:
-        """Builds the pooler and the task heads that were asked for; a subclass says when, since numbers are drawn."""
+        """Builds the requested pooler and task heads; a subclass calls it, at a fixed place in the order of draws."""
         self.pooler = nn.Linear(self.width, self.width) if "pooler" in self.parts else None
         self.heads = made(self.width, self.parts, labels)
 

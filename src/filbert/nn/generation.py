@@ -61,7 +61,7 @@ class Writer(Protocol):
 
 
 class LeftToRight(Encoder):
-    """A model each of whose vectors knows what stands before it alone, so that it can write a text on."""
+    """A causal model: each vector depends on the tokens up to its own alone, so that it can continue a text."""
 
     directions: ClassVar[tuple[str, ...]] = ("forward",)
 

@@ -1,4 +1,4 @@
-"""What tasks compute with, and what they ask of a model: a dozen functions on arrays, the same for NumPy and for torch.
+"""The numerics of tasks, once for NumPy and torch: a dozen functions on arrays, and a model's vectors and heads.
 
 Legend: T tokens in the pack, B sequences, X rows, D width, K inner width, J tokens ahead.
 
@@ -107,7 +107,7 @@ class Ops(Protocol[A]):
 
 
 class Host(Protocol[A]):
-    """A model as tasks ask it: vectors of tokens and what its heads make of them, as torch tensors or NumPy arrays."""
+    """A model as tasks use it: vectors of tokens and its heads' scores, as torch tensors or NumPy arrays."""
 
     @property
     def xp(self) -> Ops[A]:

@@ -1,4 +1,4 @@
-"""A torch model as tasks ask it, and the operations on its tensors: `nn.ops.Host` and `nn.ops.Ops` for torch.
+"""A torch model as tasks use it, and the operations on its tensors: `nn.ops.Host` and `nn.ops.Ops` for torch.
 
 Legend: T tokens in the pack, B sequences, X rows, D width, J tokens ahead, C kinds.
 """
@@ -111,7 +111,7 @@ TORCH = TorchOps()
 
 
 class TorchHost:
-    """A torch model, as it is or as a step of training stands for it, as tasks ask it."""
+    """A torch model as tasks use it, in training or not."""
 
     xp = TORCH
 

@@ -73,7 +73,7 @@ def row(
     """Tokens that lie as their sequences do, as a pack; `segments` None: all 0.
 
     With `budget` the row has exactly that many tokens and, with `bound`, that constant bound of lengths, so that one
-    compiled graph serves every pack: what is left over is filled with sequences of `pad` that nobody reads.
+    compiled graph serves every pack: what is left over is filled with sequences of `pad` that are not used.
     """
     sizes = [int(length) for length in lengths]
     if budget is not None and len(ids) > budget:

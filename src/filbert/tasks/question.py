@@ -88,20 +88,20 @@ def layout(task: OneExample) -> Layout:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One example, as its task reads it and what the model says of it."""
+    """One example, as its task reads it, and the model's prediction."""
 
     name: str
     task: Any
     example: Example
-    answer: Prediction  # what the model says of it
+    answer: Prediction
     layout: Layout
     origins: Places  # [U, 3] of every token of the task: which text (-1: none of the user's), start and end
 
 
 class Question(Generic[T]):
-    """A table of what could be asked, and which of it is."""
+    """The log-odds of all targets that an answer could be explained for, and which of them is."""
 
-    placed: ClassVar[bool] = False  # whether it is asked of a place in the text, which moves where words are deleted
+    placed: ClassVar[bool] = False  # whether its target is a place in the text, which moves where words are deleted
 
     def __init__(self, reading: Reading, target: Target) -> None:
         self.reading, self.target = reading, target
@@ -112,7 +112,7 @@ class Question(Generic[T]):
         raise NotImplementedError
 
     def picked(self, first_C: Floats) -> tuple[int, str]:
-        """The column that is asked for, by what the table says of the example itself, and what it is called."""
+        """The column to explain, chosen by the example's own log-odds, and its name."""
         raise NotImplementedError
 
     def read_from(self) -> npt.NDArray[np.float32]:
@@ -146,7 +146,7 @@ class Labels(Question[Any]):
 
 
 class Placed(Question[T]):
-    """What is asked of a stretch of the text; columns are stretches of as many tokens, with each kind."""
+    """A target that is a stretch of the text; columns are stretches of as many tokens, with each kind."""
 
     placed = True
     part = 0  # the text that it is in

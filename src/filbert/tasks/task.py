@@ -121,7 +121,7 @@ class Items(ABC, Generic[C]):
         return {}
 
     def decisions(self, model: Encoder, batch: Batch) -> Decisions:
-        """What the head says of a batch, in a shape by which a student is compared with its teacher."""
+        """The head's scores of a batch, in a shape by which a student is compared with its teacher."""
         raise NotImplementedError(f"{type(self).__module__} cannot be distilled")
 
     def unhidden(self, batch: Batch) -> Batch:
@@ -134,7 +134,7 @@ class Items(ABC, Generic[C]):
 
 
 class Labelled(Items[C], Generic[C, R]):
-    """Examples of a task: what is learnt of them, what a head says of each, and how right that is.
+    """Labelled examples: what is learnt of them, the head's scores of each, predictions and metrics.
 
     An example without gold can be answered, not learnt from.
     """
@@ -164,7 +164,7 @@ class Labelled(Items[C], Generic[C, R]):
     @property
     @abstractmethod
     def tokens(self) -> npt.NDArray[np.int32]:
-        """[U] the tokens of all examples, of which `sources` speaks."""
+        """[U] the tokens of all examples, into which `sources` points."""
 
     @abstractmethod
     def sources(self, which: Places) -> Places:
@@ -194,7 +194,7 @@ class Labelled(Items[C], Generic[C, R]):
 
     @abstractmethod
     def raw(self, host: Host[A], batch: Batch) -> Sequence[R]:
-        """What the head says of each item of a batch; the same with torch and with NumPy."""
+        """The head's scores of each item of a batch; the same with torch and with NumPy."""
 
     @abstractmethod
     def predictions(self, raw: Sequence[R]) -> list[Prediction]:
@@ -345,7 +345,7 @@ class TaskSpec(Generic[C]):
         return self.parts or (self.part,)
 
     def ranks(self, labels: Sequence[str]) -> bool:
-        """Whether several things are said of a text, of which the likeliest can be written alone."""
+        """Whether a text gets several labels with scores, of which the likeliest can be written alone."""
         return Trait.RANKS in self.traits and (not self.unranked or tuple(labels) != self.unranked)
 
 

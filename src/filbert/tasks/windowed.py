@@ -1,7 +1,7 @@
 """Texts, or pairs of them, as tokens and windows: what the tasks that read them share.
 
 A text longer than `max_length` is read in overlapping windows (text.windows), [CLS] text [SEP] or [CLS] first [SEP]
-second [SEP] each. A window answers for some of the tokens that it reads, and each token is answered for once.
+second [SEP] each. A window owns some of the tokens that it reads, and each token is owned by one window.
 
 Legend: U tokens of all texts, T tokens of a row, B sequences (windows), N examples, D width.
 """

@@ -30,7 +30,7 @@ SHOWN = 40  # characters of a text that an error quotes
 
 
 class Window(Protocol):
-    """What is asked of a window; text.windows.WindowEncoding has it."""
+    """The fields of a window that decoding needs; text.windows.WindowEncoding has them."""
 
     @property
     def parts(self) -> Ints:
@@ -46,7 +46,7 @@ class Window(Protocol):
 
     @property
     def owned(self) -> npt.NDArray[np.bool_]:
-        """[N] whether this window answers for the token."""
+        """[N] whether this window owns the token."""
 
 
 # -- decoding ----------------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ def _distinct(starts: Places, ends: Places, scores: Numbers) -> tuple[Places, Pl
 
 
 def probabilities(candidates: Candidates, with_null: bool = True) -> tuple[Numbers, float]:
-    """The softmax over the candidates and, if asked for, "no answer": [K] of the former, one of the latter."""
+    """The softmax over the candidates and, with_null, "no answer": [K] of the former, one of the latter."""
     scores = np.append(candidates.scores, candidates.null if with_null else -np.inf)
     top = scores.max()
     if top == -np.inf:

@@ -41,7 +41,7 @@ PART = "mlm"
 
 
 class Words:
-    """The tokens of all words, and where each is asked for among the blanks of a window."""
+    """The tokens of all words, and at which blank of a window each is scored."""
 
     def __init__(self, config: Config, labels: Sequence[str], tokenizer: Tokenizer) -> None:
         words = spoken(config.words)
@@ -195,7 +195,7 @@ class Items(classify.Items[Any]):
         return xp.segment_sum(means_WL * batch.targets["shares"][:, None], counts)
 
     def raw(self, host: Host[A], batch: Batch) -> Sequence[Floats]:
-        """What the model says of each text, the prior still in it."""
+        """The scores of each text, the prior still in them."""
         return list(host.xp.host(self.log_chances(host, batch)))
 
     def predictions(self, raw: Sequence[Floats]) -> list[Prediction]:

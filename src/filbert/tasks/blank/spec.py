@@ -38,7 +38,7 @@ HINT = "--set task.template='这是一条[MASK]新闻：{text}' --set task.words
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What is asked of each text, and how it is read."""
+    """The template, the words of the labels, and how texts are read."""
 
     template: str = ""  # holds {text} once, and [MASK] where the word stands
     words: str = ""  # label=word|word,…, or a JSON object; a label that is a word can be left out

@@ -1,8 +1,8 @@
-"""The next word: a corpus as token arrays in, batches of a language model and their loss out.
+"""The next word: a corpus as token arrays in, what a language model is asked out.
 
 Every token is predicted from those before it in its stretch (Bengio et al. 2003; Radford et al. 2018); of a model that
 reads both ways, also from those after it (Peters et al. 2018, §3.1). A stretch reads [CLS] … [SEP], as all texts do;
-[SEP] is asked for only where a document ends, and [CLS], backward, where one begins: a cut between is no end of a text.
+[SEP] is predicted only where a document ends, and [CLS], backward, where one begins: a cut between is no end of a text.
 
 A model says in `directions` how it reads. Where that is ("forward",), the vectors of its forward pass are what
 `word_scores` predicts the next word from; where it is ("forward", "backward"), `both_ways(packed)` gives those of both.
@@ -100,7 +100,7 @@ class Items(task.Items[Config]):
         return Batch(packed, starts, np.arange(len(order)), targets)
 
     def _laid_out(self, items: Stretches, epoch: int, budget: int | None) -> tuple[Packed, dict[str, Any]]:
-        """[CLS] text [SEP] of every item in one row, by length, and what is asked of each pair of neighbours."""
+        """[CLS] text [SEP] of every item in one row, by length, and the ids to predict for each pair of neighbours."""
         text, lengths = self._text(epoch), items.lengths
         owners = np.repeat(np.arange(len(lengths)), lengths)
         places = np.arange(len(owners)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -124,7 +124,7 @@ class Items(task.Items[Config]):
         return packed, {name: value.astype(np.int64) for name, value in targets.items()}
 
     def counts(self, batch: Batch) -> Mapping[str, int]:
-        """How many words are asked for in each direction; backward_loss is only there if the model reads both ways."""
+        """How many words are predicted in each direction; backward_loss is only there if the model reads both ways."""
         targets = {"lm_loss": "next_ids", "backward_loss": "previous_ids"}
         return {loss: int((batch.targets[name] != NOTHING).sum()) for loss, name in targets.items()}
 

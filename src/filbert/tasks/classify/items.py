@@ -198,7 +198,7 @@ class Items(Windowed[LC, Floats]):
         return len(batch.targets["label"]) * (len(self.labels) if self.config.several else 1)
 
     def decisions(self, model: Encoder, batch: Batch) -> Decisions:
-        """What the head says of each text, as a student compares it with its teacher's."""
+        """The logits of each text, as a student compares them with its teacher's."""
         from filbert.nn.torch_ops import TorchHost
 
         return Decisions("several" if self.config.several else "one", self.scores(TorchHost(model), batch))

@@ -32,7 +32,7 @@ KEPT = ("max_length", "overlap", "pool", "several", "temperature")  # what a fol
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """How texts are read and what is asked of the scores."""
+    """How texts are read, learnt and decoded."""
 
     max_length: int = 512
     pool: str = "mean"

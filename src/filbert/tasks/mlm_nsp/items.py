@@ -1,4 +1,4 @@
-"""Masked words and next sentences: a corpus as token arrays in, BERT's two losses out (Devlin et al. 2019, §3.1).
+"""Masked words and next sentences: a corpus as token arrays in, BERT's two questions out (Devlin et al. 2019, §3.1).
 
 15 % of the tokens are chosen, whole words at a time; of these 80 % become [MASK], 10 % a random token, 10 % stay. Half
 of the pairs are neighbours, half have a second part from another document; or both parts are neighbours and half are
@@ -164,7 +164,7 @@ class Items(task.Items[Config]):
         return lay.row(ids, segments, lengths, budget, longest), row
 
     def _filled(self, rows: Places, gold: Ints, budget: int) -> tuple[Places, Places]:
-        """A constant number of rows to ask for; those that only fill up have no gold."""
+        """A constant number of masked rows; those that only fill up have no gold."""
         slack = int(self.config.mask_prob * budget + 2 * budget**0.5)
         size = -(-slack // 64) * 64
         while size < len(rows):  # far outside what chance gives: a larger graph, nothing dropped

@@ -37,7 +37,7 @@ VALUE = ("value",)  # the one output of a head that gives numbers
 
 @dataclass(frozen=True, kw_only=True)
 class Config(classify.Config):
-    """How pairs are read and what is asked of the scores."""
+    """How pairs are read, learnt and decoded."""
 
     answer: str = "auto"  # number where the training data's labels are numbers with fractions, else label
     center: float = 0.0  # of the numbers to learn; both are measured on the training data
@@ -84,7 +84,7 @@ def idle(config: Config) -> Mapping[str, str]:
 
 
 def label_names(config: Config, examples: Sequence[Example]) -> tuple[str, ...] | None:
-    """The head's outputs where the data do not say."""
+    """The names of the head's outputs where the data do not give them."""
     return VALUE if config.answer == "number" else classify.label_names(config, examples)
 
 

@@ -175,7 +175,7 @@ class Items(Windowed[Config, Floats]):
         return len(batch.targets["label"])
 
     def decisions(self, model: Encoder, batch: Batch) -> Decisions:
-        """What the head says of each text."""
+        """The logits of each text."""
         from filbert.nn.torch_ops import TorchHost
 
         return Decisions("one", self.scores(TorchHost(model), batch))

@@ -228,7 +228,7 @@ class Tokenwise(Items[R]):
         return int((owned[:, 1] - owned[:, 0]).sum())
 
     def decisions(self, model: Encoder, batch: Batch) -> Decisions:
-        """What the head says of each token."""
+        """The logits of each token."""
         import torch
 
         from filbert.nn.torch_ops import TorchHost

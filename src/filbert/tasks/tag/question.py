@@ -32,7 +32,7 @@ class Entities(Placed[Any]):
 
     @cached_property
     def _owned(self) -> Places:
-        """[U] the row of each token in the window that answers for it."""
+        """[U] the row of each token in the window that owns it."""
         owned = np.asarray(self.task.batch(FIRST).targets["own"])
         place, sequence = self.reading.layout.place, self.reading.layout.sequence
         return np.flatnonzero((place >= owned[sequence, 0]) & (place < owned[sequence, 1]))
@@ -59,7 +59,7 @@ class Entities(Placed[Any]):
 
 
 class Stretches(Entities):
-    """The same by the scores of a span decoder; columns are the stretches that some window answers for."""
+    """The same by the scores of a span decoder; columns are the stretches that some window scores."""
 
     def __init__(self, reading: Reading, target: Target) -> None:
         super().__init__(reading, target)

@@ -85,7 +85,7 @@ def kinds_of(tags: Sequence[str], scheme: str = "") -> tuple[str, ...]:
 
 
 def scheme_of(tags: Sequence[str]) -> str:
-    """What the tags themselves tell."""
+    """The scheme that tags are written in, judged by the tags."""
     if not all(map(_TAG.fullmatch, tags)) and not any(map(_DASHED.fullmatch, tags)):
         return "runs" if decode.OUTSIDE in tags else "words"
     if set(tags) == set(_tag_set(kinds_of(tags), "plain")):

@@ -307,7 +307,7 @@ class Items(Written[Config, list[Text]]):
         return parts
 
     def _generated(self, writer: EncoderDecoder, state: State, limits: list[int], numbers: list[int]) -> list[Text]:
-        """What the model writes from these, in the way that the config says."""
+        """The texts that the model generates from these states, by greedy search, a beam or sampling."""
         import torch
 
         from filbert.nn import generation
@@ -362,7 +362,7 @@ class Items(Written[Config, list[Text]]):
         return bleu | {"rouge_l": rouge["rouge_l"], "intervals": edges}
 
     def _pairs(self, raw: Sequence[list[Text]]) -> tuple[list[str], list[str]]:
-        """What was written, and what is right."""
+        """The generated texts, and the right ones."""
         texts = [prediction.text or "" for prediction in self.predictions(raw)]
         return texts, [str(example.gold) for example in self.examples]
 
@@ -445,7 +445,7 @@ def _next_losses(
 
 
 def _nothing(unknown: float) -> Prediction:
-    """What is written of a text that is empty, or of which the vocabulary knows no character."""
+    """The prediction for a text that is empty, or has no character of the vocabulary."""
     return Prediction(text="", scores={"score": 0.0, **({"unknown": unknown} if unknown else {})})
 
 
