@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from filbert.core.records import Packed
+from filbert.nn.crf_walk import Transitions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -140,8 +141,8 @@ class Host(Protocol[A]):
         """[T, J, C] what a head makes of every stretch of up to `reach` tokens."""
         ...
 
-    def transitions(self, part: str) -> tuple[Floats, Floats, Floats]:
-        """A CRF's scores of the first tag [L], of each pair of neighbours [L, L] and of the last one [L]."""
+    def transitions(self, part: str) -> Transitions:
+        """A CRF's scores of tags and of pairs of them."""
         ...
 
     def dropout(self, x: A) -> A:

@@ -42,9 +42,12 @@ class Answers(View[Items]):
 
     def simple(self) -> dict[str, Beaten]:
         """The sentence of the passage that is likest to the question."""
-        passages = [example.texts[1] for example in self.examples]
-        cut = [[text[start:end] for start, end in sentences(text)] for text in passages]
-        best = baselines.closest([example.texts[0] for example in self.examples], cut)
+        questions, cut = [], []
+        for example in self.examples:
+            question, passage = example.texts
+            questions.append(question)
+            cut.append([passage[start:end] for start, end in sentences(passage)])
+        best = baselines.closest(questions, cut)
         answers = [each[place] if place >= 0 else "" for each, place in zip(cut, best, strict=True)]
         measured = self._scores(answers)
         scores = {"exact": float(measured.exact.mean()), "f1": float(measured.f1.mean())} if answers else {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -79,18 +79,28 @@ def frame(template: str, num_masks: int) -> tuple[str, str]:
 
 def spoken(words: str) -> dict[str, tuple[str, ...]]:
     """{"体育": ("体育", "比赛")} from 体育=体育|比赛, or from a JSON object where a label has such signs in it."""
+    by_label: dict[str, tuple[str, ...]] = {}
     try:
-        parted = [word.partition("=") for word in words.split(",") if words]
-        pairs = [(label.strip(), spelt if equals else label) for label, equals, spelt in parted]
-        if words.startswith("{"):
-            pairs = json.loads(words, object_pairs_hook=list)
-        lists = [(label, spelt.split("|") if isinstance(spelt, str) else spelt) for label, spelt in pairs]
-        by_label = {label: tuple(word.strip() for word in spelt) for label, spelt in lists}
+        for label, spelt in _label_pairs(words):
+            several = spelt.split("|") if isinstance(spelt, str) else spelt
+            if label in by_label:
+                raise ValueError("a label stands twice")
+            by_label[label] = tuple(word.strip() for word in several)
     except (ValueError, TypeError, AttributeError):
         by_label = {"": ()}
-    if not all(label and spelt and all(spelt) for label, spelt in by_label.items()) or len(by_label) < len(pairs):
+    if not all(label and spelt and all(spelt) for label, spelt in by_label.items()):
         raise InputError(f"task.words is {words[:80]!r}, but must be labels, each once, with their words: {HINT}.")
     return by_label
+
+
+def _label_pairs(words: str) -> Iterator[tuple[str, Any]]:
+    """Each label with its words, as one text with | between them or as a list."""
+    if words.startswith("{"):
+        yield from json.loads(words, object_pairs_hook=list)
+        return
+    for part in words.split(",") if words else ():
+        label, equals, spelt = part.partition("=")
+        yield label.strip(), spelt if equals else label
 
 
 def numbers(offsets: str) -> tuple[float, ...]:

@@ -69,7 +69,7 @@ class Items(task.Items[Config]):
         self.tokenizer, self.config, self.longest = tokenizer, config, config.max_length
         self.rounds = dealt([shard for shard in shards if shard.num_tokens])
         self.parts = ("mlm",) if config.objective == "mlm" else ("pooler", "mlm", "nsp")
-        num_documents = sum(len(shard.documents) - 1 for shard in shards)
+        num_documents = _num_documents(shards)
         least = least_documents(config)
         if num_documents < least:
             raise InputError(
@@ -222,11 +222,15 @@ def _answers(name: str, scores: torch.Tensor, gold: torch.Tensor) -> list[tuple[
     return [(f"{name}_loss", Term(loss, count)), (f"{name}_accuracy", Term(right, count))]
 
 
+def _num_documents(shards: Sequence[Text]) -> int:
+    return sum(len(shard.documents) - 1 for shard in shards)
+
+
 def dealt(shards: list[Text]) -> list[list[Text]]:
     """Shards dealt into as few rounds as keep a plan small, but into none with a single document: it has no other."""
     num_rounds = max(1, -(-sum(shard.num_tokens for shard in shards) // ROUND_TOKENS))
     while True:
         rounds = [shards[at::num_rounds] for at in range(num_rounds)]
-        if num_rounds == 1 or all(sum(len(shard.documents) - 1 for shard in one) > 1 for one in rounds):
+        if num_rounds == 1 or all(_num_documents(one) > 1 for one in rounds):
             return rounds
         num_rounds -= 1

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +21,20 @@ from filbert.core.errors import InputError, one_of
 from filbert.core.records import Reals, Span
 from filbert.nn.crf_walk import Allowed, bounded
 
-Entity = tuple[int, int, str]
 Places = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 OUTSIDE, NAMELESS = "O", "_"  # B and I without a type are of the type _, as seqeval has it
 LETTERS = {"bio": "BI", "bioes": "BIES", "plain": ""}
 SCHEMES = tuple(LETTERS)
+
+
+class Entity(NamedTuple):
+    """A stretch of units with its type."""
+
+    start: int
+    end: int  # exclusive
+    type: str
 
 
 # -- tags and which may follow which -------------------------------------------------------------------------------
@@ -89,7 +97,7 @@ def entities(tags: Sequence[str], scheme: str, strict: bool = False) -> list[Ent
     `mode="strict"`: only B I* is an entity in `bio`, only B I* E and S in `bioes`; other pieces are none.
     """
     if _letters(scheme) == "":
-        return [(place, place + 1, tag) for place, tag in enumerate(tags) if tag != OUTSIDE]
+        return [Entity(place, place + 1, tag) for place, tag in enumerate(tags) if tag != OUTSIDE]
     if strict:
         return list(_strict([_parsed(tag, scheme) for tag in tags], scheme))
     return list(_lenient([_parsed(tag, "bioes") for tag in tags]))
@@ -104,9 +112,9 @@ def word_entities(tags: Sequence[str], begins: Bools, runs: bool) -> list[Entity
     result: list[Entity] = []
     for first, end in pairwise([*edges, len(tags)]):
         if runs and result and result[-1][1:] == (first, tags[first]):
-            result[-1] = (result[-1][0], end, tags[first])
+            result[-1] = Entity(result[-1].start, end, tags[first])
         elif tags[first] != OUTSIDE:
-            result.append((first, end, tags[first]))
+            result.append(Entity(first, end, tags[first]))
     return result
 
 
@@ -125,7 +133,7 @@ def _lenient(parsed: list[tuple[str, str]]) -> Iterator[Entity]:
     for place, (letter, name) in enumerate([*parsed, (OUTSIDE, NAMELESS)]):
         changed = before in "ESO" or letter in "BSO" or name != open_type
         if before != OUTSIDE and changed:
-            yield start, place, open_type
+            yield Entity(start, place, open_type)
         if letter != OUTSIDE and changed:
             start = place
         before, open_type = letter, name
@@ -136,14 +144,14 @@ def _strict(parsed: list[tuple[str, str]], scheme: str) -> Iterator[Entity]:
     for place, (letter, name) in enumerate([*parsed, (OUTSIDE, NAMELESS)]):
         if start >= 0 and letter in "IE" and name == open_type:
             if letter == "E":
-                yield start, place + 1, name
+                yield Entity(start, place + 1, name)
                 start = -1
             continue
         if start >= 0 and scheme == "bio":
-            yield start, place, open_type
+            yield Entity(start, place, open_type)
         start, open_type = (place, name) if letter == "B" else (-1, "")
         if letter == "S":
-            yield place, place + 1, name
+            yield Entity(place, place + 1, name)
 
 
 def tags(entities: Iterable[Entity], length: int, scheme: str) -> list[str]:
@@ -282,17 +290,17 @@ def aligned(gold: Iterable[Span], starts: npt.ArrayLike, ends: npt.ArrayLike, ne
             named["lost"].append(span)
             continue
         is_exact = bool(begins[first] == span.start and finishes[end - 1] == span.end)
-        ranked.append((not is_exact, span.start - span.end, span.start, span, (first, end, span.label)))
+        ranked.append((not is_exact, span.start - span.end, span.start, span, Entity(first, end, span.label)))
     ranked.sort(key=lambda row: row[:3])
     taken, seen = np.zeros(len(begins), dtype=np.bool_), set[tuple[int, int, str]]()
     for _, _, _, span, entity in ranked:
         if (span.start, span.end, span.label) in seen:
             continue  # the same thing said twice
         seen.add((span.start, span.end, span.label))
-        if not nesting and taken[entity[0] : entity[1]].any():
+        if not nesting and taken[entity.start : entity.end].any():
             named["overlapping"].append(span)
             continue
-        taken[entity[0] : entity[1]] = True
+        taken[entity.start : entity.end] = True
         kept.append((span, entity))
     for span, (first, end, _) in kept:
         if begins[first] < span.start or finishes[end - 1] > span.end:
@@ -336,7 +344,7 @@ def tiled(gold: Sequence[Span], starts: npt.ArrayLike, ends: npt.ArrayLike) -> A
         if begins[a] != span.start or finishes[b - 1] != span.end
     ]  # fmt: skip
     lost = [gold[place] for place in sorted(set(range(len(gold))) - set(kept.tolist()))]
-    over_units = tuple((a, b, span.label) for span, (a, b) in zip(spans_, units, strict=True))
+    over_units = tuple(Entity(a, b, span.label) for span, (a, b) in zip(spans_, units, strict=True))
     return Alignment(over_units, cut=tuple(cut), lost=tuple(lost))
 
 

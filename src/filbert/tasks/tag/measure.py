@@ -39,8 +39,8 @@ def table(gold: Sequence[Iterable[Entity]], predicted: Sequence[Iterable[Entity]
     """The counts of each sentence; without `types`, they are those that occur, in alphabetical order."""
     if len(gold) != len(predicted):
         raise InputError(f"{len(gold)} sentences have gold entities, but {len(predicted)} predicted ones.")
-    sides = [[{_key(item) for item in sentence} for sentence in side] for side in (gold, predicted)]
-    seen = sorted({name for side in sides for sentence in side for _, _, name in sentence})
+    sides = [[set(map(_key, sentence)) for sentence in side] for side in (gold, predicted)]
+    seen = sorted({name for sentence in (*sides[0], *sides[1]) for _, _, name in sentence})
     names = tuple(types) or tuple(seen)
     place = {name: index for index, name in enumerate(names)}
     for name in seen:

@@ -60,8 +60,13 @@ def rouge(texts: Sequence[str], right: Sequence[str]) -> dict[str, Numbers]:
 
 def _shared_runs(one: Sequence[str], two: Sequence[str], size: int) -> float:
     """F1 of the runs of so many tokens, each counted as often as both have it."""
-    first, second = (Counter(zip(*(side[at:] for at in range(size)), strict=False)) for side in (one, two))
+    first, second = Counter(_runs(one, size)), Counter(_runs(two, size))
     return _f1((first & second).total(), first.total(), second.total(), one == two)
+
+
+def _runs(units: Sequence[str], size: int) -> list[tuple[str, ...]]:
+    """All stretches of so many neighbours."""
+    return list(zip(*(units[at:] for at in range(size)), strict=False))
 
 
 def _f1(shared: int, one: int, two: int, is_same: bool) -> float:
@@ -177,14 +182,14 @@ def intervals(
 
 def distinct(texts: Sequence[str], size: int) -> float:
     """Of all runs of so many tokens in all texts, the share that differs (Li et al. 2016, "distinct-1" and "-2")."""
-    runs = [run for text in texts for run in zip(*(tokens(text)[at:] for at in range(size)), strict=False)]
-    return len(set(runs)) / len(runs) if runs else 0.0
+    found = [run for text in texts for run in _runs(tokens(text), size)]
+    return len(set(found)) / len(found) if found else 0.0
 
 
 def loops(texts: Sequence[str], size: int = 3) -> float:
     """The share of texts in which some run of so many tokens stands twice."""
-    runs = [list(zip(*(tokens(text)[at:] for at in range(size)), strict=False)) for text in texts]
-    return sum(len(set(of_text)) < len(of_text) for of_text in runs) / len(runs) if runs else 0.0
+    by_text = [_runs(tokens(text), size) for text in texts]
+    return sum(len(set(runs)) < len(runs) for runs in by_text) / len(by_text) if by_text else 0.0
 
 
 def exact(texts: Sequence[str], right: Sequence[str]) -> float:
