@@ -14,7 +14,7 @@ from filbert.core.errors import InputError
 from filbert.models import bert, transformer
 from filbert.nn import generation
 from filbert.nn.generation import Drawing, Rules
-from packs import packed_of
+from kit.packs import packed_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SHAPE: dict[str, Any] = {

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from filbert.core.errors import InputError
 from filbert.core.files import Json, json_text, write_text
+from filbert.core.registry import is_task, task
 from filbert.folder import card, runtime, sentence_transformers, weights
 from filbert.folder import folder as folders
 from filbert.folder.config import ARCHITECTURES, OUR_KINDS, architecture_of
@@ -47,7 +48,9 @@ def export(path: Path | str, out: Path | str) -> tuple[Path, str, list[str]]:
 
 def _write_modules(part: Path, task_fields: Json, config: Shape) -> None:
     """The files by which sentence-transformers makes the vectors that a folder was fine-tuned for."""
-    if task_fields.get("task") != "embed" or task_fields.get("pool", "mean") not in ("cls", "mean"):
+    name = task_fields.get("task")
+    gives_vectors = is_task(name) and not task(str(name)).part
+    if not gives_vectors or task_fields.get("pool", "mean") not in ("cls", "mean"):
         return
     files = sentence_transformers.module_files(str(task_fields.get("pool", "mean")), config.width, unit=True)
     files[sentence_transformers.READING] = json_text(
@@ -71,16 +74,5 @@ def _remarks(task_fields: Json) -> list[str]:
         remarks.append(f"A label is given from a probability of {task_fields['several']!r} on; there, say so yourself.")
     if task_fields.get("answer", "label") != "label":
         remarks.append(f"The number is logit × {task_fields.get('scale', 1.0)!r} + {task_fields.get('center', 0.0)!r}.")
-    if task_fields.get("task") == "embed":
-        pool = task_fields.get("pool", "mean")
-        if pool in ("cls", "mean"):
-            remarks.append(
-                f"A text's vector is the {pool} of the last layer, to length 1; sentence-transformers does so."
-            )
-        else:
-            remarks.append("A text is summed up in the model's own way; there is none there.")
-    if task_fields.get("task") == "blank":
-        remarks.append("The text around the blank and the labels' words are in task.json; there, apply them yourself.")
-    if task_fields.get("task") in ("tag", "answer"):
-        remarks.append("Spans are decoded by filbert's own rules; there, by the pipeline's.")
-    return remarks
+    name = task_fields.get("task")
+    return remarks + (task(str(name)).abroad(task_fields) if is_task(name) else [])

@@ -5,7 +5,7 @@ L length of a target, S length of its source, N pairs of the same two lengths.
 
 No token is padded. On CUDA in half precision PyTorch's flash kernel reads the boundaries of both packs; elsewhere
 sequences of the same lengths go through PyTorch's fused kernel together, as in nn.attention.
-tests/unit/test_across.py proves both functions equal to their definition.
+tests/nn/test_across.py proves both functions equal to their definition.
 """
 
 from __future__ import annotations

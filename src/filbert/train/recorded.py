@@ -55,15 +55,15 @@ class Tape:
         side = torch.cuda.Stream() if on_cuda else None  # type: ignore[no-untyped-call]
         if side is not None:
             side.wait_stream(torch.cuda.current_stream())
-        found: tuple[Tensor | None, ...] = ()
+        gradients: tuple[Tensor | None, ...] = ()
         with torch.cuda.stream(side):
             out = self._forward()
             if out.requires_grad:
                 leaves = list(self.weights.values())
-                found = torch.autograd.grad(out, leaves, torch.zeros_like(out), allow_unused=True)
+                gradients = torch.autograd.grad(out, leaves, torch.zeros_like(out), allow_unused=True)
         if side is not None:
             torch.cuda.current_stream().wait_stream(side)
-        return [place for place, grad in enumerate(found) if grad is not None]
+        return [place for place, grad in enumerate(gradients) if grad is not None]
 
     def _forward(self) -> Tensor:
         out: Tensor = torch.func.functional_call(self.model, self.weights, (self.read,))
@@ -71,8 +71,8 @@ class Tape:
 
     def _backward(self) -> None:
         leaves = list(self.weights.values())
-        found = torch.autograd.grad(self.there.result, [leaves[place] for place in self.learning], self.grad)
-        torch._foreach_copy_(self.grads, list(found))
+        gradients = torch.autograd.grad(self.there.result, [leaves[place] for place in self.learning], self.grad)
+        torch._foreach_copy_(self.grads, list(gradients))
 
     def _put(self, packed: Packed) -> None:
         """The pack where the recording reads it; places without a sequence are empty ones at the end."""
@@ -157,12 +157,12 @@ class Player:
             return None
         if tokens not in self.tapes and len(self.tapes) >= SIZES:
             return None
-        known = self.tapes.setdefault(tokens, [])
-        if turn < len(known) and not known[turn].takes(packed):
-            del known[turn:]
-        if turn == len(known):
-            known.append(self._recorded(packed))
-        return known[turn] if turn < len(known) else None
+        tapes = self.tapes.setdefault(tokens, [])
+        if turn < len(tapes) and not tapes[turn].takes(packed):
+            del tapes[turn:]
+        if turn == len(tapes):
+            tapes.append(self._recorded(packed))
+        return tapes[turn] if turn < len(tapes) else None
 
     def _recorded(self, packed: Packed) -> Tape:
         devices = [packed.ids.device] if packed.ids.is_cuda else []
