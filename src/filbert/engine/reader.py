@@ -147,8 +147,8 @@ def _is_number(folder: Folder) -> bool:
 
 def _from_transformers(folder: Folder, spec: AnySpec, about: Described) -> dict[str, Any]:
     """The fields of the config for a published folder that has the task's head."""
-    assert spec.published is not None
-    fields = spec.published(folder.model, folder.labels)
+    assert spec.from_transformers is not None
+    fields = spec.from_transformers(folder.model, folder.labels)
     fields |= spec.problems.get(folder.problem_type or "", {})
     fields["max_length"] = min(fields["max_length"], about.window)
     if HEADED not in spec.heads_of:
@@ -195,7 +195,7 @@ def bound(
         raise one_of("the task", name, candidates)
     parts = {*folder.model.parts}
     fitting = [each for each, spec in candidates.items() if not all(spec.heads_of) or {*spec.heads_of} & parts]
-    ready = [each for each in fitting if candidates[each].published]  # the head itself says what it is for
+    ready = [each for each in fitting if candidates[each].from_transformers]  # the head itself says what it is for
     path = folder.folder / TASK
     if not ready and name is None and about.task is None:
         raise InputError(f"{folder.folder}: has no head for a task; make one: filbert finetune classify --model …")

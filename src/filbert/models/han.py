@@ -77,7 +77,7 @@ PRESETS = {
 
 
 def fitted(config: Config, vocabulary: Sequence[str]) -> Config:
-    """The config that knows which tokens of a vocabulary end a sentence."""
+    """The config with the tokens of this vocabulary that end a sentence."""
     return replace(config, ends=tuple(index for index, token in enumerate(vocabulary) if token in ENDING))
 
 
