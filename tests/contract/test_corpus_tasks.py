@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
-from kit import corpora
 
 from filbert.core import registry
 from filbert.core.protocols import Batch, Term
@@ -19,6 +18,7 @@ from filbert.run import new_models
 from filbert.tasks.task import Items
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.step import on_device
+from kit import corpora
 
 NAMES = [name for name in registry.members("tasks") if name not in registry.tasks()]
 TAUGHT = [
