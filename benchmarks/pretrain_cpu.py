@@ -69,7 +69,7 @@ class Ours:
     def __init__(self, shape: bert.Config) -> None:
         torch.manual_seed(0)
         self.task, self.number = Pairs("to128", 40_000), 0
-        machine = machines.found(machines.Config(device="cpu", threads=1))
+        machine = machines.chosen(machines.Config(device="cpu", threads=1))
         self.stepper = Stepper(
             bert.Bert(shape, self.task.parts), self.task, ("adamw", 1e-4, 0.01, 1.0), machine, Ranks(), 0
         )

@@ -65,7 +65,7 @@ class Filbert:
 
     def __init__(self, shape: bert.Config, kernel: str, budget: int, tasks: dict[str, mlm_nsp.Items]) -> None:
         self.shape, self.kernel, self.budget, self.tasks, self.number = shape, kernel, budget, tasks, 0
-        self.machine = machines.found(machines.Config(**({} if CUDA else {"threads": 1})))
+        self.machine = machines.chosen(machines.Config(**({} if CUDA else {"threads": 1})))
         self.losses: list[Any] = []
         self._choose()
         torch.manual_seed(0)

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.unit.small_models import small_bert
 
 from filbert.nn import heads
 from filbert.nn.ops import NUMPY
 from filbert.nn.torch_ops import TORCH, TorchHost
 from filbert.pack.lay import pack
 from filbert.text.tokenizer import Tokenizer
+from kit.models import small_bert
 
 RANDOM = np.random.default_rng(0)
 

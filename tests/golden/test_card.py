@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.small_models import small_bert
 
 from filbert.core import registry
 from filbert.core.files import sha256
@@ -21,6 +20,7 @@ from filbert.run import cards
 from filbert.run.finetune import finetune
 from filbert.ship import verify
 from filbert.text.tokenizer import Tokenizer
+from kit.models import small_bert
 
 GOLDEN = Path(__file__).with_name("card.md")
 ROWS = [
@@ -61,8 +61,8 @@ def test_the_card_is_as_it_was(tokenizer: Tokenizer, tmp_path: Path) -> None:
     spec = registry.task("classify")
     task = spec.items(learnt, ("体育", "健康"), tokenizer, spec.config(max_length=64))
     told = cards.Learnt(
-        task=task, examples=learnt, given={"train": train, "dev": dev}, asked={"dev": asked}, share=None, report=REPORT,
-        base=str(base),
+        task=task, examples=learnt, named_sources={"train": train, "dev": dev}, held={"dev": asked}, share=None,
+        report=REPORT, base=str(base),
     )  # fmt: skip
     for _ in range(2):  # told twice, it stands there once
         cards.of_task(folder, told)

@@ -20,7 +20,7 @@ from filbert.cli.shared import (
     model_options,
     model_wishes,
     refuse_for_texts,
-    refuse_given,
+    refuse_options,
     result,
     say,
 )
@@ -71,10 +71,10 @@ def command(model: str, data: tuple[str, ...], text: tuple[str, ...], out: str |
         raise InputError("give the texts once: either --data FILE or one or more --text.")
     refuse_for_texts(text, ("field", "unit", "encoding", "errors"))
     if options["search"] is None:
-        refuse_given(["top"], "says how many texts --search prints; give that too")
-    is_asked = options["search"] is not None or options["clusters"]
+        refuse_options(["top"], "says how many texts --search prints; give that too")
+    is_query = options["search"] is not None or options["clusters"]
     if out:
-        form_of(out, FORMS if is_asked else {".npy": "array", **FORMS})
+        form_of(out, FORMS if is_query else {".npy": "array", **FORMS})
         check_place(out, corpus_files(data) if data else ())
     if options["search"] is not None and options["clusters"]:
         raise click.UsageError("--search and --clusters are two questions: ask one at a time.")
@@ -87,7 +87,7 @@ def command(model: str, data: tuple[str, ...], text: tuple[str, ...], out: str |
             f"note: the model was not fine-tuned for vectors of {width} numbers, only of {learnt}; they may serve less."
         )
     texts = (document.text for document in corpus(data, options)) if data else iter(text)
-    if is_asked:
+    if is_query:
         _ask(loaded, texts, how, options, out)
         return
     start, count = time.perf_counter(), 0
@@ -98,8 +98,8 @@ def command(model: str, data: tuple[str, ...], text: tuple[str, ...], out: str |
             count += len(chunk)
     seconds, size = time.perf_counter() - start, width or loaded.widths[0]
     if as_json:
-        told = {"texts": count, "width": size, "coverage": 1.0, "seconds": round(seconds, 3)}
-        result({**told, "out": out} if out else {**told, "vectors": kept})
+        summary = {"texts": count, "width": size, "coverage": 1.0, "seconds": round(seconds, 3)}
+        result({**summary, "out": out} if out else {**summary, "vectors": kept})
     else:
         say(f"{count:,} texts, {size} numbers each, in {seconds:.1f} s.")
 
@@ -118,18 +118,18 @@ def _ask(loaded: Any, texts: Iterator[str], how: dict[str, Any], options: dict[s
     vectors, query = np.concatenate(rows), options["search"]
     if query is not None:
         hits = Index(vectors, kept).search(loaded.embed([query], **how), options["top"])[0]
-        found = [{"text": hit.key, "score": round(hit.score, 6), "place": hit.place} for hit in hits]
+        results = [{"text": hit.key, "score": round(hit.score, 6), "place": hit.place} for hit in hits]
     else:
         labels = clusters(vectors, options["clusters"]).tolist() if kept else []
-        found = [{"text": text, "cluster": label} for text, label in zip(kept, labels, strict=True)]
-    asked = {"query": query} if query is not None else {"clusters": len({each["cluster"] for each in found})}
+        results = [{"text": text, "cluster": label} for text, label in zip(kept, labels, strict=True)]
+    query_fields = {"query": query} if query is not None else {"clusters": len({each["cluster"] for each in results})}
     if out:
         with _table(out) as add:
-            add(found)
+            add(results)
     if options["as_json"]:
-        result({"texts": len(kept), **asked, **({"out": out} if out else {"found": found})})
+        result({"texts": len(kept), **query_fields, **({"out": out} if out else {"found": results})})
     elif not out:
-        for each in found:
+        for each in results:
             result(each)
 
 

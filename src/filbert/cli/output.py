@@ -99,13 +99,15 @@ def check_ranks(command: str) -> None:
     )
 
 
-def told(error: OSError) -> Exception:
+def refusal(error: OSError) -> Exception:
     """What to raise for something that the system refused and that nobody named."""
-    own = sys.stdout.failed if isinstance(sys.stdout, Watched) else None
-    if own is not None:
-        if isinstance(own, BrokenPipeError):
+    failure = sys.stdout.failed if isinstance(sys.stdout, Watched) else None
+    if failure is not None:
+        if isinstance(failure, BrokenPipeError):
             return ReaderLeftError()
-        return FilbertError(f"standard output: could not be written ({own.strerror or own}); nothing after it was.")
+        return FilbertError(
+            f"standard output: could not be written ({failure.strerror or failure}); nothing after it was."
+        )
     names = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
     reason = error.strerror or str(error) or type(error).__name__
     where = " and ".join(names) or "a file or a connection"
@@ -124,7 +126,7 @@ def flush() -> None:
     try:
         sys.stdout.flush()
     except OSError as error:
-        raise told(error) from error
+        raise refusal(error) from error
 
 
 def say(sentence: str) -> None:

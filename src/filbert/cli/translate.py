@@ -59,10 +59,10 @@ def answer_all(
     from filbert.engine.results import Table, check_place, form_of
     from filbert.text.streams import Reading
 
-    given, data, out = where
-    if (not data) == (not given):
+    here, data, out = where
+    if (not data) == (not here):
         raise InputError("give the texts once: either --data FILE, or one or more --text.")
-    refuse_for_texts(given, ["encoding"])
+    refuse_for_texts(here, ["encoding"])
     if options["resume"] and not out:
         raise click.UsageError("--resume goes on with a file: give its --out.")
     if out:
@@ -72,7 +72,7 @@ def answer_all(
     for note in loaded.notes:
         say(f"note: {note}")
     how = read_options(None, options["encoding"], loaded.trained_on)
-    texts, reading = Texts([(text,) for text in given], data, task, how), Reading()
+    texts, reading = Texts([(text,) for text in here], data, task, how), Reading()
     kept: list[dict[str, Any]] = []
 
     def show(records: list[dict[str, Any]]) -> None:
@@ -97,9 +97,9 @@ def writer(task: str, model: str, options: dict[str, Any]) -> Model:
     from filbert.ship.verify import task_of
 
     loaded = load(model, device=options["device"])
-    own = task_of(loaded)
-    if own not in (None, task):
-        raise InputError(f"{model}: is a model for {own}, not for {task}; ask it with filbert {named(own)}.")
+    learnt = task_of(loaded)
+    if learnt not in (None, task):
+        raise InputError(f"{model}: is a model for {learnt}, not for {task}; ask it with filbert {named(learnt)}.")
     loaded.task(task)  # refuses a model that was trained for nothing, and says how one for this is made
     return loaded.reading(task, options["settings"], []) if options["settings"] else loaded
 

@@ -79,14 +79,14 @@ class Forecast:
             why = "too little was held back to know how far that can be believed"
             return f"forecast {self.loss:.2f}, came to {loss:.2f}; no verdict: {why}."
         low, high = loss - NORMAL * spread, loss + NORMAL * spread
-        said = f"forecast {self.loss:.2f}, came to {loss:.2f} (95 %: {low:.2f} to {high:.2f})"
+        sentence = f"forecast {self.loss:.2f}, came to {loss:.2f} (95 %: {low:.2f} to {high:.2f})"
         if high - low > self.high - self.low:
-            return f"{said}; no verdict: so little was held back that this is wider than the likely range."
+            return f"{sentence}; no verdict: so little was held back that this is wider than the likely range."
         is_inside = self.low <= loss <= self.high
         if not is_inside and low <= self.high and high >= self.low:
-            return f"{said}; no verdict: an edge of the likely range lies within that."
+            return f"{sentence}; no verdict: an edge of the likely range lies within that."
         where = "within" if is_inside else "outside"
-        return f"{said}: {self.error(loss):.0%} off, {where} the likely range."
+        return f"{sentence}: {self.error(loss):.0%} off, {where} the likely range."
 
 
 def share(weights: float, tokens: float, unique: float, law: Law = LAW) -> float:

@@ -1,4 +1,4 @@
-"""The processor in; whether what it claims to have can be used, told to the libraries before they ask it themselves.
+"""The processor in; an environment variable out that keeps oneDNN from matrix tiles which cannot be used.
 
 Some virtual machines pass on the claim that there are matrix tiles (AMX) and hide the pages that describe them. oneDNN,
 which computes torch's bfloat16 products, believes the claim, lays out tiles of no size, and the process ends by an
@@ -54,8 +54,8 @@ def cpuid(leaf: int, part: int = 0) -> tuple[int, int, int, int]:
     kind = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
     with mmap.mmap(-1, mmap.PAGESIZE, prot=kind) as page:
         page.write(ASK)
-        code, found = ctypes.c_char.from_buffer(page), (ctypes.c_uint32 * 4)()
-        asked = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p)(ctypes.addressof(code))
-        asked(leaf, part, ctypes.addressof(found))
-        del asked, code  # the page cannot be closed while anything points into it
-    return found[0], found[1], found[2], found[3]
+        code, registers = ctypes.c_char.from_buffer(page), (ctypes.c_uint32 * 4)()
+        instruction = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p)(ctypes.addressof(code))
+        instruction(leaf, part, ctypes.addressof(registers))
+        del instruction, code  # the page cannot be closed while anything points into it
+    return registers[0], registers[1], registers[2], registers[3]

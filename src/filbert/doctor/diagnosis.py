@@ -9,6 +9,7 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from typing import NamedTuple
 
 from filbert.core.errors import InputError, one_of
 from filbert.doctor import checks
@@ -32,6 +33,14 @@ CORPUS = "corpus"  # what a file is said to be for where it is data for no task
 FIRST_ROWS = 200  # of a column, from which it is told what it holds
 
 
+class _Books(NamedTuple):
+    """Where findings on a file are written, what earlier files held, and how texts are measured."""
+
+    notebook: Notebook
+    seen: checks.Seen
+    measure: checks.Measure | None
+
+
 def examine(
     paths: str | os.PathLike[str] | Iterable[str | os.PathLike[str]],
     task: str | None = None,
@@ -49,12 +58,12 @@ def examine(
         raise one_of("the task", task, (CORPUS, *task_names()))
     seen = checks.Seen()
     findings: list[Finding] = []
-    walk, given = CorpusReport(), [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    folders = ", ".join(os.fspath(path) for path in given if os.path.isdir(path))
-    for path in corpus.files(given, walk):
+    walk, named = CorpusReport(), [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    folders = ", ".join(os.fspath(path) for path in named if os.path.isdir(path))
+    for path in corpus.files(named, walk):
         notebook = Notebook(path, most)
         try:
-            _examine_file(path, task, columns, encoding, (notebook, seen, measure))
+            _examine_file(path, task, columns, encoding, _Books(notebook, seen, measure))
         except InputError as error:
             notebook.add_error(error)
         findings += notebook.findings()
@@ -66,7 +75,7 @@ def _examine_file(
     task: str | None,
     columns: Mapping[str, str | int] | None,
     encoding: str,
-    books: tuple[Notebook, checks.Seen, checks.Measure | None],
+    books: _Books,
 ) -> None:
     notebook, seen, measure = books
     if path == "-":
@@ -81,10 +90,12 @@ def _examine_file(
         raise broken or error from None
     texts = checks.Texts(notebook, seen, spec, measure)
     if spec is None or form is None:
-        told = (
-            form.told if form is not None and form.kind != "text" else "plain text with blank lines between documents"
+        description = (
+            form.description
+            if form is not None and form.kind != "text"
+            else "plain text with blank lines between documents"
         )
-        notebook.add("note", 0, f"read as {told}, for a corpus.")
+        notebook.add("note", 0, f"read as {description}, for a corpus.")
         _examine_corpus(path, str((columns or {}).get("text", "")) or None, reading, texts)
     else:
         taken = datasets.read_as(spec, form, roles)

@@ -28,7 +28,7 @@ class Pace:
     """How much is answered together: little at first, then what takes about PACE_S seconds."""
 
     def __init__(self) -> None:
-        self.limit, self.size, self.count, self.begun = FIRST_COST, 0, 0, 0.0
+        self.limit, self.size, self.count, self.started_at = FIRST_COST, 0, 0, 0.0
 
     def is_full(self, example: Example) -> bool:
         """Takes one more; whether that is enough."""
@@ -38,11 +38,11 @@ class Pace:
 
     def start(self) -> None:
         """What was taken is asked now."""
-        self.begun = time.perf_counter()
+        self.started_at = time.perf_counter()
 
     def done(self) -> None:
         """It is answered; the next may be up to four times as much."""
-        times = PACE_S / max(1e-6, time.perf_counter() - self.begun)
+        times = PACE_S / max(1e-6, time.perf_counter() - self.started_at)
         self.limit = max(FIRST_COST, int((self.size + self.count * TEXT_COST) * min(4.0, max(0.25, times))))
         self.size = self.count = 0
 
@@ -89,7 +89,7 @@ def _predicted(
 ) -> Iterator[Answered]:
     """These with what the model says; where it refuses them, each by itself, up to the one it means."""
     try:
-        found = model.predict([unasked(example) for example in waiting], task=task)
+        predictions = model.predict([unasked(example) for example in waiting], task=task)
     except InputError:
         for example in waiting:
             try:
@@ -98,7 +98,7 @@ def _predicted(
                 where = f"{example.source} line {example.line}" if example.source else f"text {example.id + 1}"
                 raise InputError(f"{where}: {str(error).removeprefix('example 0: ')}") from None
         return
-    yield list(zip(waiting, found, strict=True))
+    yield list(zip(waiting, predictions, strict=True))
 
 
 def peeked(examples: Iterable[Example], count: int) -> tuple[list[Example], Iterator[Example]]:

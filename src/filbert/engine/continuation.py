@@ -66,14 +66,16 @@ def continuations(
         )
     ids = [tokens.ids[max(0, len(tokens.ids) - room) :] for tokens in tokenizer.pieces(texts)]
     order = np.argsort([len(row) for row in ids], kind="stable")  # as a pack has them
-    written: list[tuple[int, ...]] = [()] * len(texts)
-    for place, found in zip(order, _written(model, tokenizer, [ids[at] for at in order], order, writing), strict=True):
-        written[place] = found
-    tokens = ([tokenizer.token_of(index) for index in row] for row in written)
+    generated: list[tuple[int, ...]] = [()] * len(texts)
+    for place, new_ids in zip(
+        order, _generated(model, tokenizer, [ids[at] for at in order], order, writing), strict=True
+    ):
+        generated[place] = new_ids
+    tokens = ([tokenizer.token_of(index) for index in row] for row in generated)
     return [text + joined(names, after=text) for text, names in zip(texts, tokens, strict=True)]
 
 
-def _written(
+def _generated(
     model: LeftToRight, tokenizer: Tokenizer, ids: Sequence[Ints], numbers: Iterable[int], writing: Writing
 ) -> list[tuple[int, ...]]:
     """What the model writes behind [CLS] and these tokens, the shortest first."""
@@ -95,15 +97,17 @@ def _written(
         with torch.inference_mode():
             state = model.started(tensors(pack(read)[0], device))
             if writing.way == "greedy":
-                found = generation.greedy(model, starts_B, state, rules)
+                sequences = generation.greedy(model, starts_B, state, rules)
             elif writing.way == "beam":
                 penalty = writing.length_penalty
-                found = generation.beam(model, starts_B, state, rules, width=writing.width, length_penalty=penalty)
+                sequences = generation.beam(model, starts_B, state, rules, width=writing.width, length_penalty=penalty)
             else:
                 drawing = generation.Drawing(
                     temperature=writing.temperature, top_k=writing.top_k, top_p=writing.top_p, seed=writing.seed
                 )
-                found = generation.sample(model, starts_B, state, rules, drawing, [int(number) for number in numbers])
+                sequences = generation.sample(
+                    model, starts_B, state, rules, drawing, [int(number) for number in numbers]
+                )
     finally:
         model.train(was_training)
-    return [text.ids for text in found]
+    return [text.ids for text in sequences]

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Example, Prediction
-from filbert.core.registry import members, task, tasks
+from filbert.core.registry import is_task, task, tasks
 from filbert.core.settings import check_types, parsed
 from filbert.folder import sentence_transformers
 from filbert.folder.weights import inside, small_json
-from filbert.forms.sources import ReadOptions
 from filbert.tasks.task import AnyItems, Asked, C, Json, TaskSpec
 from filbert.text import arguments
 from filbert.text.tokenizer import Tokenizer
@@ -21,6 +20,7 @@ from filbert.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from filbert.folder.folder import Loaded
     from filbert.folder.runtime import Portable
+    from filbert.forms.sources import ReadOptions
 
     Folder = Loaded | Portable  # a model folder, with torch or without
 
@@ -100,18 +100,20 @@ def described(folder: Folder) -> Described:
 
 def trained_on(folder: Path) -> ReadOptions:
     """The columns and the encoding of the files that a model learnt from, as its folder remembers them."""
+    from filbert.forms.sources import ReadOptions
+
     path = folder / DATA
     if not path.exists():
         return ReadOptions()
-    said = small_json(inside(folder, DATA))
-    columns, encoding = said.get("columns", {}), said.get("encoding", "")
-    is_known = set(said) <= {"columns", "encoding"} and isinstance(columns, dict) and isinstance(encoding, str)
-    if not is_known or not all(type(column) in (int, str) for column in columns.values()):
+    fields = small_json(inside(folder, DATA))
+    columns, encoding = fields.get("columns", {}), fields.get("encoding", "")
+    is_valid = set(fields) <= {"columns", "encoding"} and isinstance(columns, dict) and isinstance(encoding, str)
+    if not is_valid or not all(type(column) in (int, str) for column in columns.values()):
         raise InputError(f"{path}: must hold columns, {{role: column}}, and an encoding, and nothing else; remove it.")
     return ReadOptions(columns=columns, encoding=encoding)
 
 
-def _unpublished(folder: Folder, spec: TaskSpec[Any], about: Described) -> dict[str, Any]:
+def _from_maker(folder: Folder, spec: TaskSpec[Any], about: Described) -> dict[str, Any]:
     """How a folder that was fine-tuned for nothing reads texts for a task without a head: as its maker says."""
     if spec.part:
         return {"max_length": min(spec.config.max_length, about.window)}
@@ -129,8 +131,8 @@ def _unpublished(folder: Folder, spec: TaskSpec[Any], about: Described) -> dict[
 
 def _candidates(fields: Mapping[str, Any] | None, name: str | None) -> dict[str, TaskSpec[Any]]:
     """The tasks to look at: the folder's own where it says one, since to import all takes a tenth of a second."""
-    own = str(fields.get("task")) if fields is not None else ""
-    names = (own,) if own in members("tasks") and name in (None, own) and own in tasks() else tasks()
+    saved = str(fields.get("task")) if fields is not None else ""
+    names = (saved,) if name in (None, saved) and is_task(saved) else tasks()
     return {each: task(each) for each in names}
 
 
@@ -140,7 +142,7 @@ def _is_number(folder: Folder) -> bool:
     return HEADED in folder.model.parts and len(folder.labels) == 1 and not several
 
 
-def _published(folder: Folder, spec: TaskSpec[Any], about: Described) -> dict[str, Any]:
+def _from_transformers(folder: Folder, spec: TaskSpec[Any], about: Described) -> dict[str, Any]:
     """The fields of the config for a published folder that has the task's head."""
     assert spec.published is not None
     fields = spec.published(folder.model, folder.labels)
@@ -190,9 +192,9 @@ def bound(
         raise one_of("the task", name, candidates)
     parts = {*folder.model.parts}
     fitting = [each for each, spec in candidates.items() if not all(spec.heads_of) or {*spec.heads_of} & parts]
-    published = [each for each in fitting if candidates[each].published]  # the head itself says what it is for
+    ready = [each for each in fitting if candidates[each].published]  # the head itself says what it is for
     path = folder.folder / TASK
-    if not published and name is None and about.task is None:
+    if not ready and name is None and about.task is None:
         raise InputError(f"{folder.folder}: has no head for a task; make one: filbert finetune classify --model …")
     if about.task is not None:
         fields = dict(about.task)
@@ -200,9 +202,9 @@ def bound(
         if chosen not in candidates:
             raise one_of(f"{path}: task", chosen, candidates)
     else:
-        numeric = [each for each in published if candidates[each].number_fields] if _is_number(folder) else []
-        chosen = name or (numeric or published)[0]
-        way = _published if chosen in published else _unpublished
+        numeric = [each for each in ready if candidates[each].number_fields] if _is_number(folder) else []
+        chosen = name or (numeric or ready)[0]
+        way = _from_transformers if chosen in ready else _from_maker
         fields = way(folder, candidates[chosen], about)
     if name not in (None, chosen):
         raise InputError(f"{folder.folder}: was fine-tuned for {chosen}, not for {name}.")

@@ -17,12 +17,12 @@ from filbert.core.errors import FilbertError
 from filbert.core.records import Floats
 
 Group = TypeVar("Group")
-Told = Callable[[float], None]  # the share of some work that is done, from 0 to 1
+Progress = Callable[[float], None]  # the share of some work that is done, from 0 to 1
 PATIENCE_S = 5.0  # that an interrupted run waits for each thread, of which some may never have begun
 
 
 def each(
-    work: Callable[[Group], None], groups: list[Group], threads: int, begin: Callable[[], object] = lambda: None
+    run_group: Callable[[Group], None], groups: list[Group], threads: int, begin: Callable[[], object] = lambda: None
 ) -> None:
     """Does every group, the first ones first; where few are left over for each thread, one thread does them all.
 
@@ -33,7 +33,7 @@ def each(
     if threads == 1 or len(groups) < 2 * threads:
         for group in groups:
             stop.check()
-            work(group)
+            run_group(group)
         return
     waiting: queue.SimpleQueue[Group] = queue.SimpleQueue()
     for group in groups:
@@ -45,7 +45,7 @@ def each(
             begin()
             while not failed:
                 stop.check()
-                work(waiting.get_nowait())
+                run_group(waiting.get_nowait())
         except queue.Empty:
             return
         except BaseException as error:
@@ -71,14 +71,14 @@ def each(
 class Done:
     """How much of some work is done; says so as more of it is, from whichever thread."""
 
-    def __init__(self, total: float, told: Told) -> None:
-        self.total, self.told, self.done, self.lock = max(1.0, total), told, 0.0, threading.Lock()
+    def __init__(self, total: float, on_progress: Progress) -> None:
+        self.total, self.on_progress, self.done, self.lock = max(1.0, total), on_progress, 0.0, threading.Lock()
 
     def add(self, more: float) -> None:
         """So much more is done."""
         with self.lock:
             self.done += more
-            self.told(min(1.0, self.done / self.total))
+            self.on_progress(min(1.0, self.done / self.total))
 
 
 def not_finite() -> FilbertError:

@@ -5,7 +5,7 @@ Nothing is allocated for parameters and nobody fills them. Only tables that a mo
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -15,13 +15,19 @@ from filbert.core.registry import model_of
 from filbert.nn.encoder import Encoder, Shape
 
 
-class _Hollow(TorchFunctionMode):
+class _MetaParameters(TorchFunctionMode):
     """Within it, parameters get a shape and no memory, and nobody fills them; computed tables stay what they are."""
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self,
+        func: Callable[..., Tensor],
+        types: Iterable[type],
+        args: tuple[object, ...] = (),
+        kwargs: dict[str, object] | None = None,
+    ) -> object:
         kwargs = kwargs or {}
         if func is torch.empty:
-            return func(*args, **{**kwargs, "device": "meta"})
+            return torch.empty(*args, **{**kwargs, "device": "meta"})  # type: ignore[call-overload]
         first = args[0] if args else kwargs.get("tensor")
         fills = func.__name__.endswith("_") and not func.__name__.startswith("_")
         return first if fills and isinstance(first, Tensor) and first.is_meta else func(*args, **kwargs)
@@ -34,7 +40,7 @@ def family(config: Shape) -> str:
 
 def made(config: Shape, parts: tuple[str, ...], labels: int) -> Encoder:
     """The model with parameters that have a shape and no memory."""
-    with _Hollow():
+    with _MetaParameters():
         return model_of(config).model(config, parts, labels)
 
 

@@ -114,9 +114,9 @@ def _is_name(cell: str) -> bool:
 
 
 def _holds_numbers(column: Sequence[str]) -> bool:
-    said = [cell for cell in column if cell and cell.lower() not in _MISSING]
-    numbers = sum(_NUMBER.fullmatch(cell) is not None for cell in said)
-    return len(said) >= FEWEST_ROWS and numbers >= 0.95 * len(said)
+    filled = [cell for cell in column if cell and cell.lower() not in _MISSING]
+    numbers = sum(_NUMBER.fullmatch(cell) is not None for cell in filled)
+    return len(filled) >= FEWEST_ROWS and numbers >= 0.95 * len(filled)
 
 
 def _holds_few(column: Sequence[str]) -> bool:

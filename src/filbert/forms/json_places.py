@@ -54,14 +54,14 @@ def parsed(text: str, start: int = 0) -> Node:
     if text[start] == '"':
         value, end = scanstring(text, start + 1)
         return Node(value, start, end)
-    found = _OTHER.match(text, start)
-    assert found is not None, "json.loads has read it"
-    return Node(json.loads(found.group()), start, found.end())
+    match = _OTHER.match(text, start)
+    assert match is not None, "json.loads has read it"
+    return Node(json.loads(match.group()), start, match.end())
 
 
 def _after_space(text: str, place: int) -> int:
-    found = _SPACE.match(text, place)
-    return found.end() if found else place
+    match = _SPACE.match(text, place)
+    return match.end() if match else place
 
 
 def _following(text: str, place: int) -> int:
@@ -70,7 +70,7 @@ def _following(text: str, place: int) -> int:
     return _after_space(text, place + 1) if text[place] == "," else place
 
 
-def rewritten(text: str, node: Node, value: Any) -> Edit:
+def rewritten(text: str, node: Node, value: object) -> Edit:
     """The edit that puts another string or number in the place of one, with Chinese escaped where it was."""
     return node.start, node.end, json.dumps(value, ensure_ascii=text[node.start : node.end].isascii())
 

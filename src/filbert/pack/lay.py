@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from filbert.core.protocols import Batch, Item
-from filbert.core.records import Array, Encoding, Ints, Packed
+from filbert.core.records import Array, Encoding, Ints, Packed, Wholes
 
 Places = npt.NDArray[np.int64]
 
@@ -63,8 +63,8 @@ def by_length(lengths: npt.ArrayLike) -> Order:
 
 
 def row(
-    ids: npt.NDArray[Any],
-    segments: npt.NDArray[Any] | None,
+    ids: Wholes,
+    segments: Wholes | None,
     lengths: Sequence[int] | Places,
     budget: int | None = None,
     bound: int = 0,
@@ -136,7 +136,7 @@ def stretch(packed: Packed, begin: int, end: int) -> tuple[slice, Packed]:
     return rows, gathered(packed, rows, packed.positions[rows], packed.boundaries[begin : end + 1] - first, lengths)
 
 
-def unpack(rows: npt.NDArray[Any], sequences: Sequence[Encoding], starts: Ints) -> list[npt.NDArray[Any]]:
+def unpack(rows: npt.NDArray[np.generic], sequences: Sequence[Encoding], starts: Ints) -> list[npt.NDArray[np.generic]]:
     """Each sequence's own rows of a per-token result [T, …], in the order the sequences were given."""
     return [rows[start : start + len(each)] for each, start in zip(sequences, starts, strict=True)]
 

@@ -80,11 +80,11 @@ def evaluate(
         called = sources.called(data, "the data")
         raise InputError(f"{called}: has no labels, so there is nothing to compare with.{why}")
     measured = {"data": evaluation_report.Measured(items, read["data"], answers(items))}
-    found = evaluation_report.report(name, measured, learnt, str(folder), judges_train=False, reading=met)
+    report = evaluation_report.report(name, measured, learnt, str(folder), judges_train=False, reading=met)
     if out:
-        evaluation_report.write(out, found)
-        page.write(out, f"{folder}: {name}", found)
-    return {**found["evaluations"]["data"], **({"reading": met} if met else {})}
+        evaluation_report.write(out, report)
+        page.write(out, f"{folder}: {name}", report)
+    return {**report["evaluations"]["data"], **({"reading": met} if met else {})}
 
 
 def _recalled(task: str, model: Path | str) -> list[Example] | None:

@@ -34,19 +34,19 @@ def check_home(out: Path) -> None:
 
 def resumed_at(store: Store, out: Path, resume: bool, identity: Mapping[str, str] | None = None) -> int:
     """The step to go on from; a folder that holds a run already is not begun again by accident, nor changed."""
-    found = store.newest() if (out / CHECKPOINTS).exists() else None
-    if found is None and (out / MODEL / CONFIG).exists():
+    checkpoint = store.newest() if (out / CHECKPOINTS).exists() else None
+    if checkpoint is None and (out / MODEL / CONFIG).exists():
         raise InputError(
             f"{out}: holds a model, but no checkpoint of its run to go on from; choose another --out, or remove "
             f"{out / MODEL} if it may be made anew."
         )
-    if found is not None and not resume:
+    if checkpoint is not None and not resume:
         raise InputError(
-            f"{out}: holds a run that came to step {found.step:,}; go on with --resume, or choose another --out."
+            f"{out}: holds a run that came to step {checkpoint.step:,}; go on with --resume, or choose another --out."
         )
-    if found is not None:
-        loop.check_identity(found, identity or {})
-    return found.step if found is not None else 0
+    if checkpoint is not None:
+        loop.check_identity(checkpoint, identity or {})
+    return checkpoint.step if checkpoint is not None else 0
 
 
 def unbegun(out: Path) -> str:

@@ -96,29 +96,29 @@ def vocabulary(
     from filbert.text.corpus import CorpusReport, files
 
     folder, report = out / VOCAB, CorpusReport()
-    found = files(list(corpus.sources), report)
-    if "-" in found:
+    paths = files(list(corpus.sources), report)
+    if "-" in paths:
         raise InputError(
             "standard input can be read once, but is needed twice, for the vocabulary and for the shards; give the "
             "corpus as a file, or --vocab."
         )
-    made_of = _made_of(found, corpus.reading, size)
+    made_of = _made_of(paths, corpus.reading, size)
     with locked(out) if is_first() else contextlib.nullcontext(), _turn(folder):
         before = _before(folder)
         if before != made_of and not _keeps(out, before, size, force):
             if (folder / "vocab.txt").exists():
                 note(f"{folder}: lies there from another corpus, size or options, and is made anew.")
-            texts = sharding.texts(found, corpus.reading, report)
+            texts = sharding.texts(paths, corpus.reading, report)
             (folder / MADE_OF).unlink(missing_ok=True)
             Tokenizer(train_vocabulary(texts, size).tokens).save(folder)
             write_text(folder / MADE_OF, json_text(made_of))  # last: without it, what lies there is half done
         return Tokenizer.load(folder)
 
 
-def _made_of(found: list[str], reading: sharding.Options, size: int) -> dict[str, Any]:
+def _made_of(paths: list[str], reading: sharding.Options, size: int) -> dict[str, Any]:
     """All that a vocabulary depends on, as JSON holds it."""
     how = {name: vars(reading)[name] for name in ("field", "encoding", "errors", "unit", "most_bytes")}
-    return {"format": 1, "corpus": sharding.corpus_identity(found), "size": size, "reading": how}
+    return {"format": 1, "corpus": sharding.corpus_identity(paths), "size": size, "reading": how}
 
 
 def _before(folder: Path) -> dict[str, Any] | None:
@@ -302,8 +302,10 @@ def _fresh(recipe: Recipe, task: Items[Any], tokenizer: Tokenizer) -> Encoder:
 
 def _verdict(forecast: Forecast, outcome: loop.Outcome, held: Items[Any] | None) -> str:
     """How far a forecast was off, and on how much text that rests."""
-    said = forecast.verdict(outcome.held.get("mlm_loss"), outcome.spread.get("mlm_loss"))
-    return said if held is None else f"{said} Measured on {sum(held.plan(0).lengths):,} tokens that were held back."
+    sentence = forecast.verdict(outcome.held.get("mlm_loss"), outcome.spread.get("mlm_loss"))
+    if held is None:
+        return sentence
+    return f"{sentence} Measured on {sum(held.plan(0).lengths):,} tokens that were held back."
 
 
 def _unmeasured(shards: sharding.Shards, recipe: Recipe) -> str:
@@ -376,6 +378,6 @@ def measure(
     on: machine.Config | None = None,
 ) -> dict[str, float]:
     """One pass over the texts with fixed masks: the same question every time it is asked."""
-    here = machine.found(on or machine.Config())
+    here = machine.chosen(on or machine.Config())
     task = masked_words().items(shards, tokenizer, config)
     return loop.evaluate(model.to(here.device), task, loop.Config(), here, Ranks())

@@ -83,11 +83,11 @@ def task_importance(
     sites = [site for site in maps.sites(model.backbone) if site.kind == kind]
     if not sites:
         raise InputError(f"this model has no attention of the kind {kind!r}, so it has no heads to weigh.")
-    found = np.zeros((len(sites), max(site.attention.heads for site in sites)), dtype=np.float32)
+    result = np.zeros((len(sites), max(site.attention.heads for site in sites)), dtype=np.float32)
     way = _by_gradient if method == "gradient" else _by_ablation
-    for row, own in zip(found, way(model, task, sites, most, shown), strict=True):
-        row[: len(own)] = own
-    return found
+    for row, row_worth in zip(result, way(model, task, sites, most, shown), strict=True):
+        row[: len(row_worth)] = row_worth
+    return result
 
 
 def loss(model: Looks, task: Any, most: int | None = None) -> float:
@@ -123,19 +123,19 @@ def _by_gradient(model: Looks, task: Any, sites: Sequence[maps.Site], most: int,
         for site, gradient in zip(masks, gradients, strict=True):
             if gradient is not None:
                 sums[sites.index(site)] += gradient.abs().double().cpu().numpy()
-    return [own / len(chosen) for own in sums]
+    return [total_H / len(chosen) for total_H in sums]
 
 
 def _by_ablation(model: Looks, task: Any, sites: Sequence[maps.Site], most: int, shown: Shown) -> list[Doubles]:
     """Each head zeroed in turn."""
-    whole, found = loss(model, task, most), [np.zeros(site.attention.heads) for site in sites]
+    whole, worth = loss(model, task, most), [np.zeros(site.attention.heads) for site in sites]
     places = [(layer, head) for layer, site in enumerate(sites) for head in range(site.attention.heads)]
     for layer, head in shown(places):
         mask = torch.ones(sites[layer].attention.heads, device=model.engine.device)
         mask[head] = 0
         with maps.masked({sites[layer]: mask}):
-            found[layer][head] = loss(model, task, most) - whole
-    return found
+            worth[layer][head] = loss(model, task, most) - whole
+    return worth
 
 
 def _spread(count: int, most: int | None) -> npt.NDArray[np.int64]:

@@ -42,18 +42,18 @@ class Hidden(nn.Module):
         super().__init__()
         self.backbone, self.config, self.widths = backbone, backbone.config, tuple[int, ...]()
         self.heads = nn.ModuleDict({"labels": Echo(), "tokens": Echo()})
-        self._own = threading.local()
+        self._of_thread = threading.local()
 
     def forward(self, packed: Packed, rows: None = None) -> Tensor:
         """[T, ΣD]."""
         kept: list[Tensor] = []
-        self._own.kept = kept
+        self._of_thread.kept = kept
         try:
-            given_TD = self.backbone(packed)
+            final_TD = self.backbone(packed)
         finally:
-            self._own.kept = None
+            self._of_thread.kept = None
         if not self._mixes:
-            kept.append(given_TD)
+            kept.append(final_TD)
         self.widths = tuple(each.shape[-1] for each in kept)
         return torch.cat([each.float() for each in kept], dim=-1)
 
@@ -67,15 +67,15 @@ class Hidden(nn.Module):
         """Whether the encoder hands its layers to a mix of them (ELMo): what arrives there are the layers."""
         return hasattr(self.backbone, "mix")
 
-    def _keep(self, _module: Any, _given: Any, made: Any) -> None:
-        kept = getattr(self._own, "kept", None)
+    def _keep(self, _module: Any, _inputs: Any, made: Any) -> None:
+        kept = getattr(self._of_thread, "kept", None)
         if kept is not None:  # else another thread's use of the same encoder, which is none of ours
             kept.append(made[0] if isinstance(made, tuple) else made)  # a HAN's level gives scores as well
 
-    def _keep_mixed(self, _module: Any, given: tuple[Any, ...]) -> None:
-        kept = getattr(self._own, "kept", None)
+    def _keep_mixed(self, _module: Any, inputs: tuple[Any, ...]) -> None:
+        kept = getattr(self._of_thread, "kept", None)
         if kept is not None:
-            kept.extend(given[0])
+            kept.extend(inputs[0])
 
     def hooks(self) -> list[Any]:
         """What listens to the encoder until it is removed."""
@@ -88,10 +88,10 @@ class Hidden(nn.Module):
 @contextmanager
 def every_layer(backbone: Any) -> Iterator[Hidden]:
     """The encoder that gives all layers, as long as the block lasts; afterwards nothing listens to it any more."""
-    found = Hidden(backbone)
-    hooks = found.hooks()
+    hidden = Hidden(backbone)
+    hooks = hidden.hooks()
     try:
-        yield found
+        yield hidden
     finally:
         for hook in hooks:
             hook.remove()

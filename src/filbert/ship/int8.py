@@ -100,9 +100,9 @@ class SmallEncoder(Encoder):
 
     def _product(self, rows: str, scale: str, middle: int, name: str) -> str:
         main, root = self.main, self.root
-        numbers, own = (root.stored(self.small[named(self.source, f"{name}.weight") + end]) for end in ("", SCALE))
+        numbers, scales = (root.stored(self.small[named(self.source, f"{name}.weight") + end]) for end in ("", SCALE))
         one, none = root.constant(1.0, np.float32), root.constant(middle, np.uint8)
-        raw = main.op("MatMulIntegerToFloat", rows, numbers, one, own, none, domain=OURS)
+        raw = main.op("MatMulIntegerToFloat", rows, numbers, one, scales, none, domain=OURS)
         return main.op("Mul", raw, scale)
 
     def _rows(self, x: str, floor: float | None) -> tuple[str, str, int]:

@@ -36,7 +36,7 @@ LOOSER, LOOSE, CASES_A_SLIP = 1.5, 1e-3, 32  # by which int8 may be further off 
 ODD = (
     "", " ", "a", "😀👨‍👩‍👧‍👦", "שלום עולם", "ﬁ①Ａ", "今天\n天气\t很好", "<b>粗体</b> & 1.5%", "填空" * 700,
 )  # fmt: skip
-PLAIN = (
+USUAL = (
     "今天天气很好，我们去公园散步。",
     "北京是中国的首都。",
     "The weather is fine today.",
@@ -86,13 +86,13 @@ def cases(model: Model, examples: Sequence[Example]) -> list[dict[str, Any]]:
     task = task_of(model)
     spec = model.reader().spec if task is not None else None
     if spec is None or not spec.part:
-        made: list[dict[str, Any]] = [{"text": text} for text in (*PLAIN, *ODD)]
+        made: list[dict[str, Any]] = [{"text": text} for text in (*USUAL, *ODD)]
         made += [{"fill": text} for text in BLANKS] if model.engine.fills else []
     else:
         most = FEW if Trait.WRITES in spec.traits else MOST
-        made = [{"asked": _plain(spec.unasked(example))} for example in chosen(examples, spec.gold_names)[:most]]
+        made = [{"asked": _listed(spec.unasked(example))} for example in chosen(examples, spec.gold_names)[:most]]
         made += [{"asked": text} for text in ODD] if Trait.ANY_TEXT in spec.traits else []
-    return [{**case, "said": own} for case, own in zip(made, said(model, made), strict=True)]
+    return [{**case, "said": answer} for case, answer in zip(made, answers_of(model, made), strict=True)]
 
 
 def task_of(model: Model) -> str | None:
@@ -118,9 +118,9 @@ def chosen(examples: Sequence[Example], names: Callable[[Example], Sequence[str]
     return [fitting[place] for place in list(places)[:MOST]]
 
 
-def _plain(value: Any) -> Any:
+def _listed(value: Any) -> Any:
     """As JSON gives it back."""
-    return [_plain(each) for each in value] if isinstance(value, tuple | list) else value
+    return [_listed(each) for each in value] if isinstance(value, tuple | list) else value
 
 
 def _tupled(value: Any) -> Any:
@@ -136,26 +136,26 @@ def _is_place(value: list[Any]) -> bool:
     return len(value) == 2 and all(type(each) is int for each in value)
 
 
-def said(model: Model, made: Sequence[Mapping[str, Any]]) -> list[Any]:
+def answers_of(model: Model, made: Sequence[Mapping[str, Any]]) -> list[Any]:
     """What the model says of each case, all of a kind read together."""
     task = task_of(model)
-    found: list[Any] = [None] * len(made)
+    results: list[Any] = [None] * len(made)
     kinds = {kind: [place for place, case in enumerate(made) if kind in case] for kind in ("asked", "text", "fill")}
     if kinds["asked"]:
         if task is None:
             raise InputError(f"{model.folder}: its golden cases ask what it was not fine-tuned for; fetch it again.")
-        asked = [_tupled(made[place]["asked"]) for place in kinds["asked"]]
+        requests = [_tupled(made[place]["asked"]) for place in kinds["asked"]]
         reader = model.reader()
-        told = zip(reader.examples(asked), model.predict(asked), strict=True)
-        answers = [reader.record(example, own) for example, own in told]
-        for place, own in zip(kinds["asked"], answers, strict=True):
-            found[place] = own
+        answered = zip(reader.examples(requests), model.predict(requests), strict=True)
+        answers = [reader.record(example, answer) for example, answer in answered]
+        for place, answer in zip(kinds["asked"], answers, strict=True):
+            results[place] = answer
     for place, vector in zip(kinds["text"], model.embed([made[at]["text"] for at in kinds["text"]]), strict=True):
-        found[place] = [round(float(number), 6) for number in vector[:SHOWN]]
+        results[place] = [round(float(number), 6) for number in vector[:SHOWN]]
     for place in kinds["fill"]:
         blanks = model.fill(made[place]["fill"])
-        found[place] = [[[each.token, round(each.score, 6)] for each in blank.candidates] for blank in blanks]
-    return [json.loads(json.dumps(own)) for own in found]
+        results[place] = [[[each.token, round(each.score, 6)] for each in blank.candidates] for blank in blanks]
+    return [json.loads(json.dumps(answer)) for answer in results]
 
 
 # Asking again ---------------------------------------------------------------------------------------------------------
@@ -169,33 +169,33 @@ def verified(path: Path | str, expect: str | None = None) -> list[Replayed]:
     folder = model_folder(path)
     check_sealed(folder, expect)
     check_manifest(folder, hashes=True)
-    known = list(read(folder))
-    found = []
+    golden = list(read(folder))
+    replays = []
     for runtime, how in runtimes(folder):
         try:
             model = load(folder, device="cpu", **how)
-            again = replayed(runtime, model, known)
+            again = replayed(runtime, model, golden)
         except FilbertError as error:
-            found.append(Replayed(runtime, 0, 0.0, (), str(error)))
+            replays.append(Replayed(runtime, 0, 0.0, (), str(error)))
         else:
-            found.append(again if runtime != INT8 else replace(again, most=_promised(folder, len(known))))
-    return [*found, *_graphs(folder)]
+            replays.append(again if runtime != INT8 else replace(again, most=_promised(folder, len(golden))))
+    return [*replays, *_graphs(folder)]
 
 
 def check_sealed(folder: Path, expect: str | None) -> None:
     """Refuses a folder of filbert's whose manifest was deleted, and one with another fingerprint than expected."""
     if not isinstance(expect, str | None):
         raise InputError(f"expect is {expect!r:.60}, but must be a fingerprint as `filbert verify` prints it.")
-    own = fingerprint(folder)
-    if own is None and (expect is not None or was_sealed(folder)):
+    now = fingerprint(folder)
+    if now is None and (expect is not None or was_sealed(folder)):
         raise InputError(
             f"{folder}: has no {MANIFEST}, so nothing tells what its files should be; fetch the folder again, or, if "
             'you changed it on purpose, seal it anew: python -c "from filbert.folder.manifest import seal; '
             "seal('DIR')\"."
         )
-    if expect is not None and own != expect.strip().lower().removeprefix("sha256:"):
+    if expect is not None and now != expect.strip().lower().removeprefix("sha256:"):
         raise InputError(
-            f"{folder}: its fingerprint is {own}, but {expect.strip()[:80]} is expected; it is not the folder that was "
+            f"{folder}: its fingerprint is {now}, but {expect.strip()[:80]} is expected; it is not the folder that was "
             "meant, or it was changed after that."
         )
 
@@ -207,10 +207,10 @@ def _graphs(folder: Path) -> list[Replayed]:
     from filbert.ship import onnx
 
     try:
-        strange = onnx.strange(folder)
+        changed = onnx.changed_graphs(folder)
     except FilbertError:  # which loading it with onnxruntime has told already
         return []
-    return [Replayed(name, 0, 0.0, (), f"{folder / name}: {NOT_BUILT}") for name in strange]
+    return [Replayed(name, 0, 0.0, (), f"{folder / name}: {NOT_BUILT}") for name in changed]
 
 
 def _promised(folder: Path, num_cases: int) -> tuple[int, float] | None:
@@ -230,13 +230,13 @@ def _promised(folder: Path, num_cases: int) -> tuple[int, float] | None:
 
 def runtimes(folder: Path) -> list[tuple[str, dict[str, str]]]:
     """Those that can run this folder here."""
-    found = []
+    ways = []
     if importlib.util.find_spec("torch"):
-        found.append(("torch", {"runtime": "torch"}))
+        ways.append(("torch", {"runtime": "torch"}))
     if importlib.util.find_spec("onnxruntime"):
-        found += [("onnx", {"runtime": "onnx"})] if (folder / ENCODER).exists() else []
-        found += [(INT8, {"runtime": "onnx", "dtype": INT8})] if (folder / SMALL_ENCODER).exists() else []
-    return found
+        ways += [("onnx", {"runtime": "onnx"})] if (folder / ENCODER).exists() else []
+        ways += [(INT8, {"runtime": "onnx", "dtype": INT8})] if (folder / SMALL_ENCODER).exists() else []
+    return ways
 
 
 def read(folder: Path) -> Iterator[dict[str, Any]]:
@@ -268,15 +268,15 @@ def _no_number(word: str) -> float:
     raise ValueError(f"{word} is no number")
 
 
-def replayed(runtime: str, model: Model, known: Sequence[Mapping[str, Any]]) -> Replayed:
+def replayed(runtime: str, model: Model, golden: Sequence[Mapping[str, Any]]) -> Replayed:
     """What the model says now beside what it said then."""
     worst, changed = 0.0, []
-    for case, now in zip(known, said(model, known), strict=True):
+    for case, now in zip(golden, answers_of(model, golden), strict=True):
         apart, others = compared(case["said"], now)
         worst = apart if not apart <= worst else worst  # NaN is not less than anything, and stays
         shown = str(case.get("asked", case.get("text", case.get("fill"))))[:40]
         changed += [f"{shown!r}: {other}" for other in others[:1]]
-    return Replayed(runtime, len(known), worst, tuple(changed))
+    return Replayed(runtime, len(golden), worst, tuple(changed))
 
 
 def compared(then: Any, now: Any, where: str = "") -> tuple[float, list[str]]:
@@ -290,8 +290,8 @@ def compared(then: Any, now: Any, where: str = "") -> tuple[float, list[str]]:
         return apart if math.isfinite(apart) else math.inf, []
     else:
         return 0.0, [] if then == now else [f"{where or 'it'} was {str(then)[:60]}, is {str(now)[:60]}"]
-    found = [compared(*pair) for pair in pairs]
-    return max((apart for apart, _ in found), default=0.0), [other for _, others in found for other in others]
+    parts = [compared(*pair) for pair in pairs]
+    return max((apart for apart, _ in parts), default=0.0), [other for _, others in parts for other in others]
 
 
 def _is_number(value: Any) -> bool:

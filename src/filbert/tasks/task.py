@@ -18,7 +18,6 @@ import numpy.typing as npt
 
 from filbert.core.protocols import Batch, Decisions, Objective, Plan, Term
 from filbert.core.records import Example, Prediction
-from filbert.metrics.calibration import Fit
 from filbert.nn.ops import A, Host
 from filbert.pack.batches import ItemPlan
 from filbert.tasks.wire import SPOKEN, Wire
@@ -52,6 +51,14 @@ class Trait(Enum):
     USUAL = "usual"  # it is meant where a text and a label are at hand, and nobody names a task
     UNTAUGHT = "untaught"  # it needs no example: a template with a blank, and words for each label, say all of it
     OPTIONS = "options"  # texts of an example are options to choose among
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """A task's config with what dev data fix of it, and what is to be told of that."""
+
+    config: Any
+    note: str = ""
 
 
 class Items(ABC, Generic[C]):
@@ -265,6 +272,11 @@ def usual_view(items: AnyItems, raw: Sequence[Any], report: Report) -> View[Any]
     return Labels(items, raw, report) if isinstance(items, GivesLabel) else View(items, raw, report)
 
 
+def as_it_is(fields: Mapping[str, object]) -> list[str]:
+    """transformers does with such a folder what filbert does."""
+    return []
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TaskSpec(Generic[C]):
     """All that is said of a task that learns from examples; `name` is that of its folder."""
@@ -303,6 +315,7 @@ class TaskSpec(Generic[C]):
     question: Callable[[Reading, Target], Question[Any]] | None = None  # its explanation; None: labels
     probe: Callable[[], type[Probing]] | None = None  # how a layer is asked for its labels; None: it cannot be
     widths: Callable[[C], tuple[int, ...]] = no_widths  # how many numbers of a vector are a vector too
+    abroad: Callable[[Mapping[str, object]], list[str]] = as_it_is  # what transformers does otherwise, by task.json
     wire: Wire = SPOKEN  # over HTTP
     unranked: tuple[str, ...] = ()  # labels of a head that says one thing alone, whatever else the task ranks
 

@@ -241,7 +241,7 @@ class Labels(View[GivesLabel]):
         gold = np.array([places[self.label(example)] for example in train], dtype=np.int64)
         rows = self._rows(train)
         unseen = baselines.unseen(rows, gold, len(self.labels), is_pair(rows))
-        return self._mislabelled(noise.agreed(unseen.views), gold[unseen.rows], train, unseen.rows)
+        return self._mislabelled(noise.agreed(unseen.shares), gold[unseen.rows], train, unseen.rows)
 
     def _mislabelled(self, shares_NL: Numbers, gold: Places, examples: Sequence[Example], chosen: Places) -> Row:
         """The probable label errors as an object; `chosen` are the places of these among all examples."""

@@ -124,13 +124,13 @@ class Distilled(Items[Any]):
 
     def adapt(self, student: Encoder) -> None:
         """Puts in what it needs while it learns: maps to the teacher's width. Refuses what cannot be compared."""
-        own, theirs = student.width, self.teacher.width
+        width, teacher_width = student.width, self.teacher.width
         wanted = [f"layer{index}" for index in range(len(self._layers(student)))] if self.distil.hidden else []
         wanted += ["vector"] if not self.inner.parts and self.distil.soft else []
         if self.distil.relations:
             self._check_relations(student)
-        if own != theirs and wanted and not _maps(student):
-            made = {name: nn.Linear(own, theirs, bias=False) for name in wanted}
+        if width != teacher_width and wanted and not _maps(student):
+            made = {name: nn.Linear(width, teacher_width, bias=False) for name in wanted}
             student.add_module(BRIDGE, nn.ModuleDict(made))
 
     def begin(self, student: Encoder) -> None:
@@ -146,25 +146,26 @@ class Distilled(Items[Any]):
 
     def _layers(self, student: Encoder) -> list[tuple[nn.Module, nn.Module]]:
         """The student's layers, each with that of the teacher that stands as high."""
-        own, theirs = student.stack, self.teacher.stack
-        if not (own and theirs):
+        layers, teacher_layers = student.stack, self.teacher.stack
+        if not (layers and teacher_layers):
             raise InputError("distil.hidden compares layers, but one of the models has none; leave it out.")
-        return [(layer, theirs[(at + 1) * len(theirs) // len(own) - 1]) for at, layer in enumerate(own)]
+        each = len(teacher_layers)
+        return [(layer, teacher_layers[(at + 1) * each // len(layers) - 1]) for at, layer in enumerate(layers)]
 
     def _sites(self, student: Encoder) -> tuple[maps.Site, maps.Site]:
         """The attentions whose relations are compared: the student's and the teacher's."""
-        found = []
+        chosen = []
         for model, layer, whose in (
             (student, self.distil.student_layer, "student"), (self.teacher, self.distil.teacher_layer, "teacher"),
         ):  # fmt: skip
-            own = [site for site in maps.sites(model) if site.kind == "self" and site.attention.heads]
+            sites = [site for site in maps.sites(model) if site.kind == "self" and site.attention.heads]
             count = len(model.stack)
-            fitting = own[-1:] if not layer else [site for site in own if site.layer == layer - 1]
+            fitting = sites[-1:] if not layer else [site for site in sites if site.layer == layer - 1]
             if not fitting:
-                what = "it attends to nothing" if not own else f"it has {count} layers, some perhaps without heads"
+                what = "it attends to nothing" if not sites else f"it has {count} layers, some perhaps without heads"
                 raise InputError(f"distil.{whose}_layer is {layer}, but of the {whose} {what}.")
-            found.append(fitting[0])
-        return found[0], found[1]
+            chosen.append(fitting[0])
+        return chosen[0], chosen[1]
 
     def _attentions(self, student: Encoder) -> list[SelfAttention]:
         return [site.attention for site in self._sites(student) if isinstance(site.attention, SelfAttention)]
@@ -183,32 +184,32 @@ class Distilled(Items[Any]):
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """Over how many things each loss of this batch sums."""
-        found: dict[str, float] = dict(self.inner.counts(batch)) if self.gold_weight else {}
+        counts: dict[str, float] = dict(self.inner.counts(batch)) if self.gold_weight else {}
         tokens = int(batch.packed.boundaries[len(batch.starts)])
         if self.distil.soft:
-            found["soft_loss"] = self.inner.num_decisions(batch)
+            counts["soft_loss"] = self.inner.num_decisions(batch)
         more = {"hidden_loss": self.distil.hidden, "relation_loss": self.distil.relations}
-        return found | {name: tokens for name, weight in more.items() if weight}
+        return counts | {name: tokens for name, weight in more.items() if weight}
 
     def loss(self, model: Encoder, batch: Batch) -> Mapping[str, Term]:
         """The task's own losses by their weight, and how far the student is from its teacher."""
         self._settle(model)
         read, once = self._read(batch), standing_in(model, Once(model))
-        with torch.no_grad(), self._looking(self.teacher, 1, model) as theirs:
-            taught = self._said(self.theirs, self.teacher, read)
-        with self._looking(model, 0, model) as own:
-            said = self._said(self.inner, once, read)
+        with torch.no_grad(), self._looking(self.teacher, 1, model) as teacher_inside:
+            taught = self._decisions(self.theirs, self.teacher, read)
+        with self._looking(model, 0, model) as student_inside:
+            decisions = self._decisions(self.inner, once, read)
         terms: dict[str, Term] = {}
         if self.gold_weight:
             for name, term in self.inner.loss(once, batch).items():
                 weight = self.gold_weight if name.endswith("_loss") else 1
                 terms[name] = Term(term.total * weight, term.count)
-        if said is not None and taught is not None:
-            off = losses.apart(said, taught, self.distil.temperature, _maps(model).get("vector"))
+        if decisions is not None and taught is not None:
+            off = losses.apart(decisions, taught, self.distil.temperature, _maps(model).get("vector"))
             terms["soft_loss"] = Term(self.distil.soft * off, self.inner.num_decisions(batch))
-        return terms | self._insides(model, batch, own, theirs)
+        return terms | self._insides(model, batch, student_inside, teacher_inside)
 
-    def _said(self, task: Items[Any], model: Encoder, batch: Batch) -> Decisions | None:
+    def _decisions(self, task: Items[Any], model: Encoder, batch: Batch) -> Decisions | None:
         """What a model's head says; where that is not compared it reads all the same, for what is inside."""
         if self.distil.soft:
             return task.decisions(model, batch)
@@ -221,43 +222,44 @@ class Distilled(Items[Any]):
 
     def _settle(self, student: Encoder) -> None:
         """The teacher where the student computes, and as precisely."""
-        like, own = next(student.parameters()), next(self.teacher.parameters())
-        if (own.device, own.dtype) != (like.device, like.dtype):
+        like, weight = next(student.parameters()), next(self.teacher.parameters())
+        if (weight.device, weight.dtype) != (like.device, like.dtype):
             self.teacher.to(like.device, like.dtype)
 
     @contextlib.contextmanager
     def _looking(self, model: Encoder, side: int, student: Encoder) -> Iterator[dict[Any, Any]]:
         """Within it, a run of the model leaves what is compared: outputs by layer, and its attention's input."""
-        found: dict[Any, Any] = {}
+        inside: dict[Any, Any] = {}
         with contextlib.ExitStack() as stack:
             if self.distil.relations:
                 site = self._sites(student)[side]
                 kept = stack.enter_context(maps.kept([site]))
-                stack.callback(lambda: found.update(related=kept.get(site)))
+                stack.callback(lambda: inside.update(related=kept.get(site)))
             if self.distil.hidden:
                 for index, pair in enumerate(self._layers(student)):
-                    handle = pair[side].register_forward_hook(_keeping(found, index))
+                    handle = pair[side].register_forward_hook(_keeping(inside, index))
                     stack.callback(handle.remove)
-            yield found
+            yield inside
 
     def _insides(
-        self, student: Encoder, batch: Batch, own: Mapping[Any, Any], theirs: Mapping[Any, Any]
+        self, student: Encoder, batch: Batch, student_inside: Mapping[Any, Any], teacher_inside: Mapping[Any, Any]
     ) -> dict[str, Term]:
         terms, edges = {}, batch.packed.boundaries
         tokens = edges[len(batch.starts)]
         if self.distil.hidden:
             bridge, total, layers = _maps(student), edges.new_zeros((), dtype=torch.float32), 0
-            for index in (name for name in own if name != "related"):
-                if own[index].shape[0] != theirs[index].shape[0]:  # a last layer that was asked for other rows
+            for index in (name for name in student_inside if name != "related"):
+                one, two = student_inside[index], teacher_inside[index]
+                if one.shape[0] != two.shape[0]:  # a last layer that was asked for other rows
                     continue
-                total = total + losses.hidden_apart(own[index], theirs[index], bridge.get(f"layer{index}"))
+                total = total + losses.hidden_apart(one, two, bridge.get(f"layer{index}"))
                 layers += 1
             terms["hidden_loss"] = Term(self.distil.hidden * total / max(1, layers), tokens)
         if self.distil.relations:
             attentions, lengths = self._attentions(student), batch.packed.lengths[: len(batch.starts)]
             both = [
                 [each.flatten(1) for each in attention.projected(got["related"].x_TD, 0, 3)]
-                for attention, got in zip(attentions, (own, theirs), strict=True)
+                for attention, got in zip(attentions, (student_inside, teacher_inside), strict=True)
             ]
             off = losses.relations_apart(both[0], both[1], lengths, self.relation_heads, self.distil.related)
             terms["relation_loss"] = Term(self.distil.relations * off, tokens)
@@ -269,20 +271,20 @@ class Once:
 
     def __init__(self, model: Encoder) -> None:
         self.model = model
-        self.found: dict[tuple[Hashable, ...], Tensor] = {}
+        self.vectors: dict[tuple[Hashable, ...], Tensor] = {}
 
     def __call__(self, packed: Packed, rows: Tensor | str | None = None) -> Tensor:
         """As the model's own; an answer serves one more time, so that whoever wants two readings gets two."""
         key = packed.boundaries.data_ptr(), rows if not isinstance(rows, Tensor) else (rows.data_ptr(), rows.shape)
-        if key in self.found:
-            return self.found.pop(key)
-        self.found[key] = found = self.model(packed, rows)
-        return found  # type: ignore[no-any-return]
+        if key in self.vectors:
+            return self.vectors.pop(key)
+        self.vectors[key] = vectors = self.model(packed, rows)
+        return vectors  # type: ignore[no-any-return]
 
 
-def _keeping(found: dict[Any, Any], index: int) -> Callable[[nn.Module, tuple[object, ...], Tensor], None]:
+def _keeping(outputs: dict[Any, Any], index: int) -> Callable[[nn.Module, tuple[object, ...], Tensor], None]:
     def hook(module: nn.Module, args: tuple[object, ...], output: Tensor) -> None:
-        found[index] = output
+        outputs[index] = output
 
     return hook
 

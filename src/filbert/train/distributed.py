@@ -187,12 +187,12 @@ def ends_with_parent() -> None:
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return
     parent = os.getppid()
-    told_of_parents_end(signal.SIGTERM)
+    signal_at_parents_end(signal.SIGTERM)
     if os.getppid() != parent:  # it died in between
         raise FilbertError("the launcher has gone; start the run again.")
 
 
-def told_of_parents_end(number: int) -> None:
+def signal_at_parents_end(number: int) -> None:
     """The system will send this signal when the parent has ended, however that was; maybe more than once."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)

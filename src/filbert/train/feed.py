@@ -21,7 +21,7 @@ from torch import Tensor
 from filbert.core.errors import FilbertError
 from filbert.core.protocols import Batch, Task
 from filbert.pack.batches import Places, epochs, part, part_budget
-from filbert.train.distributed import Ranks, told_of_parents_end
+from filbert.train.distributed import Ranks, signal_at_parents_end
 from filbert.train.machine import Machine
 
 PREFETCH = 4  # batches ahead, for each worker
@@ -71,9 +71,9 @@ class _Sent:
 
 
 def _sent(fed: Fed) -> _Sent:
-    found: list[pickle.PickleBuffer] = []
-    rest = pickle.dumps(fed, protocol=5, buffer_callback=found.append)
-    raw = [buffer.raw() for buffer in found]
+    buffers: list[pickle.PickleBuffer] = []
+    rest = pickle.dumps(fed, protocol=5, buffer_callback=buffers.append)
+    raw = [buffer.raw() for buffer in buffers]
     sizes = [len(each) for each in raw]
     arrays = torch.empty(sum(map(_padded, sizes)), dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
     into, at = memoryview(arrays.numpy().data), 0
@@ -84,11 +84,11 @@ def _sent(fed: Fed) -> _Sent:
 
 
 def _received(sent: _Sent) -> Fed:
-    whole, at, views = memoryview(sent.arrays.numpy().data), 0, []
+    whole, at, buffers = memoryview(sent.arrays.numpy().data), 0, []
     for size in sent.sizes:
-        views.append(whole[at : at + size])
+        buffers.append(whole[at : at + size])
         at += _padded(size)
-    fed: Fed = pickle.loads(sent.rest, buffers=views)  # noqa: S301  # from a worker of our own
+    fed: Fed = pickle.loads(sent.rest, buffers=buffers)  # noqa: S301  # from a worker of our own
     return fed
 
 
@@ -111,7 +111,7 @@ def _tied(worker: int) -> None:
     A signal to the whole group (Ctrl-C, timeout) is the run's to obey: it still needs batches to finish its step. A
     batch that is no longer fetched is no news either: the run has said why.
     """
-    told_of_parents_end(signal.SIGKILL)
+    signal_at_parents_end(signal.SIGKILL)
     sys.excepthook = _unless_cut_off
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
@@ -130,7 +130,7 @@ def _ended(batches: Any) -> None:
         worker.kill()
 
 
-def _given_up(batches: Any) -> None:
+def _abandon(batches: Any) -> None:
     """After a failure: torch tells no more of these workers, wherever the program is by then, and none is left."""
     if batches._worker_pids_set:
         batches._worker_pids_set = False
@@ -154,7 +154,7 @@ class Feed:
     ) -> None:
         self.task, self.seed, self.batch_tokens = task, seed, batch_tokens
         self.machine, self.ranks, self.place, self.parts = machine, ranks, place, parts
-        self.told: _Order | None = None
+        self.last_order: _Order | None = None
 
     def _orders(self) -> Iterator[_Order]:
         epoch, begin = self.place
@@ -184,7 +184,7 @@ class Feed:
         builder = _Builder(self.task, self._budget(), is_sent=workers > 0 and is_sent)
         if not workers:
             for order in self._orders():
-                self.told = order
+                self.last_order = order
                 fed = builder[order]
                 assert isinstance(fed, Fed)
                 yield fed
@@ -213,10 +213,10 @@ class Feed:
             try:
                 fed = next(batches)
             except MemoryError as error:
-                _given_up(batches)
+                _abandon(batches)
                 raise FilbertError(f"the batches took all memory ({first_line(error)}); take fewer workers.") from None
             except (RuntimeError, FilbertError, EOFError, OSError) as error:
-                _given_up(batches)
+                _abandon(batches)
                 raise FilbertError(self._failed(error, count)) from None
             count += 1
             yield _received(fed) if isinstance(fed, _Sent) else fed

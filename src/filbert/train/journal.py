@@ -25,8 +25,8 @@ from filbert.core.files import regular_file, write_text
 LOG = "log.jsonl"
 SMOOTHING = 0.98  # of the loss that is shown
 SPEED_ENTRIES = 20  # tokens/s are taken over so many of the last entries
-PLAIN_LINES = 50  # away from a terminal a run shows so many lines, one for each 2 % …
-PLAIN_WAIT_S = 30.0  # … and one more wherever nothing was shown for so long
+QUIET_LINES = 50  # away from a terminal a run shows so many lines, one for each 2 % …
+QUIET_WAIT_S = 30.0  # … and one more wherever nothing was shown for so long
 MOVING_WAIT_S = 0.1  # on a terminal the line is drawn at most so often
 
 # Dense bfloat16 products per second by the maker's data sheets (float16 where the chip has no bfloat16), by a word of
@@ -111,7 +111,7 @@ class Journal:
 
     def evaluation(self, entry: Mapping[str, Any]) -> None:
         """A measurement on texts kept back: "step" and "held", a mapping of numbers."""
-        line = {"step": self.last, **_plain(entry)}
+        line = {"step": self.last, **_jsonable(entry)}
         self._write(line)
         numbers = "  ".join(f"{name.replace('_', ' ')} {_short(value)}" for name, value in line.get("held", {}).items())
         self.screen.line(f"step {line['step']:,}: held out: {numbers}")
@@ -119,7 +119,7 @@ class Journal:
     def event(self, kind: str, message: str, **more: Any) -> None:
         """Something that a reader of the log should know: a skipped step, a halved batch, a resumed run."""
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
-        self._write(_plain({"step": self.last, "event": kind, "message": message, "at": at, **more}))
+        self._write(_jsonable({"step": self.last, "event": kind, "message": message, "at": at, **more}))
         self.screen.line(f"{kind}: {message}")
 
     def close(self) -> None:
@@ -207,7 +207,7 @@ def duration(seconds: float) -> str:
 
 def _read(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
     """The lines that can be read, and the numbers of those that cannot, the last one aside."""
-    found, broken = list[dict[str, Any]](), list[int]()
+    lines, broken = list[dict[str, Any]](), list[int]()
     raw = regular_file(path).read_bytes().split(b"\n")
     while raw and not raw[-1].strip(b"\0 \r"):  # a file system may fill a torn end with zero bytes
         raw.pop()
@@ -217,10 +217,10 @@ def _read(path: Path) -> tuple[list[dict[str, Any]], list[int]]:
         except (ValueError, RecursionError):
             line = None
         if isinstance(line, dict) and type(line.get("step")) is int:
-            found.append(line)
+            lines.append(line)
         elif number < len(raw):
             broken.append(number)
-    return found, broken
+    return lines, broken
 
 
 def _appending(path: Path) -> TextIO:
@@ -238,17 +238,17 @@ def _mended(path: Path, resumed: int, with_events: bool = False) -> list[dict[st
 
 def _flat(entry: Mapping[str, Any]) -> dict[str, Any]:
     """The entry with the task's numbers beside the rest."""
-    plain: dict[str, Any] = _plain(entry)
-    numbers = plain.pop("numbers", {})
-    return {**plain, **{name: value for name, value in numbers.items() if name not in plain}}
+    line: dict[str, Any] = _jsonable(entry)
+    numbers = line.pop("numbers", {})
+    return {**line, **{name: value for name, value in numbers.items() if name not in line}}
 
 
-def _plain(value: Any) -> Any:
+def _jsonable(value: Any) -> Any:
     """The value as JSON has it: a float with all its digits, so that two runs can be compared bit for bit."""
     if isinstance(value, Mapping):
-        return {str(name): _plain(each) for name, each in value.items()}
+        return {str(name): _jsonable(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_jsonable(each) for each in value]
     if hasattr(value, "item"):  # a NumPy or torch scalar
         value = value.item()
     if isinstance(value, float):
@@ -329,9 +329,9 @@ class _Screen:
 
     def progress(self, text: Callable[[], str], done: float) -> None:
         """Draws it when it is time."""
-        now, part = time.monotonic(), int(done * PLAIN_LINES)
+        now, part = time.monotonic(), int(done * QUIET_LINES)
         waited = now - self.drawn_at
-        due = waited >= MOVING_WAIT_S if self.moving else waited >= PLAIN_WAIT_S or part > self.drawn_part
+        due = waited >= MOVING_WAIT_S if self.moving else waited >= QUIET_WAIT_S or part > self.drawn_part
         self.waiting = text
         if due or done >= 1:
             self._draw()

@@ -78,8 +78,8 @@ class Function:
 
     def step(self, entry: Mapping[str, Any]) -> None:
         """A step, with the task's numbers beside the others."""
-        plain = {name: value for name, value in entry.items() if name != "numbers"}
-        self.callback(plain | dict(entry.get("numbers", {})))
+        fields = {name: value for name, value in entry.items() if name != "numbers"}
+        self.callback(fields | dict(entry.get("numbers", {})))
 
     def evaluation(self, entry: Mapping[str, Any]) -> None:
         """A measurement."""
@@ -103,4 +103,4 @@ def several(listener: Listeners) -> tuple[Listener, ...]:
             f"listener is of type {type(listener).__name__}, but must be a function that takes an entry of the log, an "
             "object with the methods step, evaluation and event, or a list of such."
         )
-    return tuple(found for each in listener for found in several(each))
+    return tuple(one for each in listener for one in several(each))

@@ -133,14 +133,14 @@ def _pieces(model: nn.Module) -> dict[str, int]:
             several[module.qkv] = 3
         elif isinstance(module, GatedFeedForward):
             several[module.up] = 2
-    found: dict[str, int] = {}
+    pieces_of: dict[str, int] = {}
     for path, module in model.named_modules():
         path = path.replace("_orig_mod.", "")
         inside = "layers" in path.split(".")
         if isinstance(module, nn.Linear) and (inside or module.in_features == module.out_features):
-            found[f"{path}.weight".lstrip(".")] = several.get(module, 1)
+            pieces_of[f"{path}.weight".lstrip(".")] = several.get(module, 1)
     learning = {name for name, parameter in _named(model) if parameter.requires_grad}
-    return {name: pieces for name, pieces in found.items() if name in learning}
+    return {name: pieces for name, pieces in pieces_of.items() if name in learning}
 
 
 def _blank(parameter: Tensor, rule: str) -> dict[str, Tensor]:
@@ -230,11 +230,11 @@ def share_at(schedule: str, progress: float, warmup: float) -> float:
 
 def tensors(optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
     """All that the optimiser remembers, as "slot/parameter"; the live tensors, which the next step changes."""
-    found: dict[str, Tensor] = {}
-    for name, parameter, rule in _known(optimiser):
+    slots: dict[str, Tensor] = {}
+    for name, parameter, rule in _learning(optimiser):
         state = optimiser.state.get(parameter) or _blank(parameter, rule)
-        found |= {f"{slot}/{name}": state[slot] for slot in SLOTS[rule]}
-    return found
+        slots |= {f"{slot}/{name}": state[slot] for slot in SLOTS[rule]}
+    return slots
 
 
 def restore(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor], model: nn.Module) -> None:
@@ -242,7 +242,7 @@ def restore(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor], mod
     places = dict(_named(model))
     states: dict[Tensor, dict[str, Tensor]] = {}
     needed: set[str] = set()
-    for name, parameter, rule in _known(optimiser):
+    for name, parameter, rule in _learning(optimiser):
         if places.get(name) is not parameter:
             raise InputError(f"the optimiser was made for another model: its parameter {name!r} is not this model's.")
         blank = _blank(parameter, rule)
@@ -256,7 +256,7 @@ def restore(optimiser: torch.optim.Optimizer, tensors: Mapping[str, Tensor], mod
     optimiser.state.update(states)
 
 
-def _known(optimiser: torch.optim.Optimizer) -> Iterator[tuple[str, nn.Parameter, str]]:
+def _learning(optimiser: torch.optim.Optimizer) -> Iterator[tuple[str, nn.Parameter, str]]:
     """(name, parameter, rule) of all that it moves; what is frozen for now has no state (train.tune)."""
     for group in optimiser.param_groups:
         for name, parameter in zip(group["param_names"], group["params"], strict=True):
@@ -264,25 +264,25 @@ def _known(optimiser: torch.optim.Optimizer) -> Iterator[tuple[str, nn.Parameter
                 yield name, parameter, group["rule"]
 
 
-def _like(name: str, given: Tensor, wanted: Tensor) -> Tensor:
+def _like(name: str, tensor: Tensor, wanted: Tensor) -> Tensor:
     """A copy of the given tensor where the wanted one stands."""
-    if given.shape != wanted.shape or given.dtype != wanted.dtype:
+    if tensor.shape != wanted.shape or tensor.dtype != wanted.dtype:
         raise InputError(
-            f"the optimiser's {name!r} is {given.dtype} {list(given.shape)} in the checkpoint, but {wanted.dtype} "
+            f"the optimiser's {name!r} is {tensor.dtype} {list(tensor.shape)} in the checkpoint, but {wanted.dtype} "
             f"{list(wanted.shape)} in this model; resume with the recipe that the run was started with."
         )
-    return wanted.copy_(given)
+    return wanted.copy_(tensor)
 
 
-def _complete(given: set[str], needed: set[str]) -> None:
+def _complete(names: set[str], needed: set[str]) -> None:
     """Refuses a state of another optimiser or model."""
     advice = "it is of another optimiser or model; resume with the recipe that the run was started with."
-    if missing := sorted(needed - given):
+    if missing := sorted(needed - names):
         raise InputError(
             f"the checkpoint's optimiser state lacks {len(missing)} of {len(needed)} tensors, such as "
             f"{missing[0]!r}: {advice}"
         )
-    if unknown := sorted(given - needed):
+    if unknown := sorted(names - needed):
         raise InputError(
             f"the checkpoint's optimiser state has {len(unknown)} unknown tensors, such as {unknown[0]!r}: {advice}"
             f"{did_you_mean(unknown[0], needed)}"

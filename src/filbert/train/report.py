@@ -190,11 +190,11 @@ def _value(name: str, value: object) -> str:
 
 def _words(name: str) -> str:
     """A number's name for people: "mlm_accuracy" is "masked words right"."""
-    known = {
+    names = {
         "mlm_loss": "masked words, loss",
         "mlm_accuracy": "masked words right",
         "nsp_loss": "next sentence, loss",
         "nsp_accuracy": "next sentence right",
         "num_masked": "masked words",
     }
-    return known.get(name, name.replace("_", " "))
+    return names.get(name, name.replace("_", " "))

@@ -21,15 +21,15 @@ def scored(model: Encoder, task: AnyItems, batch_tokens: int, config: machine.Co
 
     The model goes where the config says.
     """
-    here = machine.found(config or machine.Config())
+    here = machine.chosen(config or machine.Config())
     model = model.to(here.device, torch.bfloat16 if here.half else torch.float32).eval()
     result: list[Any] = [None] * len(task)
     with torch.inference_mode():
         host = TorchHost(model)
         for texts in bins(task.lengths.tolist(), batch_tokens):
             batch = on_device(task.batch(np.asarray(texts)), here.device)
-            for index, found in zip(texts, task.raw(host, batch), strict=True):
-                result[index] = found
+            for index, answer in zip(texts, task.raw(host, batch), strict=True):
+                result[index] = answer
     return result
 
 

@@ -27,7 +27,7 @@ def shape_of_json(value: object) -> Shape | None:
         return None
     if data and all(isinstance(row, dict) and "paragraphs" not in row for row in data):
         return None
-    return Shape("squad", told="SQuAD-style JSON: contexts with questions and answers")
+    return Shape("squad", description="SQuAD-style JSON: contexts with questions and answers")
 
 
 def ids(source: str, reading: Reading) -> Iterator[tuple[int, str]]:

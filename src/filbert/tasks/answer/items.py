@@ -24,7 +24,7 @@ from filbert.pack.lay import Places
 from filbert.tasks.answer import decode
 from filbert.tasks.answer import measure as metrics
 from filbert.tasks.answer.spec import Config
-from filbert.tasks.task import Report
+from filbert.tasks.task import Fit, Report
 from filbert.tasks.windowed import Windowed
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import WindowEncoding, coverage, windowed
@@ -200,20 +200,20 @@ class Items(Windowed[Config, WindowScores]):
     def _rule(self) -> str:
         return metrics.rule_for(self._accepted()) if self.config.rule == "auto" else str(self.config.rule)
 
-    def calibrated(self, raw: Sequence[WindowScores], fixed: Collection[str] = ()) -> calibration.Fit:
+    def calibrated(self, raw: Sequence[WindowScores], fixed: Collection[str] = ()) -> Fit:
         """The config with the threshold of "no answer" that is best on these data; as it was where all have answers.
 
         Of too few questions it is 0: none is the answer where it scores above every stretch.
         """
         accepted = self._accepted()
         if all(accepted) or "threshold" in fixed:
-            return calibration.Fit(self.config)
+            return Fit(self.config)
         if len(self) < calibration.FEWEST:
             note = calibration.too_few("threshold", len(self), "it is 0, so that no answer must score above all others")
-            return calibration.Fit(replace(self.config, threshold=0.0), note)
+            return Fit(replace(self.config, threshold=0.0), note)
         rows = [self._candidates(index, scores)[0] for index, scores in enumerate(raw)]
         passages = [example.texts[1] for example in self.examples]
         texts = [text[c.starts[0] : c.ends[0]] if len(c.starts) else "" for text, c in zip(passages, rows, strict=True)]
         answered, empty = (metrics.scores(said, accepted, self._rule()).f1 for said in (texts, [""] * len(texts)))
         threshold, _ = decode.fitted_threshold([c.margin for c in rows], answered, empty)
-        return calibration.Fit(replace(self.config, threshold=threshold))
+        return Fit(replace(self.config, threshold=threshold))

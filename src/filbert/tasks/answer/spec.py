@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -107,12 +107,18 @@ def view(items: Items, raw: Sequence[Any], report: Report) -> View[Any]:
     return Answers(items, raw, report)
 
 
+def abroad(fields: Mapping[str, object]) -> list[str]:
+    """What transformers does otherwise with such a folder."""
+    return ["Spans are decoded by filbert's own rules; there, by the pipeline's."]
+
+
 SPEC = TaskSpec(
     name="answer",
     config=Config,
     items=items,
     record=record,
     files=files,
+    abroad=abroad,
     question=question,
     card=card,
     view=view,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -148,12 +148,18 @@ def question(reading: Reading, target: Target) -> Question[Any]:
     return Blanks(reading, target)
 
 
+def abroad(fields: Mapping[str, object]) -> list[str]:
+    """What transformers does otherwise with such a folder."""
+    return ["The text around the blank and the labels' words are in task.json; there, apply them yourself."]
+
+
 SPEC = TaskSpec(
     name="blank",
     config=Config,
     items=items,
     record=classify.record,
     files=files,
+    abroad=abroad,
     question=question,
     card=classify.card,
     part="mlm",

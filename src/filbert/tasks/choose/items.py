@@ -19,7 +19,6 @@ import numpy as np
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Decisions, Term
 from filbert.core.records import Example, Floats, Prediction
-from filbert.metrics import calibration
 from filbert.nn.ops import A, Host, Numbers
 from filbert.pack import cuts
 from filbert.pack.lay import Places
@@ -27,7 +26,7 @@ from filbert.tasks.choose import measure as metrics
 from filbert.tasks.choose.spec import BEFORE, Config
 from filbert.tasks.classify.decode import predictions, probabilities
 from filbert.tasks.classify.items import NOTHING, fitted_temperature
-from filbert.tasks.task import Report
+from filbert.tasks.task import Fit, Report
 from filbert.tasks.windowed import Windowed, pooled, ranges
 from filbert.text.tokenizer import Tokenizer
 
@@ -188,7 +187,7 @@ class Items(Windowed[Config, Floats]):
         report = metrics.summary(right, self.gold, np.diff(self.options))
         return {"accuracy": report.pop("accuracy"), "loss": float(-np.log(np.maximum(shares, 1e-300)).mean()), **report}
 
-    def calibrated(self, raw: Sequence[Floats], fixed: Collection[str] = ()) -> calibration.Fit:
+    def calibrated(self, raw: Sequence[Floats], fixed: Collection[str] = ()) -> Fit:
         """The config with the temperature that suits these questions."""
         return fitted_temperature(self.config, raw, self.gold, fixed)
 

@@ -28,7 +28,7 @@ from filbert.nn.ops import A, Host, Numbers
 from filbert.pack.lay import Places
 from filbert.tasks.classify.decode import chances, predictions, probabilities, set_predictions
 from filbert.tasks.classify.spec import BALANCED, START, Config
-from filbert.tasks.task import Report
+from filbert.tasks.task import Fit, Report
 from filbert.tasks.windowed import Windowed, pooled
 from filbert.text.tokenizer import Tokenizer
 
@@ -236,7 +236,7 @@ class Items(Windowed[LC, Floats]):
         report = metrics.summary(table, self.labels)
         return {"accuracy": report.pop("accuracy"), "f1": report.pop("f1"), "loss": float(loss), **report}
 
-    def calibrated(self, raw: Sequence[Floats], fixed: Collection[str] = ()) -> calibration.Fit:
+    def calibrated(self, raw: Sequence[Floats], fixed: Collection[str] = ()) -> Fit:
         """The config with the temperature, or the probability from which on a label is given, that suits these texts.
 
         fixed: the fields that the user set, which stay as they are.
@@ -244,25 +244,23 @@ class Items(Windowed[LC, Floats]):
         config, count = self.config, len(self)
         if self.gold.ndim == 1:
             if self.gold.dtype != np.int64:  # numbers, which have no probabilities
-                return calibration.Fit(config)
+                return Fit(config)
             return fitted_temperature(config, raw, self.gold, fixed)
         if "several" in fixed:
-            return calibration.Fit(config)
+            return Fit(config)
         if count < calibration.FEWEST:
-            return calibration.Fit(config, calibration.too_few("several", count, f"it is {config.several:g}"))
+            return Fit(config, calibration.too_few("several", count, f"it is {config.several:g}"))
         least = set_metrics.best_threshold(self.gold, chances(np.asarray(raw)), START)
-        return calibration.Fit(replace(config, several=least))
+        return Fit(replace(config, several=least))
 
 
-def fitted_temperature(
-    config: TC, raw: Sequence[npt.ArrayLike], gold: Places, fixed: Collection[str]
-) -> calibration.Fit:
+def fitted_temperature(config: TC, raw: Sequence[npt.ArrayLike], gold: Places, fixed: Collection[str]) -> Fit:
     """The config with the temperature that suits these scores; as it is where the user set it, or of too few."""
     if "temperature" in fixed:
-        return calibration.Fit(config)
+        return Fit(config)
     if len(gold) < calibration.FEWEST:
-        return calibration.Fit(config, calibration.too_few("temperature", len(gold), f"it is {config.temperature:g}"))
-    return calibration.Fit(replace(config, temperature=calibration.temperature(calibration.stacked(raw), gold)))
+        return Fit(config, calibration.too_few("temperature", len(gold), f"it is {config.temperature:g}"))
+    return Fit(replace(config, temperature=calibration.temperature(calibration.stacked(raw), gold)))
 
 
 def golds(examples: Sequence[Example], labels: Sequence[str]) -> Places:

@@ -11,7 +11,6 @@ from filbert.core import settings
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction
 from filbert.forms import label_sets
-from filbert.forms.datasets import label_table
 from filbert.nn import heads
 from filbert.tasks.task import AnyItems, Json, Report, TaskSpec, Trait, usual_view
 from filbert.tasks.wire import Wire
@@ -79,6 +78,8 @@ def fitted(config: Fitting, examples: Sequence[Example]) -> Fitting:
         config = replace(config, several=True)  # a list of one label in every row is one label each
     if config.class_weights != BALANCED:
         return config
+    from filbert.forms.datasets import label_table
+
     table = label_table(_with_sets(config, examples))
     weights = label_sets.balance(table.counts, len(golds), bool(config.several))
     return replace(config, class_weights=json.dumps(weights, ensure_ascii=False))
@@ -93,6 +94,8 @@ def label_names(config: Config, examples: Sequence[Example]) -> tuple[str, ...] 
     """Where texts have several labels, those that occur; else the data say."""
     if not config.several:
         return None
+    from filbert.forms.datasets import label_table
+
     names = label_table(_with_sets(config, examples)).check().labels
     if not names:
         raise InputError("no text of the training data has a label, so there is nothing to learn.")

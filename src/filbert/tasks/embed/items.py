@@ -39,7 +39,7 @@ from filbert.nn.ops import A, Host, Numbers
 from filbert.pack import cuts
 from filbert.pack.lay import Places
 from filbert.tasks.embed.spec import KINDS, LOSSES, Config, golds, kind_of, widths
-from filbert.tasks.task import Report
+from filbert.tasks.task import Fit, Report
 from filbert.tasks.windowed import Windowed, pooled, ranges
 from filbert.text.tokenizer import Pieces, Tokenizer
 
@@ -327,15 +327,15 @@ class Items(Windowed[Config, Floats]):
             return metrics.separation(self.gold == 1, metrics.cosines(first, second), self.config.threshold)
         return metrics.agreement(self.gold, metrics.cosines(first, second))
 
-    def calibrated(self, raw: Sequence[Floats], fixed: Collection[str] = ()) -> calibration.Fit:
+    def calibrated(self, raw: Sequence[Floats], fixed: Collection[str] = ()) -> Fit:
         """The config with the cosine from which pairs belong together, where these data have labels 0 and 1."""
         if self.kind != "labels" or "threshold" in fixed:
-            return calibration.Fit(self.config)
+            return Fit(self.config)
         if len(self) < calibration.FEWEST:
-            return calibration.Fit(self.config, calibration.too_few("threshold", len(self), "there is none"))
+            return Fit(self.config, calibration.too_few("threshold", len(self), "there is none"))
         vectors = np.asarray(raw)
         cosines = metrics.cosines(vectors[:, 0], vectors[:, 1])
-        return calibration.Fit(replace(self.config, threshold=metrics.best_threshold(self.gold == 1, cosines)))
+        return Fit(replace(self.config, threshold=metrics.best_threshold(self.gold == 1, cosines)))
 
 
 def _compared(targets: Mapping[str, Tensor]) -> Tensor:

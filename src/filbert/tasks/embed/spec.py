@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -180,12 +180,21 @@ def question(reading: Reading, target: Target) -> Question[Any]:
     return Likeness(reading, target)
 
 
+def abroad(fields: Mapping[str, object]) -> list[str]:
+    """What transformers does otherwise with such a folder."""
+    pool = fields.get("pool", "mean")
+    if pool not in ("cls", "mean"):
+        return ["A text is summed up in the model's own way; there is none there."]
+    return [f"A text's vector is the {pool} of the last layer, to length 1; sentence-transformers does so."]
+
+
 SPEC = TaskSpec(
     name="embed",
     config=Config,
     items=items,
     record=record,
     files=files,
+    abroad=abroad,
     wire=Wire(pipeline=None, beside=nothing_beside),
     question=question,
     card=card,

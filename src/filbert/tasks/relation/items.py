@@ -23,7 +23,6 @@ import numpy.typing as npt
 from filbert.core.errors import InputError, one_of
 from filbert.core.protocols import Batch, Decisions, Term
 from filbert.core.records import Example, Floats, Ints, Prediction, Span
-from filbert.metrics import calibration
 from filbert.metrics import labels as metrics
 from filbert.nn.ops import A, Host, Numbers
 from filbert.pack import cuts
@@ -32,7 +31,7 @@ from filbert.tasks.classify.decode import predictions, probabilities
 from filbert.tasks.classify.items import NOTHING, fitted_temperature, golds
 from filbert.tasks.relation import measure
 from filbert.tasks.relation.spec import NO_RELATION, NUM_MARKS, Config, checked, marks_of
-from filbert.tasks.task import Report
+from filbert.tasks.task import Fit, Report
 from filbert.tasks.windowed import Windowed
 from filbert.text.tokenizer import Tokenizer, Tokens
 
@@ -214,7 +213,7 @@ class Items(Windowed[Config, Floats]):
         loss = float(-np.log(np.maximum(shares, 1e-300)).mean())
         return {**measured, **more, "none": self.config.none, "loss": loss, "intervals": intervals, **report}
 
-    def calibrated(self, raw: Sequence[Floats], fixed: Collection[str] = ()) -> calibration.Fit:
+    def calibrated(self, raw: Sequence[Floats], fixed: Collection[str] = ()) -> Fit:
         """The config with the temperature that suits these texts."""
         return fitted_temperature(self.config, raw, self.gold, fixed)
 

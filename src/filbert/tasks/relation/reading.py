@@ -51,7 +51,7 @@ def relation_rows(source: str, rows: Rows, roles: Roles, reading: Reading) -> It
             reading.fault(source, line, str(error))
             continue
         if not all(says_words(row.get(roles[role]), "name") for role in ("head", "tail")):
-            tell_wide(text, max(heads[0][1], tails[0][1]), (source, line, reading))
+            tell_wide(text, max(heads[0][1], tails[0][1]), source, line, reading)
         if max(len(heads), len(tails)) > 1:
             what = "rows have a mention that stands several times in the text; the first place was taken"
             reading.count(what, source, line, "a mention stands several times in the text; the first place was taken.")

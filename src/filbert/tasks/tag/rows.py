@@ -53,7 +53,7 @@ def entity_rows(source: str, rows: Iterator[Row], roles: Roles, reading: Reading
             for _ in range(len(spans) - len(kept)):
                 reading.count("entities stand twice; each was taken once", source, line, TWICE)
             if not all(map(says_words, items)):
-                tell_wide(text, max((span.end for span in kept), default=0), (source, line, reading))
+                tell_wide(text, max((span.end for span in kept), default=0), source, line, reading)
             yield line, (text,), tuple(kept)
 
 

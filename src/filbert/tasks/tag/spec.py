@@ -155,12 +155,18 @@ def probe() -> type[Probing]:
     return Spans
 
 
+def abroad(fields: Mapping[str, object]) -> list[str]:
+    """What transformers does otherwise with such a folder."""
+    return ["Spans are decoded by filbert's own rules; there, by the pipeline's."]
+
+
 SPEC = TaskSpec(
     name="tag",
     config=Config,
     items=items,
     record=record,
     files=files,
+    abroad=abroad,
     probe=probe,
     wire=Wire(pipeline="token-classification", has_entities=True),
     question=question,
