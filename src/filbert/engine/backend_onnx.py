@@ -25,6 +25,7 @@ from filbert.folder.weights import File
 from filbert.nn import heads
 from filbert.nn.ops import NUMPY, Numbers
 from filbert.pack.lay import bins, pack
+from filbert.tasks.task import AnyItems
 
 EXTRA = "runtime"
 ACTIVATIONS = {"gelu": "gelu", "gelu-tanh": "gelu-tanh", "relu": "relu", "geglu": "gelu"}  # of a head, by the layers'
@@ -162,7 +163,7 @@ class Runtime:
         packed, _ = pack([sequence])
         return self.head("mlm", self.vectors(packed, places))
 
-    def answers(self, task: Any) -> list[Any]:
+    def answers(self, task: AnyItems) -> list[Any]:
         """What a task's head says of each of its items, in order."""
         out: list[Any] = [None] * len(task)
 

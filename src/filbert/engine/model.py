@@ -393,7 +393,7 @@ class Model:
     @property
     def as_read(self) -> Reader[Any] | None:
         """How it reads texts for its task; None where it was fine-tuned for nothing."""
-        has_head = len(self.backbone.heads) or getattr(self.backbone, "writer", None) is not None
+        has_head = len(self.backbone.heads) or self.backbone.writes
         return self.reader() if self._reader or has_head or self._about.task is not None else None
 
     def _windows(self, texts: list[str], max_length: int, overlap: int) -> tuple[list[WindowEncoding], list[int]]:

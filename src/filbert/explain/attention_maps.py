@@ -200,13 +200,12 @@ def attention(
     texts = _texts(text, pair)
     backbone = model.backbone
     sites = maps.sites(backbone)
-    writer, score = getattr(backbone, "writer", None), hasattr(backbone, "attention_of")
-    if not sites and (not score or (hasattr(backbone, "decoded") and writer is None)):
+    if not sites and not backbone.looks:
         raise InputError(
             f"this model is a {type(backbone).__name__.lower()} without attention, so there is nothing to show; "
             "bert, gpt, transformer and han have some, and seq2seq where it writes."
         )
-    if writer is not None:
+    if backbone.writes:
         return _Generation(model, texts, segments).seen(sites, layers, heads)
     if not sites:
         return _levels(model, texts, _numbers("layers", layers, 2), _numbers("heads", heads, 1), segments)
@@ -285,7 +284,7 @@ def _windows(model: Looks, texts: tuple[str, ...]) -> list[Any]:
     length, overlap = model.as_read.window if model.as_read is not None else (most, OVERLAP)
     length = min(length, most)
     # A model that fills blanks reads [MASK] as one.
-    pieces = list(tokenizer.pieces(texts, specials=getattr(backbone, "mlm", None) is not None))
+    pieces = list(tokenizer.pieces(texts, specials=backbone.fills))
     _check_some(pieces)
     second = pieces[1] if len(pieces) > 1 else None
     return windowed(tokenizer, pieces[0], second, length, overlap)
@@ -455,7 +454,7 @@ class _Generation:
         backbone, (chosen, some) = self.model.backbone, how
         source, target = _packed(encoding, self.model), _packed(self.targets[number], self.model)
         owners = torch.zeros(1, dtype=torch.long)
-        if hasattr(backbone, "attention_of"):
+        if backbone.looks:
             with torch.inference_mode():
                 weights_QS = backbone.attention_of(target, memory, source, owners)[0].float().cpu().numpy()
             return [self._map("cross", ((0,), (0,)), weights_QS[None, None], (self.targets[number], encoding), number)]

@@ -136,7 +136,7 @@ def read(model: Any, text: Any, task: str | None = None) -> Reading:
     if not isinstance(text, str | tuple | list):
         raise InputError(f"explain was given {called(text)}, but takes one text, or what `predict` takes for one.")
     if task == FILL or (task is None and _is_blank(model, text)):
-        if not isinstance(text, str) or getattr(model.backbone, "mlm", None) is None:
+        if not isinstance(text, str) or not model.backbone.fills:
             raise InputError(f"{model.folder}: fills no blanks, or the text is no string; leave task={FILL!r} out.")
         filling = Filling(text, model.tokenizer, model.config.max_length)
         example = Example((text,))
@@ -155,7 +155,7 @@ def read(model: Any, text: Any, task: str | None = None) -> Reading:
 
 def _is_blank(model: Any, text: Any) -> bool:
     """Whether only a [MASK] can be meant: the model fills blanks and was fine-tuned for nothing."""
-    if not isinstance(text, str) or getattr(model.backbone, "mlm", None) is None:
+    if not isinstance(text, str) or not model.backbone.fills:
         return False
     try:
         model.task()

@@ -261,8 +261,8 @@ class Perturbation:
 
     @property
     def _tables(self) -> list[nn.Embedding]:
-        embeddings = getattr(self.backbone, "embeddings", None)
-        tables = [getattr(embeddings, name, None) for name in TABLES]
+        modules = dict(self.backbone.named_modules())
+        tables = [modules.get(f"embeddings.{name}") for name in TABLES]
         return [table for table in tables if isinstance(table, nn.Embedding)]
 
     @contextmanager

@@ -167,6 +167,7 @@ class Seq2seq(Encoder):
         )
         self.dropout = Dropout(config.dropout)
         self.writer = Writer(config) if "writer" in parts else None
+        self.looks = self.writes
         self.copier = Copier(config.width) if "copier" in parts else None
 
     def forward(self, packed: Packed, rows: Rows = None) -> Tensor:

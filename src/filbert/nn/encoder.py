@@ -149,6 +149,7 @@ class Encoder(nn.Module):
 
     own: ClassVar[tuple[str, ...]] = ()
     steady: ClassVar[bool] = False  # a GPU's work hangs on a pack's size and boundaries alone: it can be recorded
+    looks: bool = False  # it says itself how much it looked where (`attention_of`), beside the attentions in its layers
     mixes: ClassVar[bool] = False  # its vectors are a learnt mix of all layers (`mix`)
     sums_up: ClassVar[bool] = False  # it has a way of its own from words to a text (`summary`)
     spells: ClassVar[bool] = False  # it reads its tokens by their characters, which it gets by `spell`
