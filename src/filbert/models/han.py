@@ -138,6 +138,7 @@ class Han(Encoder):
 
     has_levels = True
     sums_up = True
+    looks = True
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
         super().__init__(config, parts)
