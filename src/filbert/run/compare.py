@@ -131,7 +131,7 @@ def _digest_of(examples: Sequence[Example]) -> str:
 
 @dataclass(frozen=True)
 class Data:
-    """The examples of train, dev and test, and what reading them met, said once for all runs."""
+    """The examples of train, dev and test, and notes from reading them, printed once for all runs."""
 
     examples: dict[str, list[Example]]
     met: dict[str, list[str]]
@@ -247,7 +247,7 @@ class _Row:
 
 
 def _gist(prediction: Prediction) -> str:
-    """What a prediction comes to, in a few words."""
+    """A prediction as a short text."""
     if prediction.text is not None:
         return str(prediction.text)
     if prediction.labels is not None:
