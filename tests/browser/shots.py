@@ -15,11 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import page_scenes as scenes
 from PIL import Image
 from watching import until, watched
 
 from filbert.draw import book
+from kit import page_scenes as scenes
 
 IMAGES = Path(__file__).resolve().parents[2] / "docs" / "img"
 MOST_BYTES = 200_000

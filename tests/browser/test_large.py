@@ -10,11 +10,11 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-import page_scenes as scenes
 import pytest
 from watching import watched
 
 from filbert.draw import book
+from kit import page_scenes as scenes
 
 FIRST_PAINT_MS, ALL_DRAWN_MS, HOVER_MS, HEAD_MS = 15_000, 60_000, 750, 1_500
 

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-import page_scenes as scenes
 import pytest
 from watching import until, watched
 
 from filbert.draw import book
 from filbert.draw.book import packed
+from kit import page_scenes as scenes
 
 pytestmark = pytest.mark.slow
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import page_scenes as scenes
 import pytest
 
 from filbert.draw.book import packed
+from kit import page_scenes as scenes
 
 
 def view_of(seen: Any) -> dict[str, Any]:

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import page_scenes as scenes
 import pytest
 from watching import drawn
 
 from filbert.draw import book
 from filbert.draw.book import packed
+from kit import page_scenes as scenes
 
 pytestmark = pytest.mark.slow
 

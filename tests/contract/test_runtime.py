@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.unit.small_models import small_bert
 
 from filbert.core.errors import InputError
 from filbert.core.records import Prediction
@@ -30,6 +29,7 @@ from filbert.ship import encoder, int8, onnx
 from filbert.tasks.tag.decode import allowed
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import encode_windows
+from kit.models import small_bert
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

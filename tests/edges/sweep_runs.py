@@ -282,10 +282,10 @@ SERVED: dict[str, str] = {  # each changes the plan of a server; test_what_a_ser
     "--cors": "https://a.example",
     "--log": "none",
 }
-ELSEWHERE = ("--port", "--host", "--workers", "--json")  # what listens: tests/unit/test_serve.py
+ELSEWHERE = ("--port", "--host", "--workers", "--json")  # what listens: tests/serve/test_serve.py
 SERVE: dict[str, Line] = {
     **{name.replace("--no-look", "--look"): ["test_what_a_server_is_told"] for name in SERVED},
-    **{name: ["tests/unit/test_serve.py"] for name in ELSEWHERE},
+    **{name: ["tests/serve/test_serve.py"] for name in ELSEWHERE},
     "--look-seconds": [*refused("--look-seconds 3", "{d}/cls --no-look"), *refused("--look-seconds nan", "{d}/cls")],
     "--name": refused("--name a", "{d}/cls {d}/tag"),
     "--drain": [

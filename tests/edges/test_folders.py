@@ -342,7 +342,7 @@ def test_C3_one_label_of_several_is_a_label(tagged: Callable[..., Path], tmp_pat
 def test_C3_rerank_uses_the_head(tagged: Callable[..., Path], tmp_path: Path) -> None:
     """And where a head does not say whether it reads pairs, nothing is ranked without it."""
     pytest.importorskip("fastapi")
-    from served import serving
+    from kit.served import serving
 
     cross, two = tagged(tmp_path / "cross", "labels", ["LABEL_0"]), tagged(tmp_path / "two", "labels", ["no", "yes"])
     values = [one.scores["value"] for one in fb.load(cross, device="cpu").predict([("今天", text) for text in TEXTS])]

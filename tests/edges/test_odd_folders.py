@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.small_models import small_bert
 
 import filbert as fb
 from filbert.core.errors import InputError
@@ -24,6 +23,7 @@ from filbert.ship import export, onnx, verify
 from filbert.ship.prune import fewer_layers, without
 from filbert.text.added import Normalized
 from filbert.text.tokenizer import Tokenizer
+from kit.models import small_bert
 
 TEXTS = ["今天天气很好", "The train leaves at seven."]
 LABELS = ("甲", "乙", "丙")

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.unit.small_models import small_bert
 
 import filbert as fb
 from filbert.core.errors import FilbertError, InputError
@@ -24,6 +23,7 @@ from filbert.folder.manifest import fingerprint, seal
 from filbert.serve import keys
 from filbert.ship import export, verify
 from filbert.text.tokenizer import Tokenizer
+from kit.models import small_bert
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

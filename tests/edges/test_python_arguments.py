@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.unit.small_models import small_bert
 
 import filbert as fb
 from filbert.core.errors import InputError
@@ -19,6 +18,7 @@ from filbert.folder.folder import save
 from filbert.run.distill import Wish, distill
 from filbert.ship import shrink, verify
 from filbert.text.tokenizer import Tokenizer
+from kit.models import small_bert
 
 LABELS = ("甲", "乙", "丙")
 NAMES = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##b")

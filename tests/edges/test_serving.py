@@ -36,7 +36,7 @@ from filbert.serve.queue import Batcher, FullError
 from filbert.serve.routes import Routes
 from filbert.serve.shelf import Shelf
 from filbert.ship import onnx
-from served import Server, received, request_bytes, serving, until
+from kit.served import Server, received, request_bytes, serving, until
 
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")

@@ -35,7 +35,7 @@ from filbert.serve.workers import FailedError, Supervisor
 from filbert.ship import onnx
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import num_read, plan
-from served import NO_TORCH, Server, received, request_bytes, serving, until
+from kit.served import NO_TORCH, Server, received, request_bytes, serving, until
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("fastapi")

@@ -14,7 +14,7 @@ import pytest
 from filbert.serve.limits import Refused
 from filbert.serve.queue import Batcher, FullError
 from filbert.ship import onnx
-from served import Server, serving, until
+from kit.served import Server, serving, until
 
 pytest.importorskip("fastapi")
 pytest.importorskip("uvicorn")

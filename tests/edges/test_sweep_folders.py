@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.unit.small_models import small_bert
 
 import filbert as fb
 from filbert.core.errors import InputError
@@ -24,6 +23,7 @@ from filbert.folder.folder import save
 from filbert.models import bert
 from filbert.text import tokenizer_files
 from filbert.text.tokenizer import Tokenizer
+from kit.models import small_bert
 
 TEXTS = ["Café 今天 [E1] weather", "The train leaves at seven. 我们坐高铁去北京，今天天气很好。" * 2]
 LABELS = ("one", "two", "three")

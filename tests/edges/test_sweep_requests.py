@@ -16,7 +16,7 @@ import pytest
 from filbert.folder.folder import save
 from filbert.models import bert
 from filbert.text.tokenizer import Tokenizer
-from served import Server, serving
+from kit.served import Server, serving
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("fastapi")

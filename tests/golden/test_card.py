@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.small_models import small_bert
 
 from filbert.core import registry
 from filbert.core.files import sha256
@@ -21,6 +20,7 @@ from filbert.run import cards
 from filbert.run.finetune import finetune
 from filbert.ship import verify
 from filbert.text.tokenizer import Tokenizer
+from kit.models import small_bert
 
 GOLDEN = Path(__file__).with_name("card.md")
 ROWS = [

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.unit.small_models import small_bert
 
 from filbert.core.errors import InputError
 from filbert.engine.model import load
@@ -18,6 +17,7 @@ from filbert.folder import write_transformers
 from filbert.folder.folder import save
 from filbert.ship import verify
 from filbert.text.tokenizer import Tokenizer
+from kit.models import small_bert
 
 transformers = pytest.importorskip("transformers")
 transformers.utils.logging.set_verbosity_error()

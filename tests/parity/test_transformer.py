@@ -14,7 +14,7 @@ from filbert.core.errors import InputError
 from filbert.models import bert, transformer
 from filbert.nn import generation
 from filbert.nn.generation import Drawing, Rules
-from packs import packed_of
+from kit.packs import packed_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SHAPE: dict[str, Any] = {
@@ -178,7 +178,7 @@ def test_searches_write_alike_alone_and_together(width: int) -> None:
     model = model_of()
     texts, rules = drawn(4, 9, 1, 6), Rules(end=END, max_new=(12, 5, 9, 20), min_new=3)
 
-    def written(which: list[int]) -> list[list[generation.Written]]:
+    def written(which: list[int]) -> list[list[generation.Generated]]:
         source = packed_of([texts[at] for at in which])
         own = Rules(end=END, max_new=[rules.limits(4)[at] for at in which], min_new=3)
         starts = torch.full((len(which),), START)

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.chains import best_tags
 
 from filbert.core.records import Span
 from filbert.nn import crf_walk
 from filbert.tasks.tag import decode as tags
 from filbert.tasks.tag.words import joined
 from filbert.text.tokenizer import Tokenizer
+from kit.chains import best_tags
 
 TYPES = st.lists(st.sampled_from(["PER", "LOC", "A-B", "机构", "B", "_x"]), min_size=1, max_size=4, unique=True)
 SCHEMES = st.sampled_from(["bio", "bioes"])

@@ -93,7 +93,7 @@ def _draw(views: list[Json], options: OptionValues, out: str) -> None:
     if named and options["picture"] in ("head", "matrix"):
         say(f"note: --picture {options['picture']} shows one of --{' and --'.join(named)}: "
             f"head {chosen['head']} of layer {chosen['layer']}.")  # fmt: skip
-    pictures.draw(views[0], options["picture"], out, **chosen)
+    pictures.draw(views[0], options["picture"], out, pictures.Choices(**chosen))
     say(f"{out}: written.")
 
 

@@ -149,12 +149,13 @@ def _train(
 
     from filbert.models import bert
     from filbert.run.pretrain import measure, pretrain
+    from filbert.run.recipe import masked_words
     from filbert.train import machine
     from filbert.train.loop import StoppedError
 
     shards, kept = (_shards(part, out, name, tokenizer) for name, part in zip(("learnt", "kept"), texts, strict=True))
     torch.manual_seed(recipe.train.seed)
-    parts = ("pooler", "mlm", "nsp")
+    parts = masked_words().items(kept.train.shards, tokenizer, recipe.task).parts
     untrained, one = bert.Bert(recipe.model, parts), machine.Config(threads=1)
     before = measure(untrained, kept.train.shards, tokenizer, recipe.task, one)
     shape = f"{recipe.model.layers} layers × {recipe.model.width}"

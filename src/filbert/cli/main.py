@@ -121,7 +121,7 @@ def _ended() -> Any:
     except output.ReaderLeftError:
         code = output.READER_LEFT
     except Exception:
-        if not interrupts.was_heard():
+        if not interrupts.signalled():
             raise
         code = _interrupted()  # which a library turned into an error of its own
     return code

@@ -223,7 +223,7 @@ def _recipe(inputs: Inputs, options: OptionValues, clock: Clock | None) -> Recip
     usual = bert.SPEC.preset(preset or defaults.PRESET, tokenizer.vocab_size)
     recipe = Recipe(model=shape if shape is not None else usual)
     if clock is not None:
-        recipe = clock.choice.recipe_of(recipe)
+        recipe = recipe.by_clock(clock.choice)
     return replace(recipe, **{name: changed(vars(recipe)[name], sections.get(name, {})) for name in SECTIONS})
 
 

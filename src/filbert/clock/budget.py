@@ -216,11 +216,6 @@ class Choice:
     line: str  # the choice in words
     facts: Mapping[str, str] = field(default_factory=dict)
 
-    def recipe_of(self, recipe: R) -> R:
-        """The recipe with all that was chosen."""
-        names = ("task", "train", "machine")
-        return replace(recipe, model=self.model, **{n: replace(getattr(recipe, n), **getattr(self, n)) for n in names})
-
     def plain(self) -> dict[str, Any]:
         """As JSON holds it."""
         return dataclasses.asdict(self)

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction
-from filbert.tasks.task import Asked, as_given
+from filbert.tasks.task import Asked, usual_request
 
 CHUNK, CHUNK_CHARS = 2_048, 2_000_000  # texts, and characters of them, that are answered together at most
 FIRST_COST, TEXT_COST = 2_000, 50  # characters of the first chunk, and what each text counts beside its own
@@ -54,7 +54,7 @@ def answered(
     model: Predicts,
     examples: Iterable[Example],
     task: str | None = None,
-    unasked: Callable[[Example], Asked] = as_given,
+    unasked: Callable[[Example], Asked] = usual_request,
 ) -> Iterator[Answered]:
     """Every example with its prediction, some at a time, soon and then every few seconds.
 

@@ -23,6 +23,7 @@ from filbert.folder import graphs
 from filbert.folder.runtime import ENCODER, FORMER_ENCODER, SMALL_ENCODER, Portable
 from filbert.folder.weights import File
 from filbert.nn import heads
+from filbert.nn.crf_walk import Transitions
 from filbert.nn.ops import NUMPY, Numbers
 from filbert.pack.lay import bins, pack
 from filbert.tasks.task import AnyItems
@@ -121,10 +122,10 @@ class Runtime:
         """[T, J, C] a head's logits for every stretch of up to `reach` tokens."""
         return heads.pointer(NUMPY, self.weights[part], x_TD, positions, reach)
 
-    def transitions(self, part: str) -> tuple[Floats, Floats, Floats]:
-        """A CRF's scores of the first tag, of each pair of neighbours and of the last one."""
+    def transitions(self, part: str) -> Transitions:
+        """A CRF's scores of tags and of pairs of them."""
         weights = self.weights[part]
-        return weights["begin"], weights["transitions"], weights["end"]
+        return Transitions(weights["begin"], weights["transitions"], weights["end"])
 
     def dropout(self, x: Numbers) -> Numbers:
         """The same: nothing is learnt here."""

@@ -21,6 +21,7 @@ from filbert.core.errors import InputError
 from filbert.core.records import Encoding, Floats, Packed
 from filbert.engine.threads import Done, Progress, checked, each, not_finite
 from filbert.nn.attention import batch_tensors, tensors
+from filbert.nn.encoder import Encoder
 from filbert.nn.torch_ops import TorchHost
 from filbert.pack.lay import bins, pack
 from filbert.tasks.task import AnyItems
@@ -39,11 +40,9 @@ if hasattr(os, "register_at_fork"):  # a forked process has none of torch's thre
 class Engine:
     """An encoder on a device, fed with full packs."""
 
-    def __init__(self, backbone: nn.Module, device: str = "cpu", budget: int | None = None) -> None:
-        self.backbone: Any = backbone.to(device).eval()  # an Encoder, or what gives vectors as one does
-        self.device = device
-        if isinstance(backbone, nn.Module):  # also where a task calls it itself
-            backbone.register_forward_hook(_finite)
+    def __init__(self, backbone: Encoder, device: str = "cpu", budget: int | None = None) -> None:
+        self.backbone, self.device = backbone.to(device).eval(), device
+        backbone.register_forward_hook(_finite)  # whoever asks it: the tasks do so themselves
         self.budget = budget or (CUDA_BUDGET if device.startswith("cuda") else CPU_BUDGET)
         self.on_progress: Progress | None = None  # called while `answers` works, also within one long text
 
@@ -74,7 +73,7 @@ class Engine:
             raise InputError("pool is own, but this model has no such way to sum a text up; take mean or cls.")
 
         def take(packed: Packed, _: Tensor | None) -> Tensor:
-            return self.backbone.summary(packed)  # type: ignore[no-any-return]
+            return self.backbone.summary(packed)
 
         return self._run(sequences, take)
 
@@ -89,18 +88,18 @@ class Engine:
         """BERT's tanh layer on first vectors, [B, D]."""
         with torch.inference_mode():
             first = torch.as_tensor(first_BD, device=self.device)
-            return self.backbone.pooled(first).float().cpu().numpy()  # type: ignore[no-any-return]
+            return self.backbone.pooled(first).float().cpu().numpy()
 
     @property
     def fills(self) -> bool:
         """Whether it has a head for masked words."""
-        return bool(self.backbone.fills)
+        return self.backbone.fills
 
     def word_scores(self, sequence: Encoding, places: npt.NDArray[np.intp]) -> Floats:
         """Scores over the vocabulary for some tokens of one sequence, [R, V]."""
         stopping.current().check()
         with torch.inference_mode():
-            return self.backbone.word_scores(self.rows(sequence, places)).float().cpu().numpy()  # type: ignore[no-any-return]
+            return self.backbone.word_scores(self.rows(sequence, places)).float().cpu().numpy()
 
     def answers(self, task: AnyItems) -> list[Any]:
         """The raw output of a task's head for each of its items, in order, computed as in training."""
@@ -135,7 +134,7 @@ class Engine:
 
 
 @contextlib.contextmanager
-def _followed(backbone: nn.Module, num_tokens: int, on_progress: Progress | None) -> Iterator[None]:
+def _followed(backbone: Encoder, num_tokens: int, on_progress: Progress | None) -> Iterator[None]:
     """Calls `on_progress` during the block as each layer is done: a long text is one pack, and takes its time."""
     layers = max((m for m in backbone.modules() if isinstance(m, torch.nn.ModuleList)), key=len, default=())
     if on_progress is None or not len(layers):

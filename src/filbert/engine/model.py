@@ -16,9 +16,8 @@ from filbert.core import keywords
 from filbert.core.errors import InputError, one_of
 from filbert.core.pause import collector_paused
 from filbert.core.records import Example, Floats, Prediction
-from filbert.core.registry import task, tasks, tasks_with
+from filbert.core.registry import is_task, task, tasks, tasks_with
 from filbert.engine.blanks import Blank, ranked
-from filbert.engine.neighbours import Hit, search
 from filbert.engine.reader import Reader, bound, described, trained_on
 from filbert.engine.threads import finite
 from filbert.folder import sentence_transformers
@@ -31,6 +30,7 @@ from filbert.text.windows import WindowEncoding, windowed
 if TYPE_CHECKING:
     from filbert.engine.backend_onnx import Runtime
     from filbert.engine.backend_torch import Engine
+    from filbert.engine.neighbours import Hit
     from filbert.explain import attention_maps
     from filbert.explain.explanation import Explanation
     from filbert.folder.folder import Loaded
@@ -206,6 +206,8 @@ class Model:
         self, queries: Iterable[str], texts: Iterable[str], *, top: int = 5, width: int | None = None
     ) -> list[list[Hit]]:
         """The texts that are nearest to each query by cosine, the nearest first; see `engine.neighbours` for many."""
+        from filbert.engine.neighbours import search
+
         query_texts, among = arguments.texts(queries, "search"), arguments.texts(texts, "search")
         return search(self, query_texts, among, top, width)
 
@@ -221,7 +223,7 @@ class Model:
     def _is_headed(self) -> bool:
         """Whether the folder says that it was fine-tuned for a task with a head."""
         name = str((self._about.task or {}).get("task"))
-        return name not in tasks() or bool(task(name).part)
+        return not is_task(name) or bool(task(name).part)
 
     def reader(self, task: str | None = None) -> Reader[Any]:
         """How it reads texts for its task, or for that one; bound at the first call."""

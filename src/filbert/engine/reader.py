@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Example, Prediction
-from filbert.core.registry import members, task, tasks
+from filbert.core.registry import is_task, task, tasks
 from filbert.core.settings import check_types, parsed
 from filbert.folder import sentence_transformers
 from filbert.folder.weights import inside, small_json
-from filbert.forms.sources import ReadOptions
 from filbert.tasks.task import AnyItems, AnySpec, Asked, C, Json, TaskSpec
 from filbert.text import arguments
 from filbert.text.tokenizer import Tokenizer
@@ -21,6 +20,7 @@ from filbert.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from filbert.folder.folder import Loaded
     from filbert.folder.runtime import Portable
+    from filbert.forms.sources import ReadOptions
 
     Folder = Loaded | Portable  # a model folder, with torch or without
 
@@ -103,6 +103,8 @@ def described(folder: Folder) -> Described:
 
 def trained_on(folder: Path) -> ReadOptions:
     """The columns and the encoding of a model's training files, from data.json in its folder."""
+    from filbert.forms.sources import ReadOptions
+
     path = folder / DATA
     if not path.exists():
         return ReadOptions()
@@ -133,7 +135,7 @@ def _from_maker(folder: Folder, spec: AnySpec, about: Described) -> dict[str, An
 def _candidates(fields: Mapping[str, object] | None, name: str | None) -> dict[str, AnySpec]:
     """The tasks to look at: the folder's own where it says one, since to import all takes a tenth of a second."""
     saved = str(fields.get("task")) if fields is not None else ""
-    names = (saved,) if saved in members("tasks") and name in (None, saved) and saved in tasks() else tasks()
+    names = (saved,) if name in (None, saved) and is_task(saved) else tasks()
     return {each: task(each) for each in names}
 
 
@@ -145,8 +147,8 @@ def _is_number(folder: Folder) -> bool:
 
 def _from_transformers(folder: Folder, spec: AnySpec, about: Described) -> dict[str, Any]:
     """The fields of the config for a published folder that has the task's head."""
-    assert spec.published is not None
-    fields = spec.published(folder.model, folder.labels)
+    assert spec.from_transformers is not None
+    fields = spec.from_transformers(folder.model, folder.labels)
     fields |= spec.problems.get(folder.problem_type or "", {})
     fields["max_length"] = min(fields["max_length"], about.window)
     if HEADED not in spec.heads_of:
@@ -193,7 +195,7 @@ def bound(
         raise one_of("the task", name, candidates)
     parts = {*folder.model.parts}
     fitting = [each for each, spec in candidates.items() if not all(spec.heads_of) or {*spec.heads_of} & parts]
-    ready = [each for each in fitting if candidates[each].published]  # the head itself says what it is for
+    ready = [each for each in fitting if candidates[each].from_transformers]  # the head itself says what it is for
     path = folder.folder / TASK
     if not ready and name is None and about.task is None:
         raise InputError(f"{folder.folder}: has no head for a task; make one: filbert finetune classify --model …")

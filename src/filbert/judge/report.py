@@ -120,7 +120,7 @@ class _Evaluation:
         if near is None or train is None:
             self.scores["leaks"] = {"missing": f"leakage {NO_TRAIN}"}
             return
-        matches = [Match(each.row - rows.start, each.other - near.num_asked, each.kind) for each in near.leaks(rows)]
+        matches = [Match(each.row - rows.start, each.other - near.num_queries, each.kind) for each in near.leaks(rows)]
         leaks = _matched(self.spec, matches, self.examples, train)
         leaks |= {"share": len(matches) / max(1, len(self.examples)), "compared": near.num_compared, "of": len(train)}
         leaked = {each.row for each in matches}

@@ -100,7 +100,7 @@ def compare(contest: Contest, out: Path | str, note: Callable[[str], None] = lam
     out = Path(out)
     data = _read(contest)
     tested = data.examples["test"]
-    fields = {field.name: str(getattr(contest, field.name)) for field in dataclasses.fields(contest)}
+    fields = {name: str(value) for name, value in vars(contest).items()}
     rows_of = {name: _digest_of(examples) for name, examples in data.examples.items()}
     identity = digest({name: value for name, value in (fields | rows_of).items() if name != "models"})
     for sentence in (sentence for sentences in data.met.values() for sentence in sentences):

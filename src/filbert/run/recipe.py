@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from filbert.clock.budget import Choice
 from filbert.core import registry
 from filbert.core.errors import InputError
 from filbert.core.protocols import Objective
@@ -65,6 +66,14 @@ class Recipe:
     task_name: str = field(default_factory=lambda: masked_words().name)
     teacher: str = ""  # the folder that it is distilled from (run.distill), and how
     distil: distil.Config | None = None
+
+    def by_clock(self, choice: Choice) -> Recipe:
+        """The same with all that was chosen for a run of some time."""
+        return dataclasses.replace(
+            self, model=choice.model, task=dataclasses.replace(self.task, **choice.task),
+            train=dataclasses.replace(self.train, **choice.train),
+            machine=dataclasses.replace(self.machine, **choice.machine),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,8 @@
-"""An encoder in; one whose vectors are the outputs of all its layers, side by side, out.
+"""What every layer makes of a text: an encoder of the family in, one whose vectors are all its layers' out.
 
 Legend: T tokens in the pack, D width of a layer.
 A task asks a model for the vectors of a pack, makes of them what it needs (the mean of a text, the tokens that each
-window owns) and gives that to its head. Here a vector has every layer's, side by side, and a head is the identity.
+window owns) and gives that to its head. Here a vector is every layer's, side by side, and a head says what it is given.
 So one forward pass, and the task's own windows and pooling, serve all layers: `engine.answers(task)` gives features.
 """
 
@@ -21,7 +21,7 @@ from filbert.nn.encoder import Encoder
 
 
 class Echo(nn.Module):
-    """A head that returns its input."""
+    """A head that says what it is given."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -32,13 +32,13 @@ class Echo(nn.Module):
         return x
 
 
-class _Kept(threading.local):
-    """The layers' outputs of a pass, of each thread by itself; None while none is wanted."""
+class Kept(threading.local):
+    """What this thread's run of an encoder leaves; None: it is none of ours."""
 
-    kept: list[Tensor] | None = None
+    layers: list[Tensor] | None = None
 
 
-class Hidden(nn.Module):
+class Hidden(Encoder):
     """An encoder whose vectors are its layers' side by side: first the embeddings, last what the encoder itself gives.
 
     So the last layer is taken behind the final norm, where there is one. What is kept on the way is kept by thread,
@@ -46,56 +46,47 @@ class Hidden(nn.Module):
     """
 
     def __init__(self, backbone: Encoder) -> None:
-        super().__init__()
-        self.backbone, self.config, self.widths = backbone, backbone.config, tuple[int, ...]()
+        super().__init__(backbone.config)
+        self.backbone, self.pooler = backbone, None
+        self.widths: tuple[int, ...] = ()  # known once something was read
         self.heads = nn.ModuleDict({"labels": Echo(), "tokens": Echo()})
-        self._of_thread = _Kept()
+        self._kept = Kept()
 
     def forward(self, packed: Packed, rows: None = None) -> Tensor:
         """[T, ΣD]."""
         kept: list[Tensor] = []
-        self._of_thread.kept = kept
+        self._kept.layers = kept
         try:
             final_TD = self.backbone(packed)
         finally:
-            self._of_thread.kept = None
-        if not self._mixes:
+            self._kept.layers = None
+        if not self.backbone.mixes:  # else what arrives at the mix are the layers
             kept.append(final_TD)
         self.widths = tuple(each.shape[-1] for each in kept)
+        self.width = sum(self.widths)
         return torch.cat([each.float() for each in kept], dim=-1)
 
-    @property
-    def width(self) -> int:
-        """The numbers of a vector, all layers' together; known once something was read."""
-        return sum(self.widths)
-
-    @property
-    def _mixes(self) -> bool:
-        """Whether the encoder hands its layers to a mix of them (ELMo): what arrives there are the layers."""
-        return self.backbone.mixes
-
-    def _keep(self, _module: nn.Module, _inputs: object, output: Tensor | tuple[Tensor, ...]) -> None:
-        kept = self._of_thread.kept
+    def _keep(self, _module: nn.Module, _given: object, made: Tensor | tuple[Tensor, ...]) -> None:
+        kept = self._kept.layers
         if kept is not None:  # else another thread's use of the same encoder, which is none of ours
-            kept.append(output[0] if isinstance(output, tuple) else output)  # a HAN's level gives scores as well
+            kept.append(made[0] if isinstance(made, tuple) else made)  # a HAN's level gives scores as well
 
     def _keep_mixed(self, _module: nn.Module, inputs: tuple[Sequence[Tensor], ...]) -> None:
-        kept = self._of_thread.kept
+        kept = self._kept.layers
         if kept is not None:
             kept.extend(inputs[0])
 
     def hooks(self) -> list[RemovableHandle]:
-        """Forward hooks on the encoder's stages; the caller removes them."""
-        pieces = dict(self.backbone.named_children())
-        if self._mixes:
-            return [pieces["mix"].register_forward_pre_hook(self._keep_mixed)]
-        stages = [pieces["embeddings"], *self.backbone.stack]
+        """What listens to the encoder until it is removed."""
+        if self.backbone.mixes:
+            return [self.backbone.get_submodule("mix").register_forward_pre_hook(self._keep_mixed)]
+        stages = [self.backbone.get_submodule("embeddings"), *self.backbone.stack]
         return [stage.register_forward_hook(self._keep) for stage in stages[:-1]]
 
 
 @contextmanager
 def every_layer(backbone: Encoder) -> Iterator[Hidden]:
-    """The encoder that gives all layers' outputs within the block; its hooks are removed afterwards."""
+    """The encoder that gives all layers, as long as the block lasts; afterwards nothing listens to it any more."""
     hidden = Hidden(backbone)
     hooks = hidden.hooks()
     try:

@@ -276,15 +276,15 @@ def _raw(tensor: Array) -> npt.NDArray[np.uint8]:
 
 def _header(tensors: Mapping[str, Array]) -> tuple[bytes, list[str], int]:
     """The head of the tensors' file, the order of their data, and how many bytes that has."""
-    entries: dict[str, tuple[str, tuple[int, ...], int]] = {}
+    sized: dict[str, weights.Sized] = {}
     for name, tensor in tensors.items():
         dtype = (
             ARRAYS.get(tensor.dtype.newbyteorder("<")) if isinstance(tensor, np.ndarray) else STORED.get(tensor.dtype)
         )
         if dtype is None or tensor.ndim > weights.MOST_DIMS or name == "__metadata__":
             raise ValueError(f"tensor {name!r} of {tensor.dtype} with {tensor.ndim} dimensions cannot be stored")
-        entries[name] = dtype, tuple(tensor.shape), tensor.nbytes
-    head, order, num_bytes = weights.header(entries)
+        sized[name] = weights.Sized(dtype, tuple(tensor.shape), tensor.nbytes)
+    head, order, num_bytes = weights.header(sized)
     size = len(head) - 8
     if size > weights.HEADER_LIMIT:
         raise ValueError(f"{len(order):,} tensors need a header of {size:,} bytes; {weights.HEADER_LIMIT:,} fit")

@@ -11,7 +11,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from types import FrameType
 from typing import Any, Protocol
 
@@ -506,7 +506,7 @@ def _finite(numbers: Mapping[str, float]) -> dict[str, float]:
 
 
 def _fields(state: State) -> dict[str, Any]:
-    return {name: getattr(state, name) for name in State.__dataclass_fields__}
+    return asdict(state)
 
 
 @contextlib.contextmanager

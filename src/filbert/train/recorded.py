@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from filbert.core.records import Packed
-from filbert.nn.cuda_graph import Strip
+from filbert.nn.cuda_graph import CudaGraph
 
 SIZES = 2  # of packs that are recorded; any other goes through the model as it is
 SPARE, ROUND = 1.15, 32  # places for sequences: so many times the usual number, and a multiple of that
@@ -38,12 +38,12 @@ class Tape:
         self.grads = [torch.zeros_like(weight, dtype=torch.float32) for weight in kept]
         pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
         with torch.set_grad_enabled(bool(self.learning)):
-            self.there = Strip(self._forward, self.device, pool)
-        self.back: Strip | None = None
+            self.there = CudaGraph(self._forward, self.device, pool)
+        self.back: CudaGraph[None] | None = None
         if self.learning and self.there.graph is not None:
-            self.grad = torch.zeros_like(self.there.found)
-            self.back = Strip(self._backward, self.device, pool)
-            self.there.found = self.there.found.detach()  # the pass's own tensors live in the recording
+            self.grad = torch.zeros_like(self.there.result)
+            self.back = CudaGraph(self._backward, self.device, pool)
+            self.there.result = self.there.result.detach()  # the pass's own tensors live in the recording
 
     def _leaves(self) -> dict[str, Tensor]:
         """The weights that learn, under other names: a recording must have nothing to do with a graph outside of it."""
@@ -71,7 +71,7 @@ class Tape:
 
     def _backward(self) -> None:
         leaves = list(self.weights.values())
-        gradients = torch.autograd.grad(self.there.found, [leaves[place] for place in self.learning], self.grad)
+        gradients = torch.autograd.grad(self.there.result, [leaves[place] for place in self.learning], self.grad)
         torch._foreach_copy_(self.grads, list(gradients))
 
     def _put(self, packed: Packed) -> None:
@@ -92,7 +92,7 @@ class Tape:
         """[T, D], until the next pack comes."""
         self._put(packed)
         with torch.set_grad_enabled(bool(self.learning)):
-            return self.there.play().detach()  # type: ignore[no-any-return]
+            return self.there.replay().detach()
 
     def backward(self, grad: Tensor) -> None:
         """Fills `grads`."""
@@ -102,7 +102,7 @@ class Tape:
                 self._backward()
             return
         self.grad.copy_(grad)
-        self.back.play()
+        self.back.replay()
 
 
 class _Context(Protocol):

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Task
 from filbert.nn.attention import batch_tensors
-from filbert.nn.cuda_graph import Strip
+from filbert.nn.cuda_graph import CudaGraph
 from filbert.nn.encoder import Encoder, standing_in
 from filbert.train import optim, tune
 from filbert.train.distributed import Ranks, gathered, local, sharded, shares
@@ -89,7 +89,7 @@ class Stepper:
         module = LossModule(self.twin if self.player is None else standing_in(self.twin, self.player), task)
         self.module = sharded(module, machine.device, machine.half) if self.sharded else module
         self.optimiser = optim.optimiser(self.model, *optimiser)
-        self.strip: tuple[Any, Strip | None] = (None, None)
+        self.strip: tuple[Any, CudaGraph[Tensor] | None] = (None, None)
         if self.player is not None:
             _ready_for_recording(self.optimiser, machine.device)
         self.learning = [name for name, p in self.model.named_parameters() if p.requires_grad]
@@ -227,10 +227,10 @@ class Stepper:
             return self._optimised(totals, clip)
         if strip is None:
             self.totals = totals.clone()
-            strip = Strip(lambda: self._optimised(self.totals, clip), self.machine.device)
+            strip = CudaGraph(lambda: self._optimised(self.totals, clip), self.machine.device)
             self.strip = (key, strip)
         self.totals.copy_(totals)
-        return strip.play().clone()  # type: ignore[no-any-return]
+        return strip.replay().clone()
 
     def _brought_back(self) -> None:
         """The copy's gradients as those of the weights, in float32, in a few kernels."""
