@@ -182,8 +182,8 @@ def intervals(
 
 def distinct(texts: Sequence[str], size: int) -> float:
     """Of all runs of so many tokens in all texts, the share that differs (Li et al. 2016, "distinct-1" and "-2")."""
-    found = [run for text in texts for run in _runs(tokens(text), size)]
-    return len(set(found)) / len(found) if found else 0.0
+    stretches = [run for text in texts for run in _runs(tokens(text), size)]
+    return len(set(stretches)) / len(stretches) if stretches else 0.0
 
 
 def loops(texts: Sequence[str], size: int = 3) -> float:
