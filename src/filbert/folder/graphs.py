@@ -139,8 +139,8 @@ def _look_at_numbers(path: Path, tensor: Fields, stored: Mapping[str, Stored]) -
         )
     inside(path.parent, place)
     held = stored.get(name)
-    lies = held and {"location": held.file.path.name, "offset": str(held.start), "length": str(held.num_bytes)}
-    if held is None or place_of != lies or tuple(dims) != held.shape or kind != KINDS.get(held.dtype):
+    stored_at = held and {"location": held.file.path.name, "offset": str(held.start), "length": str(held.num_bytes)}
+    if held is None or place_of != stored_at or tuple(dims) != held.shape or kind != KINDS.get(held.dtype):
         raise InputError(
             f"{path}: the tensor {name[:120]!r} is not where and what the folder's weights have of that name; export "
             "the folder again."
