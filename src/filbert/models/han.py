@@ -136,7 +136,9 @@ class Level(nn.Module):
 class Han(Encoder):
     """The two levels, `layers.0` of words and `layers.1` of sentences, and whichever heads were asked for."""
 
+    has_levels = True
     sums_up = True
+    looks = True
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
         super().__init__(config, parts)

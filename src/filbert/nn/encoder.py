@@ -150,6 +150,7 @@ class Encoder(nn.Module):
     own_parts: ClassVar[tuple[str, ...]] = ()
     steady: ClassVar[bool] = False  # a GPU's work hangs on a pack's size and boundaries alone: it can be recorded
     mixes: ClassVar[bool] = False  # its vectors are a learnt mix of all layers (`mix`)
+    has_levels: ClassVar[bool] = False  # it attends to words, then to sentences (`attention_of`)
     sums_up: ClassVar[bool] = False  # it has a way of its own from words to a text (`summary`)
     directions: ClassVar[tuple[str, ...]] = ()  # in which it predicts neighbouring words: forward, backward
     spells: ClassVar[bool] = False  # it reads its tokens by their characters, which it gets by `spell`

@@ -222,6 +222,7 @@ class Labelled(Items[C], Generic[C, R]):
 
 
 AnyItems = Labelled[Any, Any]  # the items of some task
+AnyTask = Items[Any]  # of some task, which may learn from plain text
 
 
 # The record -----------------------------------------------------------------------------------------------------------
@@ -360,6 +361,9 @@ class TaskSpec(Generic[C]):
     def ranks(self, labels: Sequence[str]) -> bool:
         """Whether a text gets several labels with scores, of which the likeliest can be written alone."""
         return Trait.RANKS in self.traits and (not self.unranked or tuple(labels) != self.unranked)
+
+
+AnySpec = TaskSpec[Any]  # the record of some task
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
