@@ -36,7 +36,7 @@ from filbert.run.distill import Wish, distill
 from filbert.run.finetune import finetune
 from filbert.see import head_importance as worth
 from filbert.ship.prune import least, without
-from filbert.ship.shrink import slimmed
+from filbert.ship.shrink import shrunk
 from filbert.text.tokenizer import Tokenizer
 from finetune_gpu import Data
 from finetune_sets import SETS, SHARED
@@ -76,7 +76,7 @@ def student(name: str, teacher: Path, data: list[Example], folder: Path) -> Path
     """The student as it begins: some of the teacher's layers, inner numbers and heads, with its head."""
     layers, inner, heads, _ = STUDENTS[name]
     found = load(teacher)
-    small = slimmed(found.model, layers, inner)
+    small = shrunk(found.model, layers, inner)
     files = {"task.json": (found.folder / "task.json").read_text()} if (found.folder / "task.json").exists() else {}
     tokenizer = Tokenizer.load(found.folder)
     made = save(folder, small, tokenizer, labels=found.labels, files=files)

@@ -132,11 +132,11 @@ def apart(one: Sequence[Any], two: Sequence[Any]) -> tuple[int, float]:
 def base(home: Path, layers: int) -> Path:
     """So many of the built-in model's layers, as a folder."""
     from filbert.folder.folder import load, save
-    from filbert.ship.shrink import slimmed
+    from filbert.ship.shrink import shrunk
     from filbert.text.tokenizer import Tokenizer
 
     found = load("builtin")
-    return save(home / f"base-{layers}", slimmed(found.model, layers, None), Tokenizer.load(found.folder))
+    return save(home / f"base-{layers}", shrunk(found.model, layers, None), Tokenizer.load(found.folder))
 
 
 def measured(name: str, case: Case, start: Path, home: Path) -> dict[str, Any]:

@@ -251,9 +251,9 @@ def taught(made: Class, seconds: float) -> tuple[Any, Watch, dict[str, Any]]:
 
 def dev_loss(model: nn.Module, held: Any, made: Class) -> float:
     """As the loop asks, in the precision in which it computes."""
-    here = machine.found(made.machine)
+    here = machine.chosen(made.machine)
     twin = copy.deepcopy(model).to(torch.bfloat16 if here.half else torch.float32)
-    return round(loop.evaluate(twin, held, made.train, machine.plain(here), Ranks())["written_loss"], 4)
+    return round(loop.evaluate(twin, held, made.train, machine.one_by_one(here), Ranks())["written_loss"], 4)
 
 
 def learnt(name: str, given: argparse.Namespace, seed: int, told: dict[str, Any]) -> None:

@@ -17,9 +17,7 @@ class Config:
     dropout: float = 0.1
 
 
-class Layer(torch.nn.Module):
-    """norm(x + relu(W·[left, x, right])); packs have no padding: a neighbour of another text counts as zeros."""
-
+class Layer(torch.nn.Module):  # norm(x + relu(W·[left, x, right])); a neighbour of another text counts as zeros
     def __init__(self, width):
         super().__init__()
         self.map, self.norm = torch.nn.Linear(3 * width, width), torch.nn.LayerNorm(width, 1e-12)

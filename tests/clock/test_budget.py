@@ -130,7 +130,7 @@ def test_the_ear_times_what_comes_again(now: list[float]) -> None:
     assert list(clock.acts.steps.taken) == [0.5]
     assert list(clock.acts.evaluations.taken) == [2.5]
     assert told.steps[0]["left_s"] == pytest.approx(
-        clock.begun + 100 * (1 - budget.MARGIN) - 0.5 - 0.25 - budget.LINE_S
+        clock.began_at + 100 * (1 - budget.MARGIN) - 0.5 - 0.25 - budget.LINE_S
     )
 
 
@@ -160,42 +160,42 @@ CPU = {"machine": {"device": "cpu"}}
 def test_more_time_never_makes_a_smaller_or_worse_model(
     text: tuple[sharding.Shards, Tokenizer], quick: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = [budget.choose(seconds, *text, budget.Limits(given=CPU), CLOCK) for seconds in (30, 300, 3_000, 300_000)]
+    found = [budget.choose(seconds, *text, budget.Limits(fields=CPU), CLOCK) for seconds in (30, 300, 3_000, 300_000)]
     weights = [forecast.weights(one.model) for one in found]
     losses = [one.forecast.loss for one in found]
     assert weights == sorted(weights)
     assert losses == sorted(losses, reverse=True)
     assert found[-1].model.dropout == 0.1  # so many passes over so little text
     monkeypatch.setitem(vars(text[0].train), "num_tokens", 10**12)
-    assert budget.choose(30, *text, budget.Limits(given=CPU), CLOCK).model.dropout == 0
+    assert budget.choose(30, *text, budget.Limits(fields=CPU), CLOCK).model.dropout == 0
     batches = [one.train["batch_tokens"] for one in found]
     assert set(batches) <= {512, 1_024, 2_048, 4_096, 8_192}
 
 
 def test_what_the_user_gave_stands(text: tuple[sharding.Shards, Tokenizer], quick: None) -> None:
     given = {**CPU, "train": {"batch_tokens": 512}, "model": {"layers": 3}, "task": {"max_length": 64}}
-    found = budget.choose(300, *text, budget.Limits(preset="mini", given=given), CLOCK)
+    found = budget.choose(300, *text, budget.Limits(preset="mini", fields=given), CLOCK)
     assert (found.model.layers, found.model.width) == (3, 256)
     assert found.train["batch_tokens"] == 512
     assert "mini (3 × 256)" in found.line
     shape = dataclasses.replace(bert.SPEC.preset("tiny", text[1].vocab_size), max_length=32, dropout=0.3)
-    further = budget.choose(300, *text, budget.Limits(shape=shape, given=CPU), CLOCK)
+    further = budget.choose(300, *text, budget.Limits(shape=shape, fields=CPU), CLOCK)
     assert further.model == shape
     assert further.task["max_length"] == 32
-    recipe = further.recipe_of(Recipe(model=bert.Config()))
+    recipe = Recipe(model=bert.Config()).by_clock(further)
     assert (recipe.model, recipe.task.max_length, recipe.machine.threads) == (shape, 32, torch.get_num_threads())
 
 
 def test_no_time_is_left(text: tuple[sharding.Shards, Tokenizer], quick: None) -> None:
     with pytest.raises(InputError, match="left for training"):
-        budget.choose(1, *text, budget.Limits(given=CPU), CLOCK)
+        budget.choose(1, *text, budget.Limits(fields=CPU), CLOCK)
 
 
 @pytest.mark.slow
 def test_the_machine_is_measured_by_real_steps(text: tuple[sharding.Shards, Tokenizer]) -> None:
     threads = torch.get_num_threads()
     try:
-        found = budget.choose(60, *text, budget.Limits(given={"machine": {"device": "cpu", "threads": 1}}), CLOCK)
+        found = budget.choose(60, *text, budget.Limits(fields={"machine": {"device": "cpu", "threads": 1}}), CLOCK)
     finally:
         torch.set_num_threads(threads)
     assert found.machine == {"threads": 1}

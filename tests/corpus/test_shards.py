@@ -200,7 +200,7 @@ def test_any_number_of_workers_writes_the_same_bytes(
         handle.write("\n\n".join(numbered(150)))
     told: list[shards.Progress] = []
     made = [
-        build(source, tokenizer, tmp_path / str(n), SMALL, workers=n, exclude=Without("第7篇"), told=told.append)
+        build(source, tokenizer, tmp_path / str(n), SMALL, workers=n, exclude=Without("第7篇"), on_progress=told.append)
         for n in (1, 2, 3)
     ]
     assert files_of(tmp_path / "1") == files_of(tmp_path / "2") == files_of(tmp_path / "3")
@@ -441,7 +441,7 @@ def test_ctrl_c_leaves_a_build_that_goes_on(tmp_path: Path, tokenizer: Tokenizer
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        build(source, tokenizer, folder, SMALL, workers=1, told=stop)
+        build(source, tokenizer, folder, SMALL, workers=1, on_progress=stop)
     assert sorted(os.listdir(folder)) == ["00000.shard", "00001.shard", "meta.json"]
     made = build(source, tokenizer, folder, SMALL, workers=1)
     assert made.report.num_made == made.report.num_shards - 2

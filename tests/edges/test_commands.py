@@ -279,7 +279,7 @@ def test_F3_translate_goes_on_too(
 
 def test_F3_a_long_text_tells_how_far_it_is(model: Path) -> None:
     loaded, heard = fb.load(model), list[float]()
-    loaded.engine.told = heard.append
+    loaded.engine.on_progress = heard.append
     loaded.predict(["the wind and the ship " * 400])
     assert len(heard) >= loaded.config.layers
     assert heard == sorted(heard)

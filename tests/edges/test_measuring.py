@@ -32,7 +32,7 @@ def test_E5_a_table_of_many_labels_holds_what_is_filled() -> None:
     assert len(json.dumps(told["confusion"])) < 60_000
     assert told["accuracy"] == (gold == said).mean()
     few = labels.confusion(gold % 40, said % 40, 40)
-    assert np.array_equal(few.plain(), few.dense())
+    assert np.array_equal(few.as_json(), few.dense())
     assert few.dense().sum() == 3_000
     sparse, dense = (
         labels.intervals(labels.Confusion(few.rows, few.columns, few.counts, many)) for many in (40, 4_000)

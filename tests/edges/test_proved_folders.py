@@ -101,7 +101,9 @@ def test_I2_texts_with_odd_line_breaks_are_verified(
     shutil.copytree(tiny_folder, tmp_path / "m")
     model = fb.load(tmp_path / "m", device="cpu")
     made: list[dict[str, Any]] = [{"text": text} for text in ODD]
-    lines = [verify._line({**case, "said": own}) for case, own in zip(made, verify.said(model, made), strict=True)]
+    lines = [
+        verify._line({**case, "said": own}) for case, own in zip(made, verify.answers_of(model, made), strict=True)
+    ]
     (tmp_path / "m/golden.jsonl").write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     seal(tmp_path / "m")
     assert len(list(verify.read(tmp_path / "m"))) == len(ODD)
@@ -256,10 +258,10 @@ def test_I4_verify_finds_a_graph_that_is_not_built_from_the_config(
 
 def test_I4_the_same_bytes_are_built_again(whole: Path) -> None:
     from filbert.folder.manifest import model_folder
-    from filbert.ship.onnx import strange
+    from filbert.ship.onnx import changed_graphs
 
-    assert strange(whole) == []
-    assert strange(model_folder("builtin")) == []
+    assert changed_graphs(whole) == []
+    assert changed_graphs(model_folder("builtin")) == []
 
 
 def test_I4_labels_are_those_of_the_config(shipped: Path) -> None:

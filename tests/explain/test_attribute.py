@@ -17,7 +17,7 @@ from filbert.core.records import Example, Prediction, Span
 from filbert.engine.backend_torch import Engine
 from filbert.explain.attribution import METHODS, integrated_gradients, occlusion, sampling
 from filbert.explain.filling import FILL, Filling
-from filbert.explain.perturbation import Subject
+from filbert.explain.perturbation import Perturbation
 from filbert.explain.word_groups import grouped
 from filbert.nn.attention import batch_tensors
 from filbert.nn.torch_ops import TorchHost
@@ -50,7 +50,7 @@ def reading_of(name: str, task: Any, example: Example, model: Any) -> Reading:
 def subject_of(
     name: str, example: Example, tokenizer: Tokenizer, how: tuple[Any, Sequence[str]], target: Target = None,
     model: Any = None, **more: Any,
-) -> Subject:  # fmt: skip
+) -> Perturbation:  # fmt: skip
     """The example under that task, read by a small model that has its head; how: config and labels."""
     config, labels = how
     if name == FILL:
@@ -58,7 +58,7 @@ def subject_of(
     else:
         task = registry.task(name).items([example], labels, tokenizer, config)
     model = model or small_bert(tokenizer, getattr(task, "parts", ("mlm",)), max(2, len(labels)), noise=0.3)
-    return Subject(Engine(model), reading_of(name, task, example, model), target, **more)
+    return Perturbation(Engine(model), reading_of(name, task, example, model), target, **more)
 
 
 MENTIONS = Relation(Span(3, 5, "head"), Span(6, 8, "tail"), None)

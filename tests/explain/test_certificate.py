@@ -17,7 +17,7 @@ from filbert.engine.model import Model
 from filbert.explain import certificate
 from filbert.explain.attribution import METHODS, Attribution
 from filbert.explain.explanation import read
-from filbert.explain.perturbation import Subject
+from filbert.explain.perturbation import Perturbation
 from filbert.folder.folder import save
 from filbert.models import bert
 from filbert.run.finetune import finetune
@@ -140,10 +140,10 @@ def test_the_error_rate_on_randomised_models_is_what_it_says(learnt: Path, held_
         model = randomised(learnt, 200 + seed)
         for place, each in enumerate(held_out[seed::2][:30]):
             target = None if place % 2 else each.label
-            subject = Subject(model.engine, read(model, each.text), target)
-            chances.append(certificate.known(subject, seed=place).p)
+            subject = Perturbation(model.engine, read(model, each.text), target)
+            chances.append(certificate.measured_lift(subject, seed=place).p)
     sigma = np.sqrt(0.03 * 0.97 / len(chances))
-    assert np.mean(np.array(chances) <= certificate.KNOWN_P) <= 0.03 + 3 * sigma
+    assert np.mean(np.array(chances) <= certificate.LIFT_P) <= 0.03 + 3 * sigma
     assert abs(np.mean(chances) - 0.5) < 0.15  # neither test is empty: p moves over the whole range
 
 
@@ -151,9 +151,9 @@ def test_the_error_rate_on_randomised_models_is_what_it_says(learnt: Path, held_
 def test_a_made_up_explanation_of_a_good_model_is_random(learnt: Path, held_out: Sequence[Planted]) -> None:
     model, random, verdicts = fb.load(learnt, device="cpu"), np.random.default_rng(0), []
     for each in held_out[:30]:
-        subject = Subject(model.engine, read(model, each.text))
+        subject = Perturbation(model.engine, read(model, each.text))
         order = certificate.ordered(subject, random.normal(size=len(subject.words)))
-        assert certificate.known(subject).p <= certificate.KNOWN_P  # what is wrong is the explanation alone
+        assert certificate.measured_lift(subject).p <= certificate.LIFT_P  # what is wrong is the explanation alone
         verdicts.append("random" if order.p > certificate.WEAK_P else "weak" if order.p > 0.05 else "faithful")
     assert verdicts.count("faithful") <= 4  # 5 % of 30 and two sigma
     assert verdicts.count("random") >= 18  # 80 % less two sigma
@@ -191,14 +191,14 @@ def test_comprehensiveness_and_sufficiency_by_hand() -> None:
 def test_few_words_are_never_sure_and_one_has_no_order() -> None:
     found = certificate.ordered(Sum([3.0, 1.0]), np.array([3.0, 1.0]), orders=40)
     assert found.p > certificate.WEAK_P  # every second order is the same
-    verdict, english, chinese = certificate._verdict(certificate.Known(3.0, (0.0, 1.0), 0.01), None, 0.0, 1)
+    verdict, english, chinese = certificate._verdict(certificate.Lift(3.0, (0.0, 1.0), 0.01), None, 0.0, 1)
     assert verdict == "weak"
     assert "one word" in english
     assert "一个词" in chinese
 
 
 def test_numbers_that_do_not_sum_up_are_weak_at_best() -> None:
-    lift, order = certificate.Known(3.0, (0.0, 1.0), 0.01), certificate.ordered(Sum(range(9)), np.arange(9.0))
+    lift, order = certificate.Lift(3.0, (0.0, 1.0), 0.01), certificate.ordered(Sum(range(9)), np.arange(9.0))
     assert certificate._verdict(lift, order, 0.0, 9)[0] == "faithful"
     verdict, english, chinese = certificate._verdict(lift, order, 0.2, 9)
     assert verdict == "weak"
@@ -209,7 +209,7 @@ def test_numbers_that_do_not_sum_up_are_weak_at_best() -> None:
 @pytest.mark.slow
 def test_a_text_too_long_for_the_budget_says_so(learnt: Path, held_out: Sequence[Planted]) -> None:
     model = fb.load(learnt, device="cpu")
-    subject = Subject(model.engine, read(model, held_out[0].text))
+    subject = Perturbation(model.engine, read(model, held_out[0].text))
     found = METHODS["gradient-x-input"](subject)
     tested = certificate.certified(subject, "gradient-x-input", found, budget=1_000)
     assert tested.verdict == "weak"
@@ -223,7 +223,7 @@ def test_the_same_seed_gives_the_same_certificate(learnt: Path, held_out: Sequen
     model = fb.load(learnt, device="cpu")
     one, two = (model.explain(held_out[0].text, seed=3).certificate for _ in range(2))
     assert one == two
-    subject = Subject(model.engine, read(model, held_out[0].text))
+    subject = Perturbation(model.engine, read(model, held_out[0].text))
     again = certificate.certified(subject, "occlusion", METHODS["occlusion"](subject, 10**6), budget=10**6)
     assert {"same_over_baselines", "agreement_with_integrated_gradients"} <= {*again.numbers}
     sampled = certificate.certified(subject, "sampling", METHODS["sampling"](subject, 10**5), budget=10**5)

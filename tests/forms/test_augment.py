@@ -29,7 +29,7 @@ def made(texts: tuple[str, ...] = TEXTS) -> list[Example]:
 
 def copied(examples: list[Example], kinds: str, tokenizer: Tokenizer, folder: Path, **more: Any) -> list[Example]:
     seed = more.pop("seed", 0)
-    here = machine.found(machine.Config(threads=1))
+    here = machine.chosen(machine.Config(threads=1))
     config = tune.Config(augment=kinds, **more)
     return tune.copies("classify", examples, config, tokenizer, folders.load(folder).model, here, seed)
 
@@ -91,7 +91,7 @@ def test_the_model_fills_in_what_is_hidden(tokenizer: Tokenizer, tiny_folder: Pa
     model.mlm.bias.data[tokenizer.vocabulary.index(next(t for t in tokenizer.vocabulary if t.startswith("##")))] = 1e5
     config = tune.Config(augment="replace", augment_prob=0.25)
     texts = tuple(text for text in TEXTS if text and text.isprintable() and not text.isascii())
-    here = machine.found(machine.Config(threads=1))
+    here = machine.chosen(machine.Config(threads=1))
     found = tune.copies("classify", made(texts), config, tokenizer, model, here, 0)
     assert len(found) == len(texts)
     for old, new in zip(texts, found, strict=True):
@@ -110,7 +110,7 @@ def test_words_are_drawn_as_often_as_they_are_likely(tokenizer: Tokenizer, tiny_
     model.mlm.bias.data.fill_(-1e4)
     model.mlm.bias.data[one], model.mlm.bias.data[two] = 5.0, 5.0 + float(np.log(3))
     config = tune.Config(augment="replace", augment_prob=0.9, augment_copies=50)
-    here = machine.found(machine.Config(threads=1))
+    here = machine.chosen(machine.Config(threads=1))
     found = tune.copies("classify", made(("今天的菜和服务都很好",)), config, tokenizer, model, here, 0)
     drawn = "".join(e.texts[0] for e in found)
     share = drawn.count("地") / (drawn.count("地") + drawn.count("天"))
@@ -167,7 +167,9 @@ def test_pairs_are_changed_in_both_texts(tiny_folder: Path, tmp_path: Path, toke
     pairs = [
         Example((f"今天的菜{w}吗", f"服务怎么样{w}"), ("same", "other")[i % 2], i) for i, w in enumerate("好坏美差")
     ]
-    found = tune.copies("pair", pairs, tune.Config(augment="swap"), tokenizer, None, machine.found(machine.Config()), 0)
+    found = tune.copies(
+        "pair", pairs, tune.Config(augment="swap"), tokenizer, None, machine.chosen(machine.Config()), 0
+    )
     assert len(found) == 4
     for old, new in zip(pairs, found, strict=True):
         assert new.gold == old.gold

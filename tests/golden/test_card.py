@@ -61,8 +61,8 @@ def test_the_card_is_as_it_was(tokenizer: Tokenizer, tmp_path: Path) -> None:
     spec = registry.task("classify")
     task = spec.items(learnt, ("体育", "健康"), tokenizer, spec.config(max_length=64))
     told = cards.Learnt(
-        task=task, examples=learnt, given={"train": train, "dev": dev}, asked={"dev": asked}, share=None, report=REPORT,
-        base=str(base),
+        task=task, examples=learnt, named_sources={"train": train, "dev": dev}, held={"dev": asked}, share=None,
+        report=REPORT, base=str(base),
     )  # fmt: skip
     for _ in range(2):  # told twice, it stands there once
         cards.of_task(folder, told)

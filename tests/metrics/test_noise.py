@@ -37,7 +37,7 @@ def recalls(rows: list[tuple[str, ...]], gold: Any, num_labels: int) -> tuple[fl
     """Planted errors that are flagged, flagged rows for each planted one, and those among twice as many as planted."""
     given, wrong = flipped(gold, num_labels)
     seen = baselines.unseen(rows, given, num_labels)
-    found = noise.suspects(noise.agreed(seen.views), given[seen.rows])
+    found = noise.suspects(noise.agreed(seen.shares), given[seen.rows])
     hits, planted = wrong[seen.rows][found.rows], wrong[seen.rows].sum()
     return hits.sum() / planted, len(hits) / planted, hits[: 2 * planted].sum() / planted
 
@@ -158,4 +158,4 @@ def test_large_data_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (learnt.num_rows, learnt.num_of) == (500, 1_500)
     assert (learnt.shares(rows).argmax(1) == gold).mean() > 0.8
     seen = baselines.unseen(rows, gold, 3)
-    assert len(seen.rows) == len(seen.views[0]) == 300
+    assert len(seen.rows) == len(seen.shares[0]) == 300

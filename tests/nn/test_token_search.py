@@ -15,7 +15,7 @@ from torch import Tensor
 
 from filbert.core.errors import InputError
 from filbert.nn import generation
-from filbert.nn.generation import Drawing, Rules, Written
+from filbert.nn.generation import Drawing, Generated, Rules
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 END = 0
@@ -108,7 +108,7 @@ def every_text(model: Table, own: int, rules: Rules, limit: int) -> dict[tuple[t
     return found
 
 
-def likeliest(model: Table, own: int, rules: Rules, limit: int) -> Written:
+def likeliest(model: Table, own: int, rules: Rules, limit: int) -> Generated:
     """The definition of greedy search."""
     text: tuple[int, ...] = ()
     total = 0.0
@@ -118,12 +118,12 @@ def likeliest(model: Table, own: int, rules: Rules, limit: int) -> Written:
         word = max(words, key=chances.__getitem__)
         total += chances[word]
         if word == rules.end:
-            return Written(text, total, True)
+            return Generated(text, total, True)
         text = (*text, word)
-    return Written(text, total, False)
+    return Generated(text, total, False)
 
 
-def same(got: list[Written], want: list[Written]) -> None:
+def same(got: list[Generated], want: list[Generated]) -> None:
     assert [(w.ids, w.ended) for w in got] == [(w.ids, w.ended) for w in want]
     np.testing.assert_allclose([w.score for w in got], [w.score for w in want], atol=1e-4)
 
@@ -164,14 +164,14 @@ def test_a_beam_that_is_wide_enough_finds_the_best_of_all(rules: Rules, state: t
             texts = every_text(model, own, rules, limits[own])
             ranked = {key: total / ((5 + len(key[0]) + key[1]) / 6) ** penalty for key, total in texts.items()}
             best = max(ranked, key=ranked.__getitem__)
-            want.append(Written(best[0], texts[best], best[1]))
+            want.append(Generated(best[0], texts[best], best[1]))
         same(generation.beam(model, *model.begun(4), rules, width=130, length_penalty=penalty), want)
 
 
-def plain_beam(model: Table, own: int, rules: Rules, limit: int, width: int, penalty: float) -> Written:
+def plain_beam(model: Table, own: int, rules: Rules, limit: int, width: int, penalty: float) -> Generated:
     """One sequence's beam with lists: what `search.beam` says that it does."""
     running: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
-    ended: list[tuple[float, Written]] = []
+    ended: list[tuple[float, Generated]] = []
     for length in range(1, limit + 1):
         grown = [
             (total + chance, text, word)
@@ -183,7 +183,7 @@ def plain_beam(model: Table, own: int, rules: Rules, limit: int, width: int, pen
         for total, text, word in grown[:width]:
             if word == rules.end or length == limit:
                 ids = text if word == rules.end else (*text, word)
-                ended.append((total / ((5 + length) / 6) ** penalty, Written(ids, total, word == rules.end)))
+                ended.append((total / ((5 + length) / 6) ** penalty, Generated(ids, total, word == rules.end)))
         running = [(total, (*text, word)) for total, text, word in grown if word != rules.end][:width]
         best = max((score for score, _ in ended), default=-np.inf)
         if not running or best >= running[0][0] / ((5 + limit) / 6) ** penalty:
@@ -233,7 +233,7 @@ def test_what_has_ended_leaves_the_batch() -> None:
     assert model.rows == 4 * 2 + 18
 
 
-def everywhere(model: Table, num: int, rules: Rules) -> dict[str, list[Written]]:
+def everywhere(model: Table, num: int, rules: Rules) -> dict[str, list[Generated]]:
     """The texts of every way to write."""
     return {
         "greedy": generation.greedy(model, *model.begun(num), rules),
@@ -260,7 +260,7 @@ def test_a_text_does_not_hang_on_the_rest_of_its_batch() -> None:
     for way, texts in everywhere(Table(6), 4, rules).items():
         for own, text in enumerate(texts):
             state = Past(torch.tensor([own]), torch.zeros(1, 0, dtype=torch.int64))
-            calls: dict[str, Callable[[], list[Written]]] = {
+            calls: dict[str, Callable[[], list[Generated]]] = {
                 "greedy": lambda s=state: generation.greedy(alone, torch.tensor([1]), s, rules),
                 "beam": lambda s=state: generation.beam(alone, torch.tensor([1]), s, rules, width=3),
                 "sample": lambda s=state, n=own: generation.sample(

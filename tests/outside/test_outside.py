@@ -147,6 +147,26 @@ def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
     assert "the package other brings the task 'classify', but there is one of that name already" in ran.stderr
 
 
+@pytest.mark.parametrize(
+    ("source", "sentence"),
+    [
+        ("import nothing_of_that_name", "it cannot be imported (No module named 'nothing_of_that_name')"),
+        ("SPEC = 7", "mine:SPEC is no TaskSpec or CorpusSpec of that name; see docs/own-task.md"),
+        ("from filbert.tasks.classify.spec import SPEC", "mine:SPEC is no TaskSpec or CorpusSpec of that name"),
+    ],
+)
+def test_a_broken_package_is_named(tmp_path: Path, source: str, sentence: str) -> None:
+    (tmp_path / "mine.py").write_text(source + "\n")
+    info = tmp_path / "mine-1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: mine\nVersion: 1\n")
+    (info / "entry_points.txt").write_text("[filbert.tasks]\nmine = mine:SPEC\n")
+    program = "from filbert.core import registry; registry.task('mine')"
+    environment = os.environ | {"PYTHONPATH": str(tmp_path)}
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
+    assert "the package mine brings the task 'mine', but " + sentence in ran.stderr
+
+
 @pytest.mark.parametrize("name", ["own-task/filbert_rate.py", "own-model/filbert_nearby.py"])
 def test_the_examples_are_short_and_stand_in_the_documents(name: str) -> None:
     source = (EXAMPLES / name).read_text(encoding="utf-8")

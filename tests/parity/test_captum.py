@@ -13,7 +13,7 @@ from torch import Tensor
 from filbert.core.records import Example, Prediction
 from filbert.engine.backend_torch import Engine
 from filbert.explain.attribution import TOLERANCE, gradient_x_input, integrated_gradients, occlusion, sampling
-from filbert.explain.perturbation import Subject
+from filbert.explain.perturbation import Perturbation
 from filbert.models import bert
 from filbert.tasks.classify import items as classify
 from filbert.tasks.classify import spec as classify_spec
@@ -29,7 +29,7 @@ TEXT = "我们坐火车去公园，今天天气很好。Trains leave early."
 
 
 @pytest.fixture(params=["mean", "cls"])
-def subject(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> Subject:
+def subject(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> Perturbation:
     """A text of two windows under a small classifier."""
     torch.manual_seed(1)
     config = classify_spec.Config(max_length=16, overlap=4, pool=request.param)
@@ -41,10 +41,10 @@ def subject(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> Subject:
     example = Example((TEXT,))
     task = classify.Items([example], ("好", "坏", "天"), tokenizer, config)
     reading = Reading("classify", task, example, Prediction(), layout(task), task.origins(example))
-    return Subject(Engine(model), reading, "坏")
+    return Perturbation(Engine(model), reading, "坏")
 
 
-def parts(subject: Subject) -> tuple[Any, Tensor, Tensor]:
+def parts(subject: Perturbation) -> tuple[Any, Tensor, Tensor]:
     """F of the word vectors [N, T, E] of N copies, and the vectors of the text and of the emptied text."""
     (_, one), *_ = subject.packs(1, 1)
     table = subject.backbone.embeddings.words.weight.detach()
@@ -62,7 +62,7 @@ def parts(subject: Subject) -> tuple[Any, Tensor, Tensor]:
     return function, whole_TE[None], empty_TE[None]
 
 
-def by_word(subject: Subject, given_T: Tensor) -> np.ndarray[Any, Any]:
+def by_word(subject: Perturbation, given_T: Tensor) -> np.ndarray[Any, Any]:
     """Captum's numbers for rows, summed for each word."""
     (_, batch), *_ = subject.packs(1, 1)
     rows = subject.layout.rows(batch, subject.rows_X)[0]
@@ -70,7 +70,7 @@ def by_word(subject: Subject, given_T: Tensor) -> np.ndarray[Any, Any]:
 
 
 @pytest.mark.slow
-def test_integrated_gradients_are_captums(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_integrated_gradients_are_captums(subject: Perturbation, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("filbert.explain.attribution.TOLERANCE", 1e-5)  # both as exact as they can be
     assert TOLERANCE > 1e-5
     function, whole, empty = parts(subject)
@@ -82,7 +82,7 @@ def test_integrated_gradients_are_captums(subject: Subject, monkeypatch: pytest.
     assert np.abs(ours - by_word(subject, theirs[0].sum(-1))).max() < 1e-4
 
 
-def test_gradient_x_input_is_captums(subject: Subject) -> None:
+def test_gradient_x_input_is_captums(subject: Perturbation) -> None:
     function, whole, _ = parts(subject)
     theirs = captum.InputXGradient(function).attribute(whole.requires_grad_())
     ours = gradient_x_input(subject.with_baseline("zero")).scores  # the distance from zeros is the input itself
@@ -94,7 +94,7 @@ class FirstWords:
 
     size = 1
 
-    def __init__(self, subject: Subject, count: int) -> None:
+    def __init__(self, subject: Perturbation, count: int) -> None:
         self.subject, self.words = subject, range(count)
 
     def values(self, kept_NW: Any) -> Any:
@@ -106,7 +106,7 @@ class FirstWords:
         raise NotImplementedError
 
 
-def test_occlusion_and_shapley_values_are_captums(subject: Subject) -> None:
+def test_occlusion_and_shapley_values_are_captums(subject: Perturbation) -> None:
     """Captum's features here are words: present, or read as [MASK]; it tries all 120 orders of five."""
     few = FirstWords(subject, 5)
     every = np.array(list(itertools.product((False, True), repeat=5)))

@@ -178,7 +178,7 @@ def test_searches_write_alike_alone_and_together(width: int) -> None:
     model = model_of()
     texts, rules = drawn(4, 9, 1, 6), Rules(end=END, max_new=(12, 5, 9, 20), min_new=3)
 
-    def written(which: list[int]) -> list[list[generation.Written]]:
+    def written(which: list[int]) -> list[list[generation.Generated]]:
         source = packed_of([texts[at] for at in which])
         own = Rules(end=END, max_new=[rules.limits(4)[at] for at in which], min_new=3)
         starts = torch.full((len(which),), START)

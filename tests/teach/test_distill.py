@@ -453,7 +453,7 @@ def test_layers_and_feed_forwards_are_taken_away(tokenizer: Tokenizer) -> None:
 
     packed = tensors(pack([w for text in TEXTS for w in encode_windows(tokenizer, text)])[0])
     with torch.no_grad():
-        assert torch.equal(shrink.slimmed(whole)(packed), whole(packed))
+        assert torch.equal(shrink.shrunk(whole)(packed), whole(packed))
         for index in (1, 2):  # layers that change nothing can go
             block = whole.layers[index]
             for weight in (block.attention.out, block.feed.down):
@@ -465,16 +465,16 @@ def test_layers_and_feed_forwards_are_taken_away(tokenizer: Tokenizer) -> None:
         whole.layers[0].feed_norm.bias.zero_()
         for layer in whole.layers:  # and inner numbers that go nowhere
             layer.feed.down.weight[:, 20:] = 0
-        small = shrink.slimmed(whole, layers=[0, 3], inner=20)
+        small = shrink.shrunk(whole, layers=[0, 3], inner=20)
         assert (small.config.layers, small.config.inner) == (2, 20)
         assert torch.allclose(small(packed), whole(packed), atol=1e-5)
     modern = small_bert(tokenizer, (), norm="pre", feedforward="geglu", positions="rotary", segments=0, layers=3)
-    assert shrink.slimmed(modern, [1, 2], 24)(packed).shape == (packed.num_tokens, 32)
+    assert shrink.shrunk(modern, [1, 2], 24)(packed).shape == (packed.num_tokens, 32)
     pruned = small_bert(tokenizer, (), heads=(4, 3, 0, 1), layers=3)
-    assert shrink.slimmed(pruned, "0,2").config.heads == (4, 3, 1)
+    assert shrink.shrunk(pruned, "0,2").config.heads == (4, 3, 1)
     for wrong in (0, 5, "0,9", "2,1", "x"):
         with pytest.raises(InputError, match="layers is"):
-            shrink.slimmed(whole, wrong)
+            shrink.shrunk(whole, wrong)
 
 
 # What is refused ------------------------------------------------------------------------------------------------------

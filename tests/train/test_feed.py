@@ -40,7 +40,7 @@ class Texts:
 def fed(workers: int) -> Iterator[feed.Fed]:
     text = Texts()
     task = mlm_nsp.Items([text], text.tokenizer, mlm_nsp_spec.Config(max_length=32))  # type: ignore[list-item]
-    here = dataclasses.replace(machine.found(machine.Config(device="cpu")), workers=workers)
+    here = dataclasses.replace(machine.chosen(machine.Config(device="cpu")), workers=workers)
     return iter(feed.Feed(task, 0, 64, here, Ranks(), (0, 0), 1))
 
 

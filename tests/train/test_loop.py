@@ -64,7 +64,7 @@ def assert_same(one: Mapping[str, torch.Tensor], two: Mapping[str, torch.Tensor]
 
 @pytest.mark.parametrize("parts", [1, 3])
 def test_an_epoch_visits_each_item_once_in_its_own_order(parts: int) -> None:
-    here = machine.found(machine.Config(device="cpu"))
+    here = machine.chosen(machine.Config(device="cpu"))
     feed = Feed(Recall(), 3, 20, here, Ranks(), (0, 0), parts)
     orders: dict[int, list[int]] = {0: [], 1: []}
     for fed in feed:

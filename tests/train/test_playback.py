@@ -75,13 +75,13 @@ def recorded(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """A machine that records, even where it has no GPU."""
     if request.param == "cuda" and not torch.cuda.is_available():
         pytest.skip("no GPU")
-    plain = machine.found
+    plain = machine.chosen
 
-    def found(config: machine.Config, *given: Any) -> machine.Machine:
+    def chosen(config: machine.Config, *given: Any) -> machine.Machine:
         wished = dataclasses.replace(config, device=request.param, precision="bfloat16", compiled="recorded")
         return dataclasses.replace(plain(wished, *given), recorded=True)
 
-    monkeypatch.setattr(machine, "found", found)
+    monkeypatch.setattr(machine, "chosen", chosen)
     return str(request.param)
 
 
@@ -203,6 +203,6 @@ def test_parts_are_not_played(
 
 def test_a_machine_without_a_gpu_does_not_record() -> None:
     """The wish is for CUDA in bfloat16."""
-    found = machine.found(machine.Config(compiled="recorded", device="cpu", threads=1))
+    found = machine.chosen(machine.Config(compiled="recorded", device="cpu", threads=1))
     assert not found.recorded
     assert not found.compiled

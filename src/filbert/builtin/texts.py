@@ -39,13 +39,13 @@ class SampleDocument:
 def sample(language: str | None = None) -> list[SampleDocument]:
     """The built-in documents, or those in "zh" or "en" only, in the order of the file names."""
     folder = importlib.resources.files("filbert.builtin").joinpath("sample")
-    found: list[SampleDocument] = []
+    documents: list[SampleDocument] = []
     for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
         stem, dot, suffix = entry.name.partition(".")
         spoken, _, topic = stem.partition("-")
         if dot and suffix == "txt" and language in (None, spoken):
-            found += parsed(entry.read_text(encoding="utf-8"), topic, spoken, entry.name)
-    return found
+            documents += parsed(entry.read_text(encoding="utf-8"), topic, spoken, entry.name)
+    return documents
 
 
 def parsed(text: str, topic: str, language: str, name: str = "sample") -> list[SampleDocument]:
@@ -79,8 +79,8 @@ def _document(title: str, body: list[tuple[int, str]], topic: str, language: str
         if line.startswith("? "):
             questions.append(_question(line[2:], sentences, where))
         else:
-            plain, spans = _unmarked(line, where)
-            sentences.append(plain)
+            sentence, spans = _unmarked(line, where)
+            sentences.append(sentence)
             entities.append(spans)
     if not sentences:
         raise InputError(f"{name}: the document {title!r} has no sentences.")
@@ -89,19 +89,19 @@ def _document(title: str, body: list[tuple[int, str]], topic: str, language: str
 
 def _unmarked(line: str, where: str) -> tuple[str, tuple[Span, ...]]:
     """The sentence without [surface|TYPE] marks, and a span for each."""
-    plain, spans, place = "", [], 0
+    sentence, spans, place = "", [], 0
     for mark in _ENTITY.finditer(line):
-        plain += line[place : mark.start()]
+        sentence += line[place : mark.start()]
         surface, label = mark.groups()
         if label not in ENTITY_TYPES:
             raise InputError(f"{where}: the entity type {label} is not one of {', '.join(ENTITY_TYPES)}.")
-        spans.append(Span(len(plain), len(plain) + len(surface), label))
-        plain += surface
+        spans.append(Span(len(sentence), len(sentence) + len(surface), label))
+        sentence += surface
         place = mark.end()
-    plain += line[place:]
-    if any(char in plain for char in "[]|"):
+    sentence += line[place:]
+    if any(char in sentence for char in "[]|"):
         raise InputError(f"{where}: a mark is broken; entities are written [surface|TYPE].")
-    return plain, tuple(spans)
+    return sentence, tuple(spans)
 
 
 def _question(line: str, sentences: list[str], where: str) -> Question:

@@ -1,4 +1,4 @@
-"""What the commands that ask a model about texts have in common: texts in, in order; answers, notes and a bar out.
+"""What the commands that run a model on texts share: texts in, in order; records, notes and a progress bar out.
 
 Texts come from options, or from files and folders, which are read one after another.
 """
@@ -41,12 +41,12 @@ class Texts:
         from filbert.core.errors import InputError
         from filbert.text.corpus import files
 
-        found = tuple(files(self.sources, self.walk)) if self.sources else ()
-        if found.count("-") > 1:
+        paths = tuple(files(self.sources, self.walk)) if self.sources else ()
+        if paths.count("-") > 1:
             raise InputError("-: standard input can be read once; name it once.")
         if not self.sources and not any(text.strip() for texts in self.here for text in texts):
             raise InputError("nothing stands in any text that was given; give one that is not empty.")
-        object.__setattr__(self, "files", found)
+        object.__setattr__(self, "files", paths)
 
     def read(self, reading: Reading) -> Iterator[Example]:
         """The examples, in order; what is skipped or mended is counted in reading.report."""
@@ -92,13 +92,13 @@ class Bar:
         if self.bar is not None:
             self.bar.close()
 
-    def hear(self, loaded: Model) -> None:
-        """Shows too how far the model is with what it reads, which may be one text for minutes."""
+    def follow(self, loaded: Model) -> None:
+        """Shows the progress within a chunk too, which may be one text for minutes."""
         if self.bar is not None:
-            loaded.engine.told = self.within
+            loaded.engine.on_progress = self.within
 
     def within(self, share: float) -> None:
-        """So much is read of the texts that are asked together."""
+        """Shows the share of the chunk that is read."""
         self.bar.set_postfix_str(f"the next: {share:.0%} read", refresh=False)
         self.bar.update(0)
 
@@ -116,9 +116,9 @@ class Notes:
         self.tokenizer, self.counts = tokenizer, Counter[str]()
         self.ending = "so nothing is written" if writes else "so the answer is what the model says of nothing"
 
-    def take(self, example: Example, said: Prediction | None) -> None:
-        """Looks at one text and what was said of it."""
-        why = self._why(example.texts[0], said)
+    def take(self, example: Example, prediction: Prediction | None) -> None:
+        """Counts a text in which nothing could be read."""
+        why = self._why(example.texts[0], prediction)
         if not why:
             return
         self.counts[why] += 1
@@ -126,10 +126,10 @@ class Notes:
             where = f"{example.source} line {example.line}" if example.source else f"text {example.id + 1}"
             say(f"note: {where}: {why}, {self.ending}.")
 
-    def _why(self, text: str, said: Prediction | None) -> str:
+    def _why(self, text: str, prediction: Prediction | None) -> str:
         if not text or text.isspace():
             return "the text is empty"
-        if said is not None and said.text == "" and said.scores.get("unknown") == 1.0:
+        if prediction is not None and prediction.text == "" and prediction.scores.get("unknown") == 1.0:
             return "not one character of it is in the model's vocabulary"
         if any(map(str.isalnum, text[:200])) or len(self.tokenizer.pieces([text]).ids):
             return ""
@@ -144,7 +144,7 @@ class Notes:
 
 @dataclass(frozen=True)
 class Asking:
-    """A model, what it is asked for, and where the answers go: to a file, or to what shows them."""
+    """A model, its task and texts, and where records go: to a results file, or to `show`."""
 
     loaded: Model
     task: str
@@ -154,7 +154,7 @@ class Asking:
     top: int | None = None
 
     def all(self, examples: Iterator[Example], reading: Reading) -> int:
-        """Asks all, and gives on what is said soon and then every few seconds; how many they were."""
+        """Predicts all, writing records soon and then every few seconds; returns their number."""
         from filbert.core import registry
         from filbert.engine.answers import answered
         from filbert.tasks.task import Trait
@@ -164,13 +164,13 @@ class Asking:
         rest = examples if results is None else results.rest(examples)
         try:
             with Bar(self.texts, reading, results.count if results else 0, quiet=results is None) as bar:
-                bar.hear(self.loaded)
+                bar.follow(self.loaded)
                 for some in answered(self.loaded, rest, self.task, registry.task(self.task).unasked):
                     (self.show if results is None else results.write)(self._records(some))
                     count += len(some)
                     bar.add(len(some))
-                    for example, said in some:
-                        notes.take(example, said)
+                    for example, prediction in some:
+                        notes.take(example, prediction)
         except BaseException as error:
             self._tell_kept(error)
             raise
@@ -181,7 +181,7 @@ class Asking:
 
     def _records(self, some: Sequence[tuple[Example, Prediction]]) -> list[Record]:
         reader = self.loaded.reader(self.task)
-        return [{**self.texts.place(each), **reader.record(each, said, self.top)} for each, said in some]
+        return [{**self.texts.place(each), **reader.record(each, prediction, self.top)} for each, prediction in some]
 
     def _tell_kept(self, error: BaseException) -> None:
         """What is there of a run that was stopped."""
@@ -200,11 +200,11 @@ def results_file(out: str, resume: bool, task: str, texts: Texts, otherwise: str
     from filbert.engine.results import Results
 
     more = ["gold"] if len(texts.files) > 1 else []
-    found = Results(out, resume, (*registry.task(task).later, *more), otherwise)
-    if found.torn:
+    results = Results(out, resume, (*registry.task(task).later, *more), otherwise)
+    if results.torn:
         say(f"note: {out}: its last line was not finished and is written anew.")
-    if found.count:
-        say(f"{out}: {found.count:,} results are there already.")
+    if results.count:
+        say(f"{out}: {results.count:,} results are there already.")
     elif resume:
         say(f"note: {out}: holds no result to go on from with --resume, so it is begun.")
-    return found
+    return results

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from filbert.cli.shared import device_option, json_option, refuse_given, result, say, table
+from filbert.cli.shared import OptionValues, device_option, json_option, refuse_options, result, say, table
+
+if TYPE_CHECKING:
+    from filbert.tasks.task import Json
 
 PICTURES = ("head", "matrix", "grid", "layers", "attribution", "blanks", "prediction")
 
@@ -53,9 +56,9 @@ def command(model: str, text: tuple[str, ...], out: str | None, **options: Any) 
     reasons = [(None, explanation.wanted({"method": options["method"]}))] if options["method"] else []
     how: dict[str, Any] = {name: _numbers(f"--{name}", options[name]) for name in ("layers", "heads")}
     views = []
-    for name, own in zip(folders, text * len(folders) if options["beside"] else text, strict=False):
-        asked = own if options["pair"] is None else (own, options["pair"])
-        views.append(view_model.view(loaded[name], asked, reasons=reasons, task=options["task"], **how))
+    for name, shown in zip(folders, text * len(folders) if options["beside"] else text, strict=False):
+        request = shown if options["pair"] is None else (shown, options["pair"])
+        views.append(view_model.view(loaded[name], request, reasons=reasons, task=options["task"], **how))
     for note in dict.fromkeys(note for each in loaded.values() for note in each.notes):
         say(f"note: {note}")
     if out and options["picture"]:
@@ -64,56 +67,56 @@ def command(model: str, text: tuple[str, ...], out: str | None, **options: Any) 
         from filbert.core.files import write_text
         from filbert.draw import book
 
-        write_text(out, book.saved(view_model.scene(views)))
+        write_text(out, book.saved(view_model.joined(views)))
         say(f"{out}: {Path(out).stat().st_size / 2**20:.1f} MB; open it in a browser, no network is needed.")
     _tell(views, options["as_json"], out)
 
 
-def _check_used(options: dict[str, Any], out: str | None) -> None:
+def _check_used(options: OptionValues, out: str | None) -> None:
     """Refuses what the form that is written has no place for."""
     picture = options["picture"]
     if picture in ("attribution", "blanks", "prediction"):
-        refuse_given(("layers", "heads"), f"is of attention, which the picture {picture} does not show")
+        refuse_options(("layers", "heads"), f"is of attention, which the picture {picture} does not show")
     if picture not in (None, "attribution") or not (out or options["as_json"]):
-        refuse_given(["method"], "is shown by a page, by --json and by --picture attribution")
+        refuse_options(["method"], "is shown by a page, by --json and by --picture attribution")
 
 
-def _draw(views: list[dict[str, Any]], options: dict[str, Any], out: str) -> None:
+def _draw(views: list[Json], options: OptionValues, out: str) -> None:
     from filbert.draw import pictures
 
     if len(views) > 1:
         raise click.UsageError("a picture shows one view: give one --text and no --beside.")
     window = views[0]["windows"][0] if views[0]["windows"] else {"attention": []}
-    found = window["attention"][0] if window["attention"] else {"layers": [0], "heads": [0], "kind": "self"}
-    chosen: dict[str, Any] = {"layer": found["layers"][0], "head": found["heads"][0], "kind": found["kind"]}
+    maps = window["attention"][0] if window["attention"] else {"layers": [0], "heads": [0], "kind": "self"}
+    chosen: dict[str, Any] = {"layer": maps["layers"][0], "head": maps["heads"][0], "kind": maps["kind"]}
     named = {name: options[name] for name in ("layers", "heads") if "," in (options[name] or "")}
     if named and options["picture"] in ("head", "matrix"):
         say(f"note: --picture {options['picture']} shows one of --{' and --'.join(named)}: "
             f"head {chosen['head']} of layer {chosen['layer']}.")  # fmt: skip
-    pictures.draw(views[0], options["picture"], out, **chosen)
+    pictures.draw(views[0], options["picture"], out, pictures.Choices(**chosen))
     say(f"{out}: written.")
 
 
-def _numbers(option: str, given: str | None) -> list[int] | None:
-    if given is None:
+def _numbers(option: str, value: str | None) -> list[int] | None:
+    if value is None:
         return None
     try:
-        return [int(part) for part in given.split(",")]
+        return [int(part) for part in value.split(",")]
     except ValueError:
         raise click.BadParameter(
-            f"'{given}' must be numbers with commas between, e.g. 0,3.", param_hint=option
+            f"'{value}' must be numbers with commas between, e.g. 0,3.", param_hint=option
         ) from None
 
 
-def _tell(views: list[dict[str, Any]], as_json: bool, out: str | None) -> None:
+def _tell(views: list[Json], as_json: bool, out: str | None) -> None:
     """How widely and how far each head looks: as JSON, or as a table of the first window."""
-    told = [
+    summaries = [
         {key: view[key] for key in ("model", "texts", "coverage", "prediction", "explanations", "blanks")}
         | {"windows": [{key: one[key] for key in ("tokens", "words", "heads")} for one in view["windows"]]}
         for view in views
     ]
     if as_json:
-        result({"views": told, **({"out": out} if out else {})})
+        result({"views": summaries, **({"out": out} if out else {})})
         return
     for view in [] if out else views:
         for window in view["windows"][:1]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import device_option, encoding_option, json_option, refuse_given, say
-from filbert.cli.translate import answer_all, writer
+from filbert.cli.shared import device_option, encoding_option, json_option, refuse_options, say
+from filbert.cli.translate import Job, answer_all, writer
 
 TURNS = 6  # that an answer is written to; what was said before them is forgotten
 
@@ -26,22 +26,22 @@ TURNS = 6  # that an answer is written to; what was said before them is forgotte
 def command(model: str, text: tuple[str, ...], data: tuple[str, ...], out: str | None, **options: Any) -> None:
     """Talk with a model of `filbert finetune chat`, line by line; an empty line ends it."""
     if text or data:
-        answer_all("chat", model, (text, data, out), options)
+        answer_all("chat", model, Job(text, data, out), options)
         return
-    refuse_given(
+    refuse_options(
         ("out", "resume", "encoding", "as_json"), "is for --text or --data; without them one talks, line by line"
     )
     loaded, turns = writer("chat", model, options), list[str]()
     shown = sys.stdin.isatty()
     while True:
         click.echo("> ", nl=False, err=True) if shown else None
-        said = sys.stdin.readline()
-        if not said.strip():
+        line = sys.stdin.readline()
+        if not line.strip():
             return
-        turns.append(" ".join(said.split()))
-        said_of = loaded.predict(["\n".join(turns[-TURNS:])], task="chat")[0]
-        answer = said_of.text or ""
-        if not answer and said_of.scores.get("unknown") == 1.0:
+        turns.append(" ".join(line.split()))
+        prediction = loaded.predict(["\n".join(turns[-TURNS:])], task="chat")[0]
+        answer = prediction.text or ""
+        if not answer and prediction.scores.get("unknown") == 1.0:
             say("note: not one character of it is in the model's vocabulary, so nothing is answered.")
         turns.append(answer)
         click.echo(answer)

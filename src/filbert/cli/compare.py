@@ -35,13 +35,15 @@ def command(models: str, out: str, as_json: bool, **options: Any) -> None:
     data: dict[str, Any] = {name: _one(options.pop(name)) for name in ("train", "dev", "test")}
     names = tuple(name.strip() for name in models.split(",") if name.strip())
     contest = Contest(models=names, **data, **options)
-    found = compare(contest, out, say)
+    comparison = compare(contest, out, say)
     if as_json:
-        rows = [{key: value for key, value in row.items() if key not in ("said", "identity")} for row in found["rows"]]
-        result({"out": out, "task": found["task"], "rows": rows, "sentences": found["sentences"],
-                "parted": len(found["parted"])})  # fmt: skip
+        rows = [
+            {key: value for key, value in row.items() if key not in ("said", "identity")} for row in comparison["rows"]
+        ]
+        result({"out": out, "task": comparison["task"], "rows": rows, "sentences": comparison["sentences"],
+                "parted": len(comparison["parted"])})  # fmt: skip
         return
-    table = [HEAD, *(cells(row) for row in found["rows"])]
+    table = [HEAD, *(cells(row) for row in comparison["rows"])]
     widths = [max(len(line[column]) for line in table) for column in range(len(HEAD))]
     for line in table:
         first, *rest = (
@@ -49,7 +51,7 @@ def command(models: str, out: str, as_json: bool, **options: Any) -> None:
             for at, (each, width) in enumerate(zip(line, widths, strict=True))
         )
         click.echo("  ".join([first, *rest]))
-    for sentence in found["sentences"]:
+    for sentence in comparison["sentences"]:
         click.echo(f"- {sentence}")
     click.echo(f"{out}/comparison.html tells more.")
 

@@ -16,6 +16,9 @@ from filbert.cli.shared import json_option, result, table, usual_task
 
 if TYPE_CHECKING:
     from filbert.builtin.texts import SampleDocument
+    from filbert.run.recipe import Recipe
+    from filbert.text.tokenizer import Tokenizer
+    from filbert.train.listeners import Entry
 
 MARK = ".filbert-demo"
 ABOUT_MARK = "`filbert demo` made this folder and may replace it.\n"
@@ -49,12 +52,12 @@ def command(out: str, steps: int, seed: int, as_json: bool) -> None:
     show(f"\nNow the whole way by ourselves. {about}" if first else about)
     tokenizer = _vocabulary(train_texts, show)
     recipe = _recipe(tokenizer.vocab_size, steps, seed)
-    with _begun(Path(out)):
-        told = _train((train_texts, held_texts), tokenizer, recipe, Path(out), show)
+    with _held_folder(Path(out)):
+        trained = _train((train_texts, held_texts), tokenizer, recipe, Path(out), show)
         answers = _answers(out, "Fill in the blank, by the minute-old model:", show)
         rows = _compared(Path(out), tokenizer, recipe, show)
     if as_json:
-        result({"out": out, **told, "blanks": answers, "builtin": first, "compared": rows})
+        result({"out": out, **trained, "blanks": answers, "builtin": first, "compared": rows})
     show(f"\nThe run is in {out}: report.html shows its course, {out}/model loads in transformers too. Try:")
     show(f'  filbert fill "我喜欢喝[MASK]" --model {out}')
     show(f'  filbert embed {out} --text "今天天气很好" --text "The weather is fine today"')
@@ -62,7 +65,7 @@ def command(out: str, steps: int, seed: int, as_json: bool) -> None:
 
 
 @contextlib.contextmanager
-def _begun(out: Path) -> Iterator[None]:
+def _held_folder(out: Path) -> Iterator[None]:
     """Makes room and holds it: what an earlier demo left is replaced; anything else is not touched."""
     import shutil
 
@@ -139,24 +142,25 @@ def _recipe(vocab_size: int, steps: int, seed: int) -> Any:
 
 
 def _train(
-    texts: tuple[list[str], list[str]], tokenizer: Any, recipe: Any, out: Path, show: Callable[[str], None]
+    texts: tuple[list[str], list[str]], tokenizer: Tokenizer, recipe: Recipe, out: Path, show: Callable[[str], None]
 ) -> dict[str, Any]:
     """Trains, with the loss drawn as it falls, and measures on the texts kept back, before and after."""
     import torch
 
     from filbert.models import bert
     from filbert.run.pretrain import measure, pretrain
+    from filbert.run.recipe import masked_words
     from filbert.train import machine
     from filbert.train.loop import StoppedError
 
     shards, kept = (_shards(part, out, name, tokenizer) for name, part in zip(("learnt", "kept"), texts, strict=True))
     torch.manual_seed(recipe.train.seed)
-    parts = ("pooler", "mlm", "nsp")
+    parts = masked_words().items(kept.train.shards, tokenizer, recipe.task).parts
     untrained, one = bert.Bert(recipe.model, parts), machine.Config(threads=1)
     before = measure(untrained, kept.train.shards, tokenizer, recipe.task, one)
     shape = f"{recipe.model.layers} layers × {recipe.model.width}"
-    asked = f"masked words ({recipe.task.mask_prob:.0%} of them, twice BERT's share) and next sentences"
-    show(f"Training a BERT of {shape} for {recipe.train.steps:,} steps on {asked} …")
+    objectives = f"masked words ({recipe.task.mask_prob:.0%} of them, twice BERT's share) and next sentences"
+    show(f"Training a BERT of {shape} for {recipe.train.steps:,} steps on {objectives} …")
     watch = _watch(recipe.train.steps, show)
     try:
         finished = pretrain(shards, tokenizer, recipe, out, listener=watch, quiet=True)
@@ -179,7 +183,7 @@ def _train(
     }
 
 
-def _compared(out: Path, tokenizer: Any, recipe: Any, show: Callable[[str], None]) -> list[dict[str, Any]]:
+def _compared(out: Path, tokenizer: Tokenizer, recipe: Recipe, show: Callable[[str], None]) -> list[dict[str, Any]]:
     """Three models of the story on equal terms: the same text first, then the topics of the same sentences."""
     from filbert.builtin.texts import sample
     from filbert.core.files import write_text
@@ -201,13 +205,13 @@ def _compared(out: Path, tokenizer: Any, recipe: Any, show: Callable[[str], None
         "machine.device=cpu", "machine.threads=1", "pretrain.machine.device=cpu", "pretrain.machine.threads=1",
         "pretrain.train.batch_tokens=1024"),
     )  # fmt: skip
-    found = compare(contest, out / "compared")["rows"]
-    show("\n".join("  " + line for line in table([HEAD, *(cells(row) for row in found)]).split("\n")))
+    compared = compare(contest, out / "compared")["rows"]
+    show("\n".join("  " + line for line in table([HEAD, *(cells(row) for row in compared)]).split("\n")))
     show("  word2vec gives a word one vector wherever it stands; GPT reads what stands before it, BERT both sides.")
-    return [{key: row[key] for key in ("model", "measures", "intervals", "parameters")} for row in found]
+    return [{key: row[key] for key in ("model", "measures", "intervals", "parameters")} for row in compared]
 
 
-def _shards(texts: Sequence[str], out: Path, name: str, tokenizer: Any) -> Any:
+def _shards(texts: Sequence[str], out: Path, name: str, tokenizer: Tokenizer) -> Any:
     """The texts as a file and as shards, by the same road that a corpus of any size takes."""
     from filbert.core.files import write_text
     from filbert.corpus.shards import Options, build
@@ -228,13 +232,13 @@ def _watch(steps: int, show: Callable[[str], None]) -> Any:
 
     class Watch(Silent):
         def __init__(self) -> None:
-            self.losses, self.begun = list[float](), time.perf_counter()
+            self.losses, self.started_at = list[float](), time.perf_counter()
             self.seconds, self.num_tokens = 0.0, 0
 
-        def step(self, entry: Any) -> None:
+        def step(self, entry: Entry) -> None:
             self.losses.append(entry["loss"])
             self.num_tokens += entry["tokens"]
-            self.seconds = time.perf_counter() - self.begun
+            self.seconds = time.perf_counter() - self.started_at
             done = entry["step"]
             if sys.stdout.isatty():
                 if done % 10 == 0 or done == steps:
@@ -264,10 +268,10 @@ def _answers(model: str, title: str, show: Callable[[str], None]) -> list[dict[s
 
     loaded = load(model)
     show(title)
-    told, rows = [], []
+    answers, rows = [], []
     for text in BLANKS:
         blank = loaded.fill(text, top=4)[0]
         rows.append((f"  {text}", "  ".join(f"{c.text} {c.score:.0%}" for c in blank.candidates)))
-        told.append({"text": text, "candidates": [[c.text, round(c.score, 4)] for c in blank.candidates]})
+        answers.append({"text": text, "candidates": [[c.text, round(c.score, 4)] for c in blank.candidates]})
     show(table(rows))
-    return told
+    return answers

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from filbert.cli.shared import Trains, check_force, data_encoding_option, json_option, result, roles
+from filbert.cli.shared import OptionValues, Trains, check_force, data_encoding_option, json_option, result, roles
 
 if TYPE_CHECKING:
     from filbert.run.distill import Wish
@@ -46,7 +46,7 @@ def command(teacher: str, data: tuple[str, ...], out: str, as_json: bool, **opti
     from filbert.run.folders import is_first
 
     check_force(options)
-    begun = time.monotonic()
+    started = time.monotonic()
     wish = Wish(**{name: options.pop(name) for name in ("preset", "arch", "layers", "inner", "student")})
     finished: Finished
     if options.pop("general"):
@@ -57,7 +57,7 @@ def command(teacher: str, data: tuple[str, ...], out: str, as_json: bool, **opti
         finished = distill(teacher, _one(data) or (), out, wish, dev=dev, test=test, **options)
     if not is_first():
         return
-    took, report = time.monotonic() - begun, finished.report if isinstance(finished, Finetuned) else {}
+    took, report = time.monotonic() - started, finished.report if isinstance(finished, Finetuned) else {}
     state, distilled = finished.outcome.state, report.get("distilled", {})
     if as_json:
         result({"out": out, "steps": state.step, "seconds": round(took, 1), **distilled})
@@ -69,7 +69,7 @@ def command(teacher: str, data: tuple[str, ...], out: str, as_json: bool, **opti
         click.echo(f"{out}/report.html tells more.")
 
 
-def _general(teacher: str, data: tuple[str, ...], out: str, wish: Wish, options: dict[str, Any]) -> Finished:
+def _general(teacher: str, data: tuple[str, ...], out: str, wish: Wish, options: OptionValues) -> Finished:
     """The run without a task; what only a task has is refused."""
     from filbert.corpus.shards import Options
     from filbert.run.distill import distill_general

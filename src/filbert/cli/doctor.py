@@ -11,6 +11,7 @@ from filbert.cli.shared import encoding_option, json_option, result, roles, say
 
 if TYPE_CHECKING:
     from filbert.doctor.checks import Measure
+    from filbert.tasks.task import Json
 
 
 @click.command("doctor")
@@ -42,8 +43,8 @@ def command(data: tuple[str, ...], columns: str | None, as_json: bool, **options
     findings = examine(data, measure=measure, most=None if as_json else MAX_OF_A_KIND, **how)
     counts = {severity: sum(f.severity == severity for f in findings) for severity in ("error", "warning", "note")}
     if as_json:
-        told = {f"{name}s": count for name, count in counts.items()} | ({"fixes": fixes} if fixes else {})
-        result({**told, "findings": [dataclasses.asdict(f) for f in findings]})
+        summary = {f"{name}s": count for name, count in counts.items()} | ({"fixes": fixes} if fixes else {})
+        result({**summary, "findings": [dataclasses.asdict(f) for f in findings]})
     else:
         for line in rendered(findings):
             click.echo(line)
@@ -75,13 +76,13 @@ def _measure(model: str | None) -> Measure:
 
 
 def _by_file(counts: dict[tuple[str, str], int]) -> dict[str, dict[str, int]]:
-    found: dict[str, dict[str, int]] = {}
+    by_file: dict[str, dict[str, int]] = {}
     for (file, what), count in counts.items():
-        found.setdefault(file, {})[what] = count
-    return found
+        by_file.setdefault(file, {})[what] = count
+    return by_file
 
 
-def _tell_fixes(fixes: dict[str, Any]) -> None:
+def _tell_fixes(fixes: Json) -> None:
     for file, counts in fixes["counts"].items():
         for what, count in counts.items():
             say(f"{file}: {what}: {count:,}")

@@ -8,11 +8,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from filbert.cli.shared import (
+    OptionValues,
     corpus,
     corpus_options,
     json_line,
@@ -20,10 +21,15 @@ from filbert.cli.shared import (
     model_options,
     model_wishes,
     refuse_for_texts,
-    refuse_given,
+    refuse_options,
     result,
     say,
 )
+
+if TYPE_CHECKING:
+    from filbert.core.records import Floats
+    from filbert.engine.model import Model
+    from filbert.engine.results import Record
 
 CHUNK = 1_024  # texts held in memory at a time: large enough for full packs of any mixture of lengths
 Write = Callable[[Sequence[str], Any], None]
@@ -71,10 +77,10 @@ def command(model: str, data: tuple[str, ...], text: tuple[str, ...], out: str |
         raise InputError("give the texts once: either --data FILE or one or more --text.")
     refuse_for_texts(text, ("field", "unit", "encoding", "errors"))
     if options["search"] is None:
-        refuse_given(["top"], "says how many texts --search prints; give that too")
-    is_asked = options["search"] is not None or options["clusters"]
+        refuse_options(["top"], "says how many texts --search prints; give that too")
+    is_query = options["search"] is not None or options["clusters"]
     if out:
-        form_of(out, FORMS if is_asked else {".npy": "array", **FORMS})
+        form_of(out, FORMS if is_query else {".npy": "array", **FORMS})
         check_place(out, corpus_files(data) if data else ())
     if options["search"] is not None and options["clusters"]:
         raise click.UsageError("--search and --clusters are two questions: ask one at a time.")
@@ -87,7 +93,7 @@ def command(model: str, data: tuple[str, ...], text: tuple[str, ...], out: str |
             f"note: the model was not fine-tuned for vectors of {width} numbers, only of {learnt}; they may serve less."
         )
     texts = (document.text for document in corpus(data, options)) if data else iter(text)
-    if is_asked:
+    if is_query:
         _ask(loaded, texts, how, options, out)
         return
     start, count = time.perf_counter(), 0
@@ -98,13 +104,13 @@ def command(model: str, data: tuple[str, ...], text: tuple[str, ...], out: str |
             count += len(chunk)
     seconds, size = time.perf_counter() - start, width or loaded.widths[0]
     if as_json:
-        told = {"texts": count, "width": size, "coverage": 1.0, "seconds": round(seconds, 3)}
-        result({**told, "out": out} if out else {**told, "vectors": kept})
+        summary = {"texts": count, "width": size, "coverage": 1.0, "seconds": round(seconds, 3)}
+        result({**summary, "out": out} if out else {**summary, "vectors": kept})
     else:
         say(f"{count:,} texts, {size} numbers each, in {seconds:.1f} s.")
 
 
-def _ask(loaded: Any, texts: Iterator[str], how: dict[str, Any], options: dict[str, Any], out: str | None) -> None:
+def _ask(loaded: Model, texts: Iterator[str], how: OptionValues, options: OptionValues, out: str | None) -> None:
     """The texts nearest to a query, or every text's cluster: one JSON object a line, or all in one."""
     import numpy as np
 
@@ -118,18 +124,18 @@ def _ask(loaded: Any, texts: Iterator[str], how: dict[str, Any], options: dict[s
     vectors, query = np.concatenate(rows), options["search"]
     if query is not None:
         hits = Index(vectors, kept).search(loaded.embed([query], **how), options["top"])[0]
-        found = [{"text": hit.key, "score": round(hit.score, 6), "place": hit.place} for hit in hits]
+        results = [{"text": hit.key, "score": round(hit.score, 6), "place": hit.place} for hit in hits]
     else:
         labels = clusters(vectors, options["clusters"]).tolist() if kept else []
-        found = [{"text": text, "cluster": label} for text, label in zip(kept, labels, strict=True)]
-    asked = {"query": query} if query is not None else {"clusters": len({each["cluster"] for each in found})}
+        results = [{"text": text, "cluster": label} for text, label in zip(kept, labels, strict=True)]
+    query_fields = {"query": query} if query is not None else {"clusters": len({each["cluster"] for each in results})}
     if out:
         with _table(out) as add:
-            add(found)
+            add(results)
     if options["as_json"]:
-        result({"texts": len(kept), **asked, **({"out": out} if out else {"found": found})})
+        result({"texts": len(kept), **query_fields, **({"out": out} if out else {"found": results})})
     elif not out:
-        for each in found:
+        for each in results:
             result(each)
 
 
@@ -166,7 +172,7 @@ def _table(out: str) -> Iterator[Callable[[list[dict[str, Any]]], None]]:
     table = Table(form_of(out))
     with whole_file(out) as part, part.open("w", encoding="utf-8", errors="surrogatepass", newline="") as handle:
 
-        def add(records: list[dict[str, Any]]) -> None:
+        def add(records: list[Record]) -> None:
             handle.write(table.text(records))
 
         yield add
@@ -181,7 +187,7 @@ def _row(text: str, vector: list[float], is_table: bool) -> dict[str, Any]:
     return {"text": text, "vector": _rounded(vector)}
 
 
-def _lines(texts: Sequence[str], vectors: Any, handle: Any) -> None:
+def _lines(texts: Sequence[str], vectors: Floats, handle: TextIO) -> None:
     for text, vector in zip(texts, vectors.tolist(), strict=True):
         line = _row(text, vector, is_table=False)
         print(json_line(line) if handle is sys.stdout else json.dumps(line, ensure_ascii=False), file=handle)

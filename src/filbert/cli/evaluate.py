@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from filbert.cli.shared import data_encoding_option, device_option, json_option, result, roles, table
+
+if TYPE_CHECKING:
+    from filbert.tasks.task import Report
 
 SHOWN = 30  # labels in the table for people; --json has all
 
@@ -30,60 +33,60 @@ def command(model: str, data: str, columns: str | None, as_json: bool, **options
     """
     from filbert.run.evaluate import evaluate
 
-    told = evaluate(model, data, columns=roles(columns), **options)
+    scores = evaluate(model, data, columns=roles(columns), **options)
     if as_json:
-        result(told)
+        result(scores)
         return
-    for name, (low, high) in told["intervals"].items():
-        click.echo(f"{name:<8} {told[name]:.4f}  (95 %: {low:.4f} to {high:.4f})")
-    measure = told["measure"]
-    for name, each in told["baselines"].items():
+    for name, (low, high) in scores["intervals"].items():
+        click.echo(f"{name:<8} {scores[name]:.4f}  (95 %: {low:.4f} to {high:.4f})")
+    measure = scores["measure"]
+    for name, each in scores["baselines"].items():
         if isinstance(each, dict) and measure in each:
             click.echo(f"{name:<8} {each[measure]:.4f}  ({measure}: {each['about']})")
-    _details(told)
-    for sentence in told["sentences"]:
+    _details(scores)
+    for sentence in scores["sentences"]:
         click.echo(f"- {sentence}")
     if options["out"]:
         click.echo(f"{options['out']}/report.html tells more.")
 
 
-def _details(told: dict[str, Any]) -> None:
+def _details(scores: Report) -> None:
     """What there is to say of one kind of answer or another."""
-    if "exact" in told:
-        none = f"{told['num_unanswerable']:,} without an answer"
-        click.echo(f"{told['num_examples']:,} questions, {none}; by {told['rule']}'s rule")
+    if "exact" in scores:
+        none = f"{scores['num_unanswerable']:,} without an answer"
+        click.echo(f"{scores['num_examples']:,} questions, {none}; by {scores['rule']}'s rule")
         return
-    if "types" in told:
-        click.echo(f"{told['num_entities']:,} spans in {told['num_sentences']:,} texts")
-        click.echo(_labels(told["types"], "spans"))
+    if "types" in scores:
+        click.echo(f"{scores['num_entities']:,} spans in {scores['num_sentences']:,} texts")
+        click.echo(_labels(scores["types"], "spans"))
         return
-    if "mse" in told:
-        click.echo(f"{'mean':<8} {told['mean_mse']:.4f}  (squared error of always saying the mean)")
+    if "mse" in scores:
+        click.echo(f"{'mean':<8} {scores['mean_mse']:.4f}  (squared error of always saying the mean)")
         return
-    if "labels" not in told:
-        click.echo(_vectors(told))
+    if "labels" not in scores:
+        click.echo(_vectors(scores))
         return
-    click.echo(_labels(told["labels"], "texts"))
+    click.echo(_labels(scores["labels"], "texts"))
 
 
-def _vectors(told: dict[str, Any]) -> str:
+def _vectors(scores: Report) -> str:
     """What else there is to say of vectors' cosines."""
-    lines = [f"{told['num_examples']:,} examples"]
-    if "threshold" in told:
-        whence = "fitted on these very data, which flatters" if told["fitted"] else "fitted on the model's dev data"
-        lines.append(f"a pair from a cosine of {told['threshold']:.4f} on, {whence}")
-        lines.append(f"{'majority':<8} {told['majority_accuracy']:.4f}  (always the most frequent label)")
-    if "num_candidates" in told:
-        lines.append(f"each to be found among {told['num_candidates']:,} texts")
-    for width, own in told.get("widths", {}).items():
-        lines.append(f"at {width} numbers: " + ", ".join(f"{name} {value:.4f}" for name, value in own.items()))
+    lines = [f"{scores['num_examples']:,} examples"]
+    if "threshold" in scores:
+        whence = "fitted on these very data, which flatters" if scores["fitted"] else "fitted on the model's dev data"
+        lines.append(f"a pair from a cosine of {scores['threshold']:.4f} on, {whence}")
+        lines.append(f"{'majority':<8} {scores['majority_accuracy']:.4f}  (always the most frequent label)")
+    if "num_candidates" in scores:
+        lines.append(f"each to be found among {scores['num_candidates']:,} texts")
+    for width, values in scores.get("widths", {}).items():
+        lines.append(f"at {width} numbers: " + ", ".join(f"{name} {value:.4f}" for name, value in values.items()))
     return "\n".join(lines)
 
 
-def _labels(told: dict[str, Any], counted: str) -> str:
+def _labels(scores: Report, counted: str) -> str:
     rows: list[tuple[str, ...]] = [("label", "precision", "recall", "f1", counted)]
-    for label, own in list(told.items())[:SHOWN]:
-        numbers = [f"{own[name]:.3f}" for name in ("precision", "recall", "f1")]
-        rows.append((label, *numbers, f"{int(own['support']):,}"))
-    more = len(told) - SHOWN
+    for label, each in list(scores.items())[:SHOWN]:
+        numbers = [f"{each[name]:.3f}" for name in ("precision", "recall", "f1")]
+        rows.append((label, *numbers, f"{int(each['support']):,}"))
+    more = len(scores) - SHOWN
     return table(rows) + (f"\n… and {more} more labels" if more > 0 else "")

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from filbert.cli.shared import (
+    OptionValues,
     data_encoding_option,
     errors_option,
-    given,
     json_option,
+    options_set,
     read_options,
     refuse_for_texts,
     result,
@@ -23,6 +24,8 @@ from filbert.cli.shared import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from filbert.core.records import Example
     from filbert.engine.model import Model
     from filbert.explain.explanation import Explanation
@@ -84,29 +87,29 @@ def command(model: str, text: str | None, data: tuple[str, ...], out: str | None
     if text is None:
         _rows(loaded, data, out, options)
         return
-    begun = time.perf_counter()
-    asked = text if options["pair"] is None else (text, options["pair"])
-    found = loaded.explain(asked, **_how(options))
+    started = time.perf_counter()
+    request = text if options["pair"] is None else (text, options["pair"])
+    explanation = loaded.explain(request, **_how(options))
     if out:
-        _write(found, Path(out))
+        _write(explanation, Path(out))
     if options["as_json"]:
-        seconds = {"seconds": round(time.perf_counter() - begun, 3)}
-        result({**found.as_view(), **({"out": out} if out else {}), **seconds})
+        seconds = {"seconds": round(time.perf_counter() - started, 3)}
+        result({**explanation.as_view(), **({"out": out} if out else {}), **seconds})
     elif not out:
-        _print(found)
-    elif found.certificate is not None:
-        say(found.certificate.sentence_en)
+        _print(explanation)
+    elif explanation.certificate is not None:
+        say(explanation.certificate.sentence_en)
 
 
-def _unused(options: dict[str, Any]) -> list[str]:
+def _unused(options: OptionValues) -> list[str]:
     """What was given and changes nothing, since the method reads one way alone and nothing is tested."""
     method = options["method"]
     idle = [("budget", ("occlusion", "sampling")), ("seed", ("sampling",))]
     names = [name for name, methods in idle if method not in methods and not options["certificate"]]
-    return [f"{option} changes nothing of {method} without a certificate." for option in given(names)]
+    return [f"{option} changes nothing of {method} without a certificate." for option in options_set(names)]
 
 
-def _how(options: dict[str, Any]) -> dict[str, Any]:
+def _how(options: OptionValues) -> dict[str, Any]:
     """What `Model.explain` takes."""
     from filbert.core.errors import InputError
 
@@ -120,47 +123,50 @@ def _how(options: dict[str, Any]) -> dict[str, Any]:
     return {"target": target, **{name: options[name] for name in names}}
 
 
-def _write(found: Explanation, path: Any) -> None:
+def _write(explanation: Explanation, path: Path) -> None:
     """The page, or the line of JSON."""
     import json
 
     from filbert.core.files import whole_file
 
     text = (
-        found.to_html()
+        explanation.to_html()
         if path.suffix.lower() in (".html", ".htm")
-        else json.dumps(found.as_view(), ensure_ascii=False) + "\n"
+        else json.dumps(explanation.as_view(), ensure_ascii=False) + "\n"
     )
     with whole_file(path) as part:
         part.write_bytes(text.encode("utf-8", "replace"))
 
 
-def _print(found: Explanation) -> None:
+def _print(explanation: Explanation) -> None:
     """Each word with its number and a bar to the left or to the right, in the order of the text."""
     import numpy as np
 
-    most = float(np.abs(found.scores).max())
-    shown = np.sort(np.argsort(-np.abs(found.scores), kind="stable")[:SHOWN]).tolist()
+    most = float(np.abs(explanation.scores).max())
+    shown = np.sort(np.argsort(-np.abs(explanation.scores), kind="stable")[:SHOWN]).tolist()
     rows = []
     for place in shown:
-        score = float(found.scores[place])
+        score = float(explanation.scores[place])
         length = round(BAR * abs(score) / most) if most > 0 else 0
         left, right = ("█" * length, "") if score < 0 else ("", "█" * length)
-        word = re.sub(r"\s|[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", " ", found.words[place].text)
+        word = re.sub(
+            r"\s|[\x00-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]", " ", explanation.words[place].text
+        )
         rows.append((f"{score:+.3f}", f"{left:>{BAR}}│{right:<{BAR}}", word))
-    click.echo(f"{found.target}  {found.value:+.3f}, without words {found.baseline:+.3f} ({found.method})")
+    value, without = f"{explanation.value:+.3f}", f"without words {explanation.baseline:+.3f}"
+    click.echo(f"{explanation.target}  {value}, {without} ({explanation.method})")
     click.echo(table(rows))
-    if len(shown) < len(found.words):
-        say(f"note: the {SHOWN} strongest of {len(found.words):,} words; --json has all.")
-    if found.coarse > 1:
-        say(f"note: {found.coarse} words at a time share a number, since the text is long; raise --budget.")
-    if found.certificate is not None:
-        click.echo(found.certificate.sentence_en)
-        if re.search("[\u4e00-\u9fff]", "".join(found.texts)):
-            click.echo(found.certificate.sentence_zh)
+    if len(shown) < len(explanation.words):
+        say(f"note: the {SHOWN} strongest of {len(explanation.words):,} words; --json has all.")
+    if explanation.coarse > 1:
+        say(f"note: {explanation.coarse} words at a time share a number, since the text is long; raise --budget.")
+    if explanation.certificate is not None:
+        click.echo(explanation.certificate.sentence_en)
+        if re.search("[\u4e00-\u9fff]", "".join(explanation.texts)):
+            click.echo(explanation.certificate.sentence_zh)
 
 
-def _rows(loaded: Any, data: tuple[str, ...], out: str | None, options: dict[str, Any]) -> None:
+def _rows(loaded: Model, data: tuple[str, ...], out: str | None, options: OptionValues) -> None:
     """Every row of the files, each written as soon as it is explained; what cannot be explained says why."""
     from filbert.cli.asking import Bar, Texts
     from filbert.engine.results import Results
@@ -170,7 +176,7 @@ def _rows(loaded: Any, data: tuple[str, ...], out: str | None, options: dict[str
     how_read = read_options(options["columns"], options["encoding"], loaded.trained_on)
     kind = _kind(loaded, options["task"])
     texts = Texts((), data, kind, how_read)
-    begun, count, failed = time.perf_counter(), 0, 0
+    started, count, failed = time.perf_counter(), 0, 0
     kept: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
         results = stack.enter_context(Results(out, options["resume"])) if out else None
@@ -179,18 +185,18 @@ def _rows(loaded: Any, data: tuple[str, ...], out: str | None, options: dict[str
         examples = texts.read(reading) if results is None else results.rest(texts.read(reading))
         bar = stack.enter_context(Bar(texts, reading, results.count if results else 0, quiet=results is None))
         for example in examples:
-            told = {**texts.place(example), **_told(loaded, kind, example, how)}
-            count, failed = count + 1, failed + ("error" in told)
+            row = {**texts.place(example), **_row(loaded, kind, example, how)}
+            count, failed = count + 1, failed + ("error" in row)
             if results is not None:
-                results.write([told])
+                results.write([row])
             elif options["as_json"]:
-                kept.append(told)
+                kept.append(row)
             else:
-                result(told)
+                result(row)
             bar.add(1)
     for note in reading.report.remarks():
         say(f"note: {note}")
-    seconds = round(time.perf_counter() - begun, 3)
+    seconds = round(time.perf_counter() - started, 3)
     if options["as_json"]:
         summary = {"texts": count, "failed": failed, "seconds": seconds}
         result({**summary, **({"out": out} if out else {"explanations": kept})})
@@ -198,7 +204,7 @@ def _rows(loaded: Any, data: tuple[str, ...], out: str | None, options: dict[str
     say(f"{count:,} texts in {seconds:.1f} s" + (f"; {failed:,} of them say why they could not be." if failed else "."))
 
 
-def _told(loaded: Model, kind: str, example: Example, how: dict[str, Any]) -> dict[str, Any]:
+def _row(loaded: Model, kind: str, example: Example, how: OptionValues) -> dict[str, Any]:
     """One row as it is written: where it stood, its texts, and the explanation or why there is none."""
     from filbert.core import registry
     from filbert.core.errors import InputError

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import data_encoding_option, json_option, read_options, refuse_given, result, say
+from filbert.cli.shared import data_encoding_option, json_option, read_options, refuse_options, result, say
 
 
 @click.command("export")
@@ -36,29 +36,29 @@ def command(model: str, out: str, form: str, int8: bool, as_json: bool, **option
     if dev is not None and not int8:
         raise click.UsageError("--dev measures what --int8 costs: give both, or neither.")
     if dev is None:
-        refuse_given(("columns", "encoding"), "says how the files of --dev are read; give those too")
+        refuse_options(("columns", "encoding"), "says how the files of --dev are read; give those too")
     if form == "transformers":
         if int8:
             raise click.UsageError("--int8 is of onnx; transformers reads the folder in float32.")
-        _published(model, out, as_json)
+        _for_transformers(model, out, as_json)
         return
     from filbert.ship import cost, export
 
     how = read_options(options["columns"], options["encoding"])
-    folder, found = export.export(model, out, int8=int8, dev=dev, options=how)
+    folder, stated = export.export(model, out, int8=int8, dev=dev, options=how)
     sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
     if as_json:
-        result({"out": str(folder), "format": form, **({"int8": found} if found else {}), "files": sizes})
+        result({"out": str(folder), "format": form, **({"int8": stated} if stated else {}), "files": sizes})
         return
     weights = sum(size for name, size in sizes.items() if name.endswith(".safetensors") and "int8" not in name) / 2**20
     graph = sizes["model.onnx"] / 1024
     say(f"{folder}: a graph of {graph:.0f} KB over {weights:.1f} MB of weights.")
-    for sentence in cost.sentences(found) if found else ():
+    for sentence in cost.sentences(stated) if stated else ():
         say(f"int8: {sentence}")
     say(f"Compare its runtimes: filbert verify {Path(out)}")
 
 
-def _published(model: str, out: str, as_json: bool) -> None:
+def _for_transformers(model: str, out: str, as_json: bool) -> None:
     from filbert.folder import write_transformers
 
     folder, loads, remarks = write_transformers.export(model, out)

@@ -44,16 +44,16 @@ def command(task: str, train: tuple[str, ...], model: str | None, out: str, as_j
     check_force(options)
     if model is not None and options["arch"] is not None:
         raise click.UsageError("give one of --model (a folder to begin with, or builtin) and --arch (a new model).")
-    begun = time.monotonic()
+    started = time.monotonic()
     columns = roles(options.pop("columns"))
     dev, test = _one(options.pop("dev")), _one(options.pop("test"))
     finished = finetune(task, _one(train) or (), model, out, dev=dev, test=test, columns=columns, **options)
     if not is_first():
         return
-    state, took = finished.outcome.state, time.monotonic() - begun
+    state, took = finished.outcome.state, time.monotonic() - started
     best = {name: value for name, value in finished.best.items() if name != "step"}
     if as_json:
-        told = {
+        summary = {
             "out": out,
             "model": model or options["arch"] or "builtin",
             "steps": state.step,
@@ -62,13 +62,13 @@ def command(task: str, train: tuple[str, ...], model: str | None, out: str, as_j
         }
         judged = {name: {measure: each[measure] for measure in (*each["intervals"], "intervals", "sentences")}
                   for name, each in finished.report.get("evaluations", {}).items()}  # fmt: skip
-        result({**told, "best_step": finished.best.get("step"), "held": best, **judged})
+        result({**summary, "best_step": finished.best.get("step"), "held": best, **judged})
         return
     watched = finished.watched
     numbers = f" Best at step {finished.best['step']:,}: {watched} {best[watched]:.4f}." if best else ""
     few = {0: "answers" if registry.task(task).part else "vectors", 1: "a number"}
-    asked = few.get(len(finished.labels), f"{len(finished.labels)} labels")
-    click.echo(f"{out}/model: {asked}, {state.step:,} steps in {took:.0f} s.{numbers}")
+    outputs = few.get(len(finished.labels), f"{len(finished.labels)} labels")
+    click.echo(f"{out}/model: {outputs}, {state.step:,} steps in {took:.0f} s.{numbers}")
     for name, each in finished.report.get("evaluations", {}).items():
         first = each["measure"]
         click.echo(f"{name}: {first} {each[first]:.4f} ({' to '.join(f'{e:.4f}' for e in each['intervals'][first])})")

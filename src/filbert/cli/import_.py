@@ -15,20 +15,20 @@ def command(source: str, out: str, as_json: bool) -> None:
     """Check a transformers BERT or GPT-2 folder and write it as a filbert model folder, bit for bit."""
     from filbert.ship.export import imported
 
-    found = imported(source, out)
-    about = found.described
+    read = imported(source, out)
+    about = read.described
     for note in about.notes:
         say(f"note: {note}")
     shape = f"{about.config.layers} layers × {about.config.width}, vocabulary {about.config.vocab_size:,}"
     if as_json:
-        told = {
+        summary = {
             "out": out,
             "kind": about.kind,
-            "parts": list(found.parts),
-            "labels": found.labels,
+            "parts": list(read.parts),
+            "labels": read.labels,
             "notes": about.notes,
         }
-        result(told)
+        result(summary)
     else:
-        heads = ", ".join(found.parts) or "none"
+        heads = ", ".join(read.parts) or "none"
         click.echo(f"{out}: {about.kind}, {shape}; heads: {heads}")

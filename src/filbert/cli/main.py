@@ -40,8 +40,8 @@ class House(click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The names, a newcomer's first."""
-        found = {p.stem.removesuffix("_") for p in Path(__file__).parent.glob("*.py") if p.stem not in NOT_COMMANDS}
-        return [name for name in ORDER if name in found] + sorted(found - set(ORDER))
+        present = {p.stem.removesuffix("_") for p in Path(__file__).parent.glob("*.py") if p.stem not in NOT_COMMANDS}
+        return [name for name in ORDER if name in present] + sorted(present - set(ORDER))
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         """The command, imported now; a file whose name is a Python word ends in an underscore."""
@@ -57,24 +57,24 @@ class House(click.Group):
         if not name.startswith("-") and name not in (names := self.list_commands(ctx)):
             ctx.fail(f"there is no command '{name}'; there are: {', '.join(names)}.{did_you_mean(name, names)}")
         output.check_ranks(name)
-        found = _, command, rest = super().resolve_command(ctx, args)
+        resolved = _, command, rest = super().resolve_command(ctx, args)
         if command is not None and not ctx.resilient_parsing:
             shared.check_once(command, click.Context(command, ctx, name, resilient_parsing=True), rest)
-        return found
+        return resolved
 
     def make_context(self, *args: Any, **more: Any) -> click.Context:
         """As click does; see `invoke`."""
         try:
             return super().make_context(*args, **more)
         except OSError as error:
-            raise output.told(error) from error
+            raise output.refusal(error) from error
 
     def invoke(self, ctx: click.Context) -> Any:
         """As click does; what the system refuses is told in a sentence, before click takes a broken pipe for an end."""
         try:
             return super().invoke(ctx)
         except OSError as error:
-            raise output.told(error) from error
+            raise output.refusal(error) from error
 
 
 @click.group(cls=House, context_settings={"help_option_names": ["-h", "--help"]})
@@ -121,7 +121,7 @@ def _ended() -> Any:
     except output.ReaderLeftError:
         code = output.READER_LEFT
     except Exception:
-        if not interrupts.was_heard():
+        if not interrupts.signalled():
             raise
         code = _interrupted()  # which a library turned into an error of its own
     return code

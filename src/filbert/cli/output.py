@@ -1,4 +1,4 @@
-"""What the system refused a command, such as a write to a full disk, comes in; one sentence or a quiet end goes out."""
+"""An OSError of a command, such as a write to a full disk, in; one sentence or a quiet exit out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RANKED = ("pretrain", "finetune", "distill")  # the commands that several proces
 
 
 class ReaderLeftError(Exception):
-    """Whoever read standard output has left, as `head` does: nothing is wrong, and nobody listens."""
+    """The reader of standard output has closed it, as `head` does: not an error."""
 
 
 class Watched:
@@ -99,13 +99,15 @@ def check_ranks(command: str) -> None:
     )
 
 
-def told(error: OSError) -> Exception:
-    """What to raise for something that the system refused and that nobody named."""
-    own = sys.stdout.failed if isinstance(sys.stdout, Watched) else None
-    if own is not None:
-        if isinstance(own, BrokenPipeError):
+def refusal(error: OSError) -> Exception:
+    """The error to raise for an OSError that no other code handled."""
+    failure = sys.stdout.failed if isinstance(sys.stdout, Watched) else None
+    if failure is not None:
+        if isinstance(failure, BrokenPipeError):
             return ReaderLeftError()
-        return FilbertError(f"standard output: could not be written ({own.strerror or own}); nothing after it was.")
+        return FilbertError(
+            f"standard output: could not be written ({failure.strerror or failure}); nothing after it was."
+        )
     names = [os.fsdecode(name) for name in (error.filename, error.filename2) if isinstance(name, str | bytes)]
     reason = error.strerror or str(error) or type(error).__name__
     where = " and ".join(names) or "a file or a connection"
@@ -120,11 +122,11 @@ def told(error: OSError) -> Exception:
 
 
 def flush() -> None:
-    """Writes out what standard output still holds; raises what `told` makes of a failure."""
+    """Writes out what standard output still holds; raises `refusal` of a failure."""
     try:
         sys.stdout.flush()
     except OSError as error:
-        raise told(error) from error
+        raise refusal(error) from error
 
 
 def say(sentence: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +19,9 @@ from filbert.cli.shared import (
     result,
     say,
 )
+
+if TYPE_CHECKING:
+    from filbert.engine.results import Record
 
 
 @click.command("predict")
@@ -78,20 +81,20 @@ def command(model: str, data: tuple[str, ...], out: str | None, **options: Any) 
         raise click.UsageError(f"--top is of what gives several labels or answers their shares; {task} has one answer.")
     if top is None and (top := usual_top(len(loaded.labels))) is not None:
         say(f"note: of {len(loaded.labels):,} labels the {top} likeliest are given; --top {len(loaded.labels)}: all.")
-    begun = time.perf_counter()
+    started = time.perf_counter()
     kept: list[dict[str, Any]] = []
 
-    def show(records: list[dict[str, Any]]) -> None:
+    def show(records: list[Record]) -> None:
         if options["as_json"]:
             kept.extend(records)
         else:
-            for found in records:
-                result(found)
+            for record in records:
+                result(record)
 
     with contextlib.ExitStack() as stack:
         results = stack.enter_context(results_file(out, options["resume"], task, texts)) if out else None
         count = Asking(loaded, task, texts, results, show, top).all(examples, reading)
-    seconds = round(time.perf_counter() - begun, 3)
+    seconds = round(time.perf_counter() - started, 3)
     if options["as_json"]:
         result({"texts": count, "seconds": seconds, **({"out": out} if out else {"predictions": kept})})
     else:

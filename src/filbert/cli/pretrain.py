@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from filbert.cli.shared import Trains, check_force, corpus_options, json_option, refuse_given, result, say
+from filbert.cli.shared import (
+    OptionValues,
+    Trains,
+    check_force,
+    corpus_options,
+    json_option,
+    refuse_options,
+    result,
+    say,
+)
 from filbert.run import defaults
 
 if TYPE_CHECKING:
@@ -19,7 +28,7 @@ if TYPE_CHECKING:
     from filbert.corpus.shards import Shards
     from filbert.nn.encoder import Encoder
     from filbert.run.pretrain import Corpus
-    from filbert.run.recipe import Recipe
+    from filbert.run.recipe import Fields, Recipe
     from filbert.run.run import Finished
     from filbert.text.tokenizer import Tokenizer
 
@@ -60,7 +69,7 @@ def command(sources: tuple[str, ...], out: str, as_json: bool, **options: Any) -
 
     Beside one process: torchrun --nproc-per-node N -m filbert pretrain …
     """
-    begun, options["out"] = process_start(), out
+    started, options["out"] = process_start(), out
     check_force(options)
     steps_set = any(word.split("=")[0].strip() == "train.steps" for word in options["settings"])
     if options["budget"] and steps_set:
@@ -75,9 +84,9 @@ def command(sources: tuple[str, ...], out: str, as_json: bool, **options: Any) -
     from filbert.run.pretrain import check_unbegun, prepared, pretrain
 
     imported = time.monotonic()
-    options["given"] = _given(options)  # a wrong field is refused before the corpus is read …
+    options["given"] = _fields(options)  # a wrong field is refused before the corpus is read …
     check_unbegun(Path(out), options["resume"])  # … and a folder before anything is made in it
-    plan = None if steps_set else _plan(Path(out), options, imported - begun)
+    plan = None if steps_set else _plan(Path(out), options, imported - started)
     inputs = _inputs(sources, Path(out), options, plan.most_bytes if plan else 0)
     shards = prepared(inputs.corpus, inputs.tokenizer, Path(out))
     if is_first():
@@ -85,35 +94,35 @@ def command(sources: tuple[str, ...], out: str, as_json: bool, **options: Any) -
             say(f"note: {note}")
     clock = None
     if plan is not None:
-        clock = _clock(plan, begun, Path(out), _chooser(inputs, shards, options))
-        clock.acts.exit_s = EXIT * (imported - begun)
+        clock = _clock(plan, started, Path(out), _chooser(inputs, shards, options))
+        clock.acts.exit_s = EXIT * (imported - started)
     finished = pretrain(
         shards, inputs.tokenizer, _recipe(inputs, options, clock), out, start=inputs.start, base=options["start"],
         settings=options["settings"], clock=clock, resume=options["resume"], force=options["force"],
     )  # fmt: skip
     if is_first():
-        _told(finished, clock, as_json, begun)
+        _report(finished, clock, as_json, started)
 
 
-def _check_other(options: dict[str, Any]) -> None:
+def _check_other(options: OptionValues) -> None:
     """Refuses what only BERT has."""
     from filbert.core.errors import one_of
     from filbert.core.registry import members
 
-    arch, known = options["arch"], [name for name in members("models") if name != "bert"]
-    if arch not in known:
-        raise one_of("--arch", arch, ["bert", *known])
+    arch, others = options["arch"], [name for name in members("models") if name != "bert"]
+    if arch not in others:
+        raise one_of("--arch", arch, ["bert", *others])
     for name in ("budget", "objective", "masking"):
         if options[name]:
             raise click.UsageError(f"--{name} is for --arch bert; for {arch} give fields of its recipe with --set.")
 
 
-def _check_parts(options: dict[str, Any]) -> None:
+def _check_parts(options: OptionValues) -> None:
     """Refuses what a model to train further, or a vocabulary that is there, leaves nothing to."""
     if options["start"]:
-        refuse_given(("preset", "vocab", "vocab_size"), "is of a new model; that of --model has its own")
+        refuse_options(("preset", "vocab", "vocab_size"), "is of a new model; that of --model has its own")
     if options["vocab"]:
-        refuse_given(["vocab_size"], "is of a vocabulary that is trained; --vocab names one that is there")
+        refuse_options(["vocab_size"], "is of a vocabulary that is trained; --vocab names one that is there")
     for name in ("objective", "masking"):
         if options[name] and any(word.split("=")[0].strip() == f"task.{name}" for word in options["settings"]):
             raise click.UsageError(f"--{name} and --set task.{name} say the same; give one.")
@@ -133,7 +142,7 @@ def process_start() -> float:
     return now - age if 0 <= age < OLDEST_S else now
 
 
-def _plan(out: Path, options: dict[str, Any], imported_s: float) -> Plan:
+def _plan(out: Path, options: OptionValues, imported_s: float) -> Plan:
     """The time for the run, and how much of the corpus it will read; a run that goes on keeps its own."""
     import torch
 
@@ -141,10 +150,10 @@ def _plan(out: Path, options: dict[str, Any], imported_s: float) -> Plan:
     from filbert.train.distributed import is_launched, is_restarted
 
     before = budgets.Plan.read(out) if options["resume"] or is_restarted() else None
-    said = options["budget"]
+    wished = options["budget"]
     if before is not None and before.choice is not None:
-        return replace(before, seconds=budgets.seconds(said) if said else before.seconds)
-    seconds = budgets.seconds(said or defaults.BUDGET)
+        return replace(before, seconds=budgets.seconds(wished) if wished else before.seconds)
+    seconds = budgets.seconds(wished or defaults.BUDGET)
     on_gpu = torch.cuda.is_available() and "machine.device=cpu" not in options["settings"]
     how = () if is_launched() else (imported_s,)  # all ranks must read the same
     most = 0 if options["shards"] else budgets.most_bytes(seconds, on_gpu, *how)
@@ -160,7 +169,7 @@ class Inputs:
     start: Encoder | None = None
 
 
-def _inputs(sources: tuple[str, ...], out: Path, options: dict[str, Any], most_bytes: int) -> Inputs:
+def _inputs(sources: tuple[str, ...], out: Path, options: OptionValues, most_bytes: int) -> Inputs:
     """The corpus, the tokenizer and the model to start from, if any."""
     from filbert.corpus.shards import Options
     from filbert.folder.folder import load
@@ -191,34 +200,34 @@ def _note(sentence: str) -> None:
     say(f"note: {sentence}")
 
 
-def _chooser(inputs: Inputs, shards: Shards, options: dict[str, Any]) -> Callable[[float], Choice]:
+def _chooser(inputs: Inputs, shards: Shards, options: OptionValues) -> Callable[[float], Choice]:
     """What chooses a run of so many seconds."""
     from filbert.clock import budget as budgets
     from filbert.models.bert import Bert
 
     shape = inputs.start.config if isinstance(inputs.start, Bert) else None
-    limits = budgets.Limits(preset=options["preset"], shape=shape, given=options["given"])
+    limits = budgets.Limits(preset=options["preset"], shape=shape, fields=options["given"])
     return lambda left: budgets.choose(left, shards, inputs.tokenizer, limits, defaults.CLOCK)
 
 
-def _recipe(inputs: Inputs, options: dict[str, Any], clock: Clock | None) -> Recipe:
+def _recipe(inputs: Inputs, options: OptionValues, clock: Clock | None) -> Recipe:
     """The recipe that the options ask for, by the clock where there is one."""
     from filbert.core.settings import changed
     from filbert.models import bert
     from filbert.run.recipe import Recipe, recipe_of
 
-    given, preset, tokenizer = options["given"], options["preset"], inputs.tokenizer
+    sections, preset, tokenizer = options["given"], options["preset"], inputs.tokenizer
     shape = inputs.start.config if inputs.start is not None else None
     if options["arch"] != "bert":
-        return recipe_of(options["arch"], preset, tokenizer, given, shape)
+        return recipe_of(options["arch"], preset, tokenizer, sections, shape)
     usual = bert.SPEC.preset(preset or defaults.PRESET, tokenizer.vocab_size)
     recipe = Recipe(model=shape if shape is not None else usual)
     if clock is not None:
-        recipe = clock.choice.recipe_of(recipe)
-    return replace(recipe, **{name: changed(vars(recipe)[name], given.get(name, {})) for name in SECTIONS})
+        recipe = recipe.by_clock(clock.choice)
+    return replace(recipe, **{name: changed(vars(recipe)[name], sections.get(name, {})) for name in SECTIONS})
 
 
-def _given(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _fields(options: OptionValues) -> dict[str, dict[str, Any]]:
     """The fields of the recipe that the command line fixes, by section."""
     from filbert.core.registry import model
     from filbert.core.settings import parsed
@@ -227,23 +236,23 @@ def _given(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
     spec, learns = model(options["arch"]), learnt_by(options["arch"])
     configs = (spec.config, learns.config, loop.Config, machine.Config)
-    given = parsed(options["settings"], dict(zip(SECTIONS, configs, strict=True)))
+    sections = parsed(options["settings"], dict(zip(SECTIONS, configs, strict=True)))
     for name in ("objective", "masking"):
         if options[name]:
-            given.setdefault("task", {})[name] = options[name]
+            sections.setdefault("task", {})[name] = options[name]
     if options["seed"] is not None:
         for section in ("task", "train"):
-            if given.get(section, {}).get("seed", options["seed"]) != options["seed"]:
+            if sections.get(section, {}).get("seed", options["seed"]) != options["seed"]:
                 raise click.UsageError(f"--seed and --set {section}.seed say different things; give one.")
         for section in ("task", "train"):
             if section == "task" and "seed" not in {field.name for field in fields(learns.config)}:
                 continue
-            given.setdefault(section, {}).setdefault("seed", options["seed"])
-    _check(given, options)
-    return given
+            sections.setdefault(section, {}).setdefault("seed", options["seed"])
+    _check(sections, options)
+    return sections
 
 
-def _check(given: dict[str, dict[str, Any]], options: dict[str, Any]) -> None:
+def _check(sections: Fields, options: OptionValues) -> None:
     """Refuses what no recipe can have, by making each of its parts once."""
     from filbert.clock import budget
     from filbert.core.registry import model
@@ -252,44 +261,44 @@ def _check(given: dict[str, dict[str, Any]], options: dict[str, Any]) -> None:
     from filbert.train import loop, machine
 
     spec, learns = model(options["arch"]), learnt_by(options["arch"])
-    loop.Config(**{**dict[str, Any](spec.train), **given.get("train", {})})
-    machine.device_of(machine.Config(**given.get("machine", {})))
-    task = learns.config(**{**spec.task, **given.get("task", {})})
+    loop.Config(**{**dict[str, Any](spec.train), **sections.get("train", {})})
+    machine.device_of(machine.Config(**sections.get("machine", {})))
+    task = learns.config(**{**spec.task, **sections.get("task", {})})
     if options["start"]:
-        if set(given.get("model", {})) - {"dropout"}:
+        if set(sections.get("model", {})) - {"dropout"}:
             raise click.UsageError("--model fixes the model's shape: of --set model.… only model.dropout can be given.")
         return
     size, preset = options["vocab_size"], options["preset"]
     if options["by_clock"] and not preset:
-        shapes = list(budget.candidates(budget.Limits(given=given), size, defaults.CLOCK).values())
+        shapes = list(budget.candidates(budget.Limits(fields=sections), size, defaults.CLOCK).values())
     else:
-        shapes = [replace(spec.preset(preset or defaults.PRESET, size), **given.get("model", {}))]
+        shapes = [replace(spec.preset(preset or defaults.PRESET, size), **sections.get("model", {}))]
     for shape in shapes:
         check_length(task, shape)
 
 
-def _clock(plan: Plan, begun: float, out: Path, chosen: Callable[[float], Choice]) -> Clock:
+def _clock(plan: Plan, started: float, out: Path, chosen: Callable[[float], Choice]) -> Clock:
     """The clock of a new run, for which one rank chooses, or of one that goes on in the time that it has left."""
     from filbert.clock import budget as budgets
     from filbert.run.folders import CHECKPOINTS, is_first
 
     if plan.choice is not None:
-        return budgets.resumed(plan, begun, out / CHECKPOINTS)
+        return budgets.resumed(plan, started, out / CHECKPOINTS)
     if not is_first():
         plan = budgets.awaited(out)
         assert plan.choice is not None
-        return budgets.Clock(begun, plan.seconds, plan.choice)
-    choice = chosen(plan.seconds - (time.monotonic() - begun))
-    plan = replace(plan, choice=choice, before_s=time.monotonic() - begun, launch=budgets.launch())
+        return budgets.Clock(started, plan.seconds, plan.choice)
+    choice = chosen(plan.seconds - (time.monotonic() - started))
+    plan = replace(plan, choice=choice, before_s=time.monotonic() - started, launch=budgets.launch())
     if not budgets.trained_s(out / CHECKPOINTS):  # else there is a run, which this one may not begin anew
         plan.write(out)
-    return budgets.Clock(begun, plan.seconds, choice)
+    return budgets.Clock(started, plan.seconds, choice)
 
 
-def _told(finished: Finished, clock: Clock | None, as_json: bool, begun: float) -> None:
+def _report(finished: Finished, clock: Clock | None, as_json: bool, started: float) -> None:
     """What came out."""
     state, held = finished.outcome.state, finished.outcome.held
-    took = time.monotonic() - begun
+    took = time.monotonic() - started
     if as_json:
         measured = {name: value for name, value in held.items() if name != "step"}
         forecast = {"forecast": asdict(clock.choice.forecast)} if clock else {}

@@ -48,22 +48,22 @@ def command(model: str, data: str, task: str, out: str | None, as_json: bool, **
     examples = sources.read(task, data, how, reading)
     sources.tell(data, reading)
     wishes: dict[str, Any] = {"limit": options["limit"], "seed": options["seed"]}
-    found = replace(probe.probed(loaded, examples, task, **wishes), model=model)
+    probed = replace(probe.probed(loaded, examples, task, **wishes), model=model)
     fresh = probe.untrained(loaded, options["seed"]) if options["untrained"] else None
     other = None if fresh is None else probe.probed(fresh, examples, task, **wishes)
     if out:
-        probe.write(out, found, other)
+        probe.write(out, probed, other)
     if as_json:
-        result({**found.told(), "untrained": other and other.told()["layers"]})
+        result({**probed.as_dict(), "untrained": other and other.as_dict()["layers"]})
         return
-    click.echo(table([probe.HEAD, *map(probe.cells, found.layers)]))
+    click.echo(table([probe.HEAD, *map(probe.cells, probed.layers)]))
     if other is not None:
         click.echo("with untrained weights")
         click.echo(table([probe.HEAD, *map(probe.cells, other.layers)]))
-    click.echo(f"commonest label {found.majority:.4f}")
-    if found.by_type is not None:
-        click.echo(f"commonest label of each {found.unit} {found.by_type:.4f}")
-    for sentence in (*found.sentences(), *found.notes):
+    click.echo(f"commonest label {probed.majority:.4f}")
+    if probed.by_type is not None:
+        click.echo(f"commonest label of each {probed.unit} {probed.by_type:.4f}")
+    for sentence in (*probed.sentences(), *probed.notes):
         click.echo(f"- {sentence}")
     if out:
         click.echo(f"{out} shows it.")

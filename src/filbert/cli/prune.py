@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import data_encoding_option, device_option, json_option, progress, refuse_given, result, roles
+from filbert.cli.shared import data_encoding_option, device_option, json_option, progress, refuse_options, result, roles
 
 
 @click.command("prune")
@@ -35,7 +35,7 @@ def command(
     layers, inner = options.pop("layers"), options.pop("inner")
     if layers or inner:
         others = ("data", "heads", "method", "most", "columns", "device", "encoding")
-        refuse_given(others, "is of heads; --layers and --inner take away without asking any data")
+        refuse_options(others, "is of heads; --layers and --inner take away without asking any data")
         _fewer_layers(model, out, layers, inner, as_json)
         return
     if data is None:
@@ -45,8 +45,8 @@ def command(
         shown=lambda things: progress(things, len(things), "example", as_json), **options,
     )  # fmt: skip
     if as_json:
-        told = {"out": out, "heads": [list(head) for head in done.heads], "left": list(done.left)}
-        result({**told, "importance": done.importance.tolist(), "loss": done.loss, "parameters": done.parameters})
+        summary = {"out": out, "heads": [list(head) for head in done.heads], "left": list(done.left)}
+        result({**summary, "importance": done.importance.tolist(), "loss": done.loss, "parameters": done.parameters})
         return
     click.echo(f"{out}: {len(done.heads)} heads fewer; left in each layer: {', '.join(map(str, done.left))}")
     click.echo(f"weights {done.parameters[0]:,} → {done.parameters[1]:,}")

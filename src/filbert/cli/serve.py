@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from filbert.cli.shared import model_options, model_wishes, refuse_given, result, say
+from filbert.cli.shared import OptionValues, model_options, model_wishes, refuse_options, result, say
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Mapping
 
     from filbert.serve.process import Plan
+    from filbert.serve.shelf import Shelf
 
 
 PREFIX = "FILBERT"  # of variables
@@ -109,14 +110,14 @@ def command(**options: Any) -> None:
     plan = replace(plan, hosts=_hosts(options["hosts"], options["host"], listening.getsockname()[0]))
     where = "http://{}:{}/".format(*_address(listening))
 
-    def ready(shelf: Any = None) -> None:
+    def ready(shelf: Shelf | None = None) -> None:
         if options["as_json"]:
             result({"url": where, "models": dict(plan.models), "workers": options["workers"]})
             sys.stdout.flush()  # whoever started it reads this line while it goes on
             return
         tasks = {name: one.task or "a pretrained model" for name, one in shelf.loaded.items()} if shelf else {}
-        told = ", ".join(f"{name} ({tasks[name]})" if name in tasks else name for name, _ in plan.models)
-        say(f"{told}: {where} (a page) and {where}predict; Ctrl-C ends it.")
+        listed = ", ".join(f"{name} ({tasks[name]})" if name in tasks else name for name, _ in plan.models)
+        say(f"{listed}: {where} (a page) and {where}predict; Ctrl-C ends it.")
 
     if options["workers"] == 1:
         run(plan, listening, Tally([name for name, _ in plan.models]), ready)
@@ -128,17 +129,19 @@ def _note_unread(environment: Mapping[str, str]) -> None:
     """Names the variables that look like options and are none; but for what Kubernetes sets beside a service."""
     from filbert.core.errors import did_you_mean
 
-    known = {
-        f"{PREFIX}_{option.lstrip('-').replace('-', '_').upper()}" for own in command.params for option in own.opts
+    variables = {
+        f"{PREFIX}_{option.lstrip('-').replace('-', '_').upper()}"
+        for parameter in command.params
+        for option in parameter.opts
     }
-    known |= {f"{PREFIX}_KEYS_FILE", *ELSEWHERE}
+    variables |= {f"{PREFIX}_KEYS_FILE", *ELSEWHERE}
     for name, value in sorted(environment.items()):
         is_kubernetes = _OF_KUBERNETES.match(name) or value.startswith("tcp://")
-        if name.startswith(f"{PREFIX}_") and name not in known and not is_kubernetes:
-            say(f"note: {name} is no option of serve; it is passed over.{did_you_mean(name, known)}")
+        if name.startswith(f"{PREFIX}_") and name not in variables and not is_kubernetes:
+            say(f"note: {name} is no option of serve; it is passed over.{did_you_mean(name, variables)}")
 
 
-def _plan(options: dict[str, Any]) -> Plan:
+def _plan(options: OptionValues) -> Plan:
     from filbert.core.errors import InputError
     from filbert.serve import guard
     from filbert.serve.keys import hashes
@@ -148,7 +151,7 @@ def _plan(options: dict[str, Any]) -> Plan:
     if options["name"] and len(options["model"]) > 1:
         raise InputError("--name is for one model; name several as one=DIR two=DIR.")
     if not options["look"]:
-        refuse_given(["look_seconds"], "is of a look inside a model, which --no-look takes away")
+        refuse_options(["look_seconds"], "is of a look inside a model, which --no-look takes away")
     for name, least in (("deadline", 1e-3), ("patience", 1e-3), ("look_seconds", 0), ("drain", 0)):
         if not least <= options[name] < math.inf:
             named = name.replace("_", "-")
@@ -159,7 +162,7 @@ def _plan(options: dict[str, Any]) -> Plan:
         patience_s=options["patience"], answer_bytes=options["max_answer"], held_bytes=options["max_in_work"],
         look_s=options["look_seconds"] if options["look"] else 0.0,
     )  # fmt: skip
-    models = tuple(_named(given, options["name"]) for given in options["model"])
+    models = tuple(_named(word, options["name"]) for word in options["model"])
     return Plan(
         models=models, task=options["task"], **model_wishes(options), limits=limits, keys=hashes(options["keys"]),
         origins=tuple(map(guard.origin, options["cors"])), hosts=_hosts(options["hosts"], options["host"]),
@@ -167,7 +170,7 @@ def _plan(options: dict[str, Any]) -> Plan:
     )  # fmt: skip
 
 
-def _hosts(given: tuple[str, ...], host: str, address: str = "") -> tuple[str, ...]:
+def _hosts(names: tuple[str, ...], host: str, address: str = "") -> tuple[str, ...]:
     """The names by which it may be asked, as given; without any those of this machine, if it listens to it alone.
 
     Else a page that someone on this machine opens could ask by a name of its own that leads here (DNS rebinding).
@@ -177,28 +180,28 @@ def _hosts(given: tuple[str, ...], host: str, address: str = "") -> tuple[str, .
 
     from filbert.serve.guard import ANY, LOOPBACK, host_name
 
-    if given:
-        return tuple(map(host_name, given))
+    if names:
+        return tuple(map(host_name, names))
     try:
-        is_own = ipaddress.ip_address(address or host).is_loopback
+        is_local = ipaddress.ip_address(address or host).is_loopback
     except ValueError:
-        is_own = False
-    own = [f"[{name}]" if ":" in name else name.lower().rstrip(".") for name in (host, address or host)]
-    return tuple(dict.fromkeys((*LOOPBACK, *own))) if is_own else (ANY,)
+        is_local = False
+    local_names = [f"[{name}]" if ":" in name else name.lower().rstrip(".") for name in (host, address or host)]
+    return tuple(dict.fromkeys((*LOOPBACK, *local_names))) if is_local else (ANY,)
 
 
-def _named(given: str, name: str | None) -> tuple[str, str]:
+def _named(word: str, name: str | None) -> tuple[str, str]:
     """The name and the folder of NAME=FOLDER, or of a folder, whose name it is; of a run it is the run's."""
     import os
     from pathlib import Path
 
-    told, equals, path = given.partition("=")
-    if equals and "/" not in told and not Path(given).exists():
-        return told, path
-    if given == "builtin":
-        return name or given, given
-    folder = Path(os.path.abspath(given))
-    return name or (folder.parent.name if folder.name == "model" else folder.name), given
+    left, equals, path = word.partition("=")
+    if equals and "/" not in left and not Path(word).exists():
+        return left, path
+    if word == "builtin":
+        return name or word, word
+    folder = Path(os.path.abspath(word))
+    return name or (folder.parent.name if folder.name == "model" else folder.name), word
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -68,36 +68,37 @@ class Trains(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """As click does, once names of other libraries are ours."""
-        return super().parse_args(ctx, list(_renamed(args, self.own)))
+        return super().parse_args(ctx, list(_renamed(args, self.option_names)))
 
     @property
-    def own(self) -> set[str]:
+    def option_names(self) -> set[str]:
         """The options that it has."""
         return {name for parameter in self.params for name in (*parameter.opts, *parameter.secondary_opts)}
 
 
-def _renamed(args: list[str], own: set[str]) -> Iterator[str]:
-    """The words of a command line; an option that a command does not have is renamed, or the right words are told."""
-    words, known = iter(args), {*names.SETTINGS, *names.ARGUMENTS, *names.ADVICE}
+def _renamed(args: list[str], options: set[str]) -> Iterator[str]:
+    """The words of a command line; an unknown option of another library is renamed, or refused with advice."""
+    words, renamed = iter(args), {*names.SETTINGS, *names.ARGUMENTS, *names.ADVICE}
     for word in words:
         option, equals, value = word.partition("=")
         name = option.lstrip("-").replace("-", "_")
         if word == "--":
             yield from [word, *words]
-        elif option in own or not option.startswith("-") or name not in known:
+        elif option in options or not option.startswith("-") or name not in renamed:
             yield word
         elif name in names.SETTINGS:
-            given = value if equals else next(words, None)
-            if given is None:
+            options_set = value if equals else next(words, None)
+            if options_set is None:
                 raise click.UsageError(f"{option} needs a value; it is --set {names.SETTINGS[name]}=….")
-            yield from ["--set", f"{names.SETTINGS[name]}={given}"]
-        elif f"--{names.ARGUMENTS.get(name)}" in own:
+            yield from ["--set", f"{names.SETTINGS[name]}={options_set}"]
+        elif f"--{names.ARGUMENTS.get(name)}" in options:
             yield f"--{names.ARGUMENTS[name]}{equals}{value}"
         else:
-            told = names.ADVICE.get(name, "filbert COMMAND --help lists what there is.")
-            raise click.UsageError(f"there is no option {option}: {told} Fields of the recipe are given with --set.")
+            advice = names.ADVICE.get(name, "filbert COMMAND --help lists what there is.")
+            raise click.UsageError(f"there is no option {option}: {advice} Fields of the recipe are given with --set.")
 
 
+OptionValues = dict[str, Any]  # of a command, by their names
 Command = TypeVar("Command", bound=Callable[..., Any])
 Thing = TypeVar("Thing")
 
@@ -132,30 +133,32 @@ def model_options(command: Command) -> Command:
     return command
 
 
-def given(names: Iterable[str]) -> list[str]:
-    """Those of these options that were given, on the command line or by the environment."""
+def options_set(names: Iterable[str]) -> list[str]:
+    """Those of these options that were set on the command line or by the environment."""
     from click.core import ParameterSource
 
     context, usual = click.get_current_context(), (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
-    found = [parameter for parameter in context.command.params if parameter.name in set(names)]
-    return [max(each.opts, key=len) for each in found if context.get_parameter_source(each.name or "") not in usual]
+    parameters = [parameter for parameter in context.command.params if parameter.name in set(names)]
+    return [
+        max(each.opts, key=len) for each in parameters if context.get_parameter_source(each.name or "") not in usual
+    ]
 
 
-def refuse_given(names: Iterable[str], why: str) -> None:
-    """Refuses the first of these options that was given; why: what it is for, or why it would change nothing."""
-    for option in given(names):
+def refuse_options(names: Iterable[str], why: str) -> None:
+    """Refuses the first of these options that was set; why: what it is for, or why it would change nothing."""
+    for option in options_set(names):
         raise click.UsageError(f"{option} {why}.")
 
 
-def refuse_for_texts(here: Sequence[Any], names: Iterable[str]) -> None:
+def refuse_for_texts(here: Sequence[object], names: Iterable[str]) -> None:
     """Refuses options that say how files are read where texts were given as options."""
     if here:
-        refuse_given(
+        refuse_options(
             names, "says how the files of --data are read; texts that are given as options are read as they are"
         )
 
 
-def check_force(options: Mapping[str, Any]) -> None:
+def check_force(options: OptionValues) -> None:
     """Refuses --force of a run that is not to go on."""
     if options["force"] and not options["resume"]:
         raise click.UsageError("--force goes on with a run although something changed: give --resume too.")
@@ -165,10 +168,12 @@ def check_once(command: click.Command, context: click.Context, args: Sequence[st
     """Refuses an option that is given twice, of which all but the last would be passed over; --set is told."""
     words = list(args)
     if isinstance(command, Trains):
-        words = list(_renamed(words, command.own))
-    given, _, order = command.make_parser(context).parse_args(words)  # what else is wrong the command itself tells
+        words = list(_renamed(words, command.option_names))
+    options_set, _, order = command.make_parser(context).parse_args(
+        words
+    )  # what else is wrong the command itself tells
     fields: dict[str, str] = {}
-    for word in given.get("settings") or ():
+    for word in options_set.get("settings") or ():
         name, value = (part.strip() for part in str(word).partition("=")[::2])
         if fields.get(name, value) != value:
             say(f"note: {name} is set to {fields[name]} and then to {value}, which counts.")
@@ -181,7 +186,7 @@ def check_once(command: click.Command, context: click.Context, args: Sequence[st
             raise click.UsageError(f"{option} is given {count} times, but takes one value.", context)
 
 
-def model_wishes(options: dict[str, Any]) -> dict[str, Any]:
+def model_wishes(options: OptionValues) -> dict[str, Any]:
     """What `model_options` say, as `filbert.load` takes it."""
     return {name: options[name] for name in ("device", "runtime", "dtype")}
 
@@ -200,7 +205,7 @@ def corpus_options(command: Command) -> Command:
     return command
 
 
-def corpus(sources: Sequence[str], options: dict[str, Any]) -> Iterator[Document]:
+def corpus(sources: Sequence[str], options: OptionValues) -> Iterator[Document]:
     """The documents that `corpus_options` describe; what was skipped or mended on the way is told at the end."""
     from filbert.text.corpus import CorpusReport, documents
 
@@ -216,12 +221,12 @@ def say(note: str) -> None:
     click.echo(note, err=True)
 
 
-def result(value: Any) -> None:
+def result(value: object) -> None:
     """One JSON object on standard output; escaped where that cannot write a character of it, so that none is lost."""
     click.echo(json_line(value))
 
 
-def json_line(value: Any) -> str:
+def json_line(value: object) -> str:
     """The value as JSON that standard output can write."""
     line = json.dumps(value, ensure_ascii=False)
     try:
@@ -264,10 +269,10 @@ def read_options(columns: str | None, encoding: str | None, trained_on: ReadOpti
 
 def roles(columns: str | None) -> dict[str, str | int] | None:
     """{"text": "review", "label": 2} from text=review,label=2."""
-    found: dict[str, str | int] = {}
-    for given in (columns or "").split(",") if columns else ():
-        role, equals, name = given.strip().partition("=")
+    named: dict[str, str | int] = {}
+    for options_set in (columns or "").split(",") if columns else ():
+        role, equals, name = options_set.strip().partition("=")
         if not (role and equals and name):
-            raise click.BadParameter(f"'{given}' must be ROLE=NAME, e.g. text=review,label=2.")
-        found[role] = int(name) if name.isdigit() else name
-    return found or None
+            raise click.BadParameter(f"'{options_set}' must be ROLE=NAME, e.g. text=review,label=2.")
+        named[role] = int(name) if name.isdigit() else name
+    return named or None

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from filbert.cli.shared import data_encoding_option, json_option, read_options, refuse_given, result, say, table
+from filbert.cli.shared import (
+    OptionValues,
+    data_encoding_option,
+    json_option,
+    read_options,
+    refuse_options,
+    result,
+    say,
+    table,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from filbert.ship.verify import Replayed
 
 
 @click.command("verify")
@@ -31,44 +45,50 @@ def command(model: str, as_json: bool, **options: Any) -> None:
     from filbert.ship.verify import verified
 
     if not options["dev"]:
-        refuse_given(("columns", "encoding"), "says how the files of --dev are read; give those too")
-    found = verified(model, options["expect"])
-    own = fingerprint(model_folder(model))
+        refuse_options(("columns", "encoding"), "says how the files of --dev are read; give those too")
+    replays = verified(model, options["expect"])
+    actual = fingerprint(model_folder(model))
     broken, measured = _held(model, options) if options["dev"] else ([], {})
-    holds = all(each.holds and not each.missing for each in found) and not broken
+    holds = all(each.holds and not each.missing for each in replays) and not broken
     if as_json:
         more = {"int8": measured, "broken": broken} if options["dev"] else {}
         result(
-            {"folder": model, "fingerprint": own, "holds": holds, "runtimes": [asdict(each) for each in found], **more}
+            {
+                "folder": model,
+                "fingerprint": actual,
+                "holds": holds,
+                "runtimes": [asdict(each) for each in replays],
+                **more,
+            }
         )
     else:
-        click.echo(table(_rows(found)))
-        for each in found:
+        click.echo(table(_rows(replays)))
+        for each in replays:
             for sentence in (*([each.missing] if each.missing else []), *each.changed[:5]):
                 say(f"{each.runtime}: {sentence}")
             if each.most is None:
                 say(f"note: the folder does not state what {each.runtime} costs, so it only had to run.")
         for sentence in broken:
             say(sentence)
-        click.echo(f"fingerprint: {own or 'none'}")
-        if own is None:
+        click.echo(f"fingerprint: {actual or 'none'}")
+        if actual is None:
             say("note: the folder has no manifest.json, so nothing tells what its files should be.")
-        if not any(each.num_cases for each in found):
+        if not any(each.num_cases for each in replays):
             say("note: the folder has no golden cases, so only its files were compared.")
     if not holds:
         sys.exit(1)
 
 
-def _rows(found: Any) -> list[list[str]]:
+def _rows(replays: Sequence[Replayed]) -> list[list[str]]:
     rows = [["runtime", "cases", "largest difference", "changed decisions", "allowed"]]
-    for each in found:
-        told = [f"{each.num_cases}", f"{each.difference:.1e}", f"{len(each.changed)}"]
+    for each in replays:
+        cells = [f"{each.num_cases}", f"{each.difference:.1e}", f"{len(each.changed)}"]
         allowed = "any" if each.most is None else f"{each.most[1]:.1e}, {each.most[0]}"
-        rows.append([each.runtime, *(["–"] * 4 if each.missing else [*told, allowed])])
+        rows.append([each.runtime, *(["–"] * 4 if each.missing else [*cells, allowed])])
     return rows
 
 
-def _held(model: str, options: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
+def _held(model: str, options: OptionValues) -> tuple[list[str], dict[str, Any]]:
     """What int8 costs on these data, and what of the folder's promise that breaks."""
     from filbert.core.errors import InputError
     from filbert.folder.manifest import model_folder, stated

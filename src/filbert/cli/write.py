@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from filbert.cli.shared import json_option, refuse_given, result
+from filbert.cli.shared import json_option, refuse_options, result
 
 
 @click.command("write")
@@ -23,16 +23,18 @@ from filbert.cli.shared import json_option, refuse_given, result
 def command(model: str, text: tuple[str, ...], tokens: int, as_json: bool, **options: Any) -> None:
     """Write texts on by a model of `filbert pretrain --arch gpt` (or nnlm); MODEL is a model folder or a run."""
     if options["way"] != "sample":
-        refuse_given(("temperature", "top_k", "top_p", "seed"), f"is of --way sample; {options['way']} draws nothing")
+        refuse_options(("temperature", "top_k", "top_p", "seed"), f"is of --way sample; {options['way']} draws nothing")
     from filbert.engine.continuation import Writing, continuations
     from filbert.folder.folder import load
     from filbert.text.tokenizer import Tokenizer
 
-    found = load(model)
+    loaded = load(model)
     how = Writing(max_new=tokens, **options)
-    written = continuations(found.model, Tokenizer.load(found.folder), text, how)
+    generated = continuations(loaded.model, Tokenizer.load(loaded.folder), text, how)
     if as_json:
-        result({"texts": [{"text": own, "written": whole} for own, whole in zip(text, written, strict=True)]})
+        result(
+            {"texts": [{"text": beginning, "written": whole} for beginning, whole in zip(text, generated, strict=True)]}
+        )
         return
-    for whole in written:
+    for whole in generated:
         click.echo(whole)

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -28,20 +28,25 @@ from filbert.core import registry
 from filbert.core.errors import FilbertError, InputError
 from filbert.core.files import json_object, json_text, write_text
 from filbert.core.protocols import Objective
+from filbert.core.records import Array
 from filbert.corpus.shards import Shards
 from filbert.models import bert
 from filbert.pack.stretches import Text
-from filbert.tasks.task import Items
+from filbert.tasks.task import AnyTask, Json
 from filbert.text.tokenizer import Tokenizer
-from filbert.train import machine
+from filbert.train import machine, optim
 from filbert.train.checkpoint import Store
 from filbert.train.distributed import Ranks
 from filbert.train.feed import Feed
 from filbert.train.journal import duration
-from filbert.train.listeners import Listener
+from filbert.train.listeners import Entry, Listener
 from filbert.train.machine import Machine
 from filbert.train.step import Stepper
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+R = TypeVar("R", bound="DataclassInstance")  # a recipe (run.recipe)
 PLAN = "budget.json"
 UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 PROBES = {"cpu": (("tiny", 512), ("mini", 512)), "cuda": (("fill", 32_768), ("base", 32_768))}  # and their batches
@@ -96,19 +101,19 @@ def _num_cores() -> int:
 class Clock:
     """The time of a run: from its first step to its end, less what its last acts need.
 
-    begun: when the command began, by time.monotonic. done: the part of the training that an earlier process did.
+    began_at: when the command began, by time.monotonic. done: the part of the training that an earlier process did.
     So many calls as the choice says to settle pass before time counts: compiling happens under the first steps.
     """
 
-    def __init__(self, begun: float, seconds: float, choice: Choice, done: float = 0.0) -> None:
-        self.begun, self.seconds, self.choice, self.done = begun, seconds, choice, min(max(done, 0.0), 1.0)
+    def __init__(self, began_at: float, seconds: float, choice: Choice, done: float = 0.0) -> None:
+        self.began_at, self.seconds, self.choice, self.done = began_at, seconds, choice, min(max(done, 0.0), 1.0)
         self.acts = Acts(*choice.guesses)
         self.started, self.calls, self.reached = time.monotonic(), 0, self.done
 
     @property
     def end(self) -> float:
         """When training must end."""
-        return self.begun + self.seconds * (1 - MARGIN) - self.acts.reserve()
+        return self.began_at + self.seconds * (1 - MARGIN) - self.acts.reserve()
 
     def progress(self) -> float:
         """From 0 when training began to 1 when it should end; never back."""
@@ -162,13 +167,13 @@ class Timing:
         before, self.before = self.before, time.monotonic()
         return self.before - before
 
-    def step(self, entry: Mapping[str, Any]) -> None:
+    def step(self, entry: Entry) -> None:
         """A step was done."""
         self.clock.acts.steps.taken.append(self._taken())
         self.clock.acts.num_steps = int(entry["step"])
         self.listener.step({**entry, "left_s": self.clock.left()})
 
-    def evaluation(self, entry: Mapping[str, Any]) -> None:
+    def evaluation(self, entry: Entry) -> None:
         """The held-out items were measured: the loop does so right after it reported a step."""
         self.clock.acts.evaluations.taken.append(self._taken())
         self.listener.evaluation(entry)
@@ -185,7 +190,7 @@ class TimedStore(Store):
         super().__init__(folder, keep)
         self.acts = acts
 
-    def save(self, step: int, tensors: Mapping[str, Any], state: Mapping[str, Any], *, best: bool = False) -> Path:
+    def save(self, step: int, tensors: Mapping[str, Array], state: Mapping[str, object], *, best: bool = False) -> Path:
         """As a store does."""
         before = time.monotonic()
         place = super().save(step, tensors, state, best=best)
@@ -211,30 +216,25 @@ class Choice:
     line: str  # the choice in words
     facts: Mapping[str, str] = field(default_factory=dict)
 
-    def recipe_of(self, recipe: Any) -> Any:
-        """The recipe with all that was chosen."""
-        names = ("task", "train", "machine")
-        return replace(recipe, model=self.model, **{n: replace(getattr(recipe, n), **getattr(self, n)) for n in names})
-
     def plain(self) -> dict[str, Any]:
         """As JSON holds it."""
         return dataclasses.asdict(self)
 
     @classmethod
-    def read(cls, plain: Mapping[str, Any]) -> Choice:
+    def read(cls, fields: Json) -> Choice:
         """What `plain` gave."""
-        made = {"model": bert.Config(**plain["model"]), "forecast": Forecast(**plain["forecast"])}
-        return cls(**{**plain, **made, "guesses": tuple(plain["guesses"])})
+        made = {"model": bert.Config(**fields["model"]), "forecast": Forecast(**fields["forecast"])}
+        return cls(**{**fields, **made, "guesses": tuple(fields["guesses"])})
 
 
-Given = Mapping[str, Mapping[str, Any]]  # fields of the recipe that the user fixed: {"train": {…}, …}
+Fields = Mapping[str, Mapping[str, Any]]  # fields of the recipe that the user fixed: {"train": {…}, …}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
     """What of a run the user has fixed."""
 
-    given: Given = field(default_factory=dict)
+    fields: Fields = field(default_factory=dict)
     preset: str | None = None  # a size
     shape: bert.Config | None = None  # of a model that is trained further
 
@@ -267,14 +267,14 @@ def choose(seconds: float, shards: Shards, tokenizer: Tokenizer, limits: Limits,
     seconds: all that is left of the budget.
     """
     before = time.monotonic()
-    given = limits.given
+    fields = limits.fields
     world, local, local_world = (int(os.environ.get(name, default)) for name, default in
                                  (("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")))  # fmt: skip
-    here = machine.found(machine.Config(**given.get("machine", {})), local, local_world)
+    here = machine.chosen(machine.Config(**fields.get("machine", {})), local, local_world)
     spec = registry.taught_by(Objective.MASKED_WORDS)
-    task = spec.config(**given.get("task", {}))
-    texts, fixed = spec.items(shards.train.shards, tokenizer, task), "threads" in given.get("machine", {})
-    found = measured(texts, tokenizer, here, max(3.0, 0.02 * seconds), fixed)
+    task = spec.config(**fields.get("task", {}))
+    texts, fixed = spec.items(shards.train.shards, tokenizer, task), "threads" in fields.get("machine", {})
+    pace = measured(texts, tokenizer, here, max(3.0, 0.02 * seconds), fixed)
     left = seconds - (time.monotonic() - before) - (COMPILE_S if here.compiled else 0.0)
     if left < max(2.0, 0.05 * seconds):
         raise InputError(
@@ -287,14 +287,14 @@ def choose(seconds: float, shards: Shards, tokenizer: Tokenizer, limits: Limits,
     sizes = []
     for name, model in candidates(limits, tokenizer.vocab_size, rules).items():
         per_token = forecasts.flops(model, task)
-        speed = gain * found.flops_s(per_token) / per_token
+        speed = gain * pace.flops_s(per_token) / per_token
         tokens = TRAINING * left * speed
-        steps = tokens / _batch(given, tokens, here, rules)
+        steps = tokens / _batch(fields, tokens, here, rules)
         forecast = forecasts.forecast(entropy, model, (tokens, steps), unique)
         sizes.append(Size(name=name, model=model, speed=speed, tokens=tokens, forecast=forecast))
     best = min(sizes, key=lambda size: size.forecast.loss)
     conditions = Conditions(left_s=left, seconds=seconds, unique=unique, document=_mean_document(shards), here=here)
-    return _choice(best, conditions, given, rules)
+    return _choice(best, conditions, fields, rules)
 
 
 def candidates(limits: Limits, vocab_size: int, rules: Rules) -> dict[str, bert.Config]:
@@ -302,16 +302,16 @@ def candidates(limits: Limits, vocab_size: int, rules: Rules) -> dict[str, bert.
     if limits.shape is not None:
         return {"the given model": limits.shape}
     names = (limits.preset,) if limits.preset else rules.ladder
-    wished = limits.given.get("model", {})
+    wished = limits.fields.get("model", {})
     return {name: replace(bert.SPEC.preset(name, vocab_size), **wished) for name in names}
 
 
-def _choice(size: Size, conditions: Conditions, given: Given, rules: Rules) -> Choice:
+def _choice(size: Size, conditions: Conditions, fields: Fields, rules: Rules) -> Choice:
     name, model, speed, tokens = size.name, size.model, size.speed, size.tokens
     seconds, unique, here = conditions.seconds, conditions.unique, conditions.here
-    batch = _batch(given, tokens, here, rules)
+    batch = _batch(fields, tokens, here, rules)
     steps = max(1, int(tokens / batch))
-    if name in bert.PRESETS and "dropout" not in given.get("model", {}) and model.norm == "post":
+    if name in bert.PRESETS and "dropout" not in fields.get("model", {}) and model.norm == "post":
         model = replace(model, dropout=rules.dropout if tokens >= rules.passes * unique else 0.0)
     every = max(1, steps // rules.evaluations)
     train = {"steps": steps, "batch_tokens": batch, "learning_rate": rules.peak_rate(model.width, batch),
@@ -320,7 +320,7 @@ def _choice(size: Size, conditions: Conditions, given: Given, rules: Rules) -> C
              "checkpoint_every": max(every, int(rules.checkpoint_s * steps / max(conditions.left_s, 1)))}  # fmt: skip
     is_long = tokens >= rules.long_tokens and conditions.document >= rules.long_documents
     length = min(model.max_length, rules.long_length if is_long else rules.length)
-    fixed = {**train, **given.get("train", {})}
+    fixed = {**train, **fields.get("train", {})}
     held = int(min(max(rules.held_part * seconds * speed * FORWARD, rules.held_tokens[0]), rules.held_tokens[1]))
     saved = 12 * sum(math.prod(shape) for shape in bert.shapes(model).values()) / SAVED_BYTES_S
     where = (
@@ -343,9 +343,9 @@ def _choice(size: Size, conditions: Conditions, given: Given, rules: Rules) -> C
     )  # fmt: skip
 
 
-def _batch(given: Given, tokens: float, here: Machine, rules: Rules) -> int:
+def _batch(fields: Fields, tokens: float, here: Machine, rules: Rules) -> int:
     return int(
-        given.get("train", {}).get("batch_tokens") or rules.batch_tokens(tokens, "cuda" if here.is_cuda else "cpu")
+        fields.get("train", {}).get("batch_tokens") or rules.batch_tokens(tokens, "cuda" if here.is_cuda else "cpu")
     )
 
 
@@ -385,7 +385,7 @@ class Speed:
         return float(fast * min(MOST_LARGER, (per_token / large) ** LARGER))
 
 
-def measured(task: Items[Any], tokenizer: Tokenizer, here: Machine, limit_s: float, fixed: bool) -> Speed:
+def measured(task: AnyTask, tokenizer: Tokenizer, here: Machine, limit_s: float, fixed: bool) -> Speed:
     """Takes real steps of two small models for a moment, and forgets them.
 
     On a CPU that others use too, threads wait for each other: with half of them the same step may take a tenth of the
@@ -408,13 +408,13 @@ def measured(task: Items[Any], tokenizer: Tokenizer, here: Machine, limit_s: flo
 
 
 def _probed(
-    probe: tuple[str, int], task: Items[Any], tokenizer: Tokenizer, here: Machine, limit_s: float
+    probe: tuple[str, int], task: AnyTask, tokenizer: Tokenizer, here: Machine, limit_s: float
 ) -> tuple[float, float]:
     """(FLOPs of a token, FLOP/s)."""
     name, tokens = probe
-    until, here = math.inf, machine.plain(here)
+    until, here = math.inf, machine.one_by_one(here)
     model = bert.Bert(bert.SPEC.preset(name, tokenizer.vocab_size), task.parts)
-    stepper = Stepper(model, task, ("adamw", 1e-5, 0.01, 1.0), here, Ranks(), 0)
+    stepper = Stepper(model, task, optim.Settings("adamw", 1e-5, 0.01), here, Ranks(), 0)
     seen, taken = 0, 0.0
     for number, fed in enumerate(Feed(task, 0, max(tokens, task.longest), here, Ranks(), (0, 0), 1)):
         before = time.monotonic()
@@ -485,18 +485,18 @@ class Plan:
 
     def write(self, out: Path) -> None:
         """Whole or not at all."""
-        plain = {**dataclasses.asdict(self), "choice": self.choice.plain() if self.choice else None}
-        write_text(out / PLAN, json_text(plain))
+        fields = {**dataclasses.asdict(self), "choice": self.choice.plain() if self.choice else None}
+        write_text(out / PLAN, json_text(fields))
 
     @classmethod
     def read(cls, out: Path) -> Plan | None:
         """None where there is none; one that is damaged is refused by name."""
         if not (out / PLAN).exists():
             return None
-        plain = json_object(out / PLAN)
+        fields = json_object(out / PLAN)
         try:
-            choice = Choice.read(plain.pop("choice")) if plain.get("choice") else plain.pop("choice")
-            return cls(**plain, choice=choice)
+            choice = Choice.read(fields.pop("choice")) if fields.get("choice") else fields.pop("choice")
+            return cls(**fields, choice=choice)
         except (KeyError, TypeError, AttributeError) as error:
             raise InputError(f"{out / PLAN}: is not a plan of filbert's ({error}); take another --out.") from None
 
@@ -508,23 +508,23 @@ def launch() -> str:
     return "|".join([*(os.environ.get(name, "") for name in names), str(os.getppid()) if is_one_machine else ""])
 
 
-def resumed(plan: Plan, begun: float, checkpoints: Path) -> Clock:
+def resumed(plan: Plan, began_at: float, checkpoints: Path) -> Clock:
     """The clock of a run that goes on: what its last checkpoint cost is spent, and what was done after it is lost."""
     assert plan.choice is not None
     trained = trained_s(checkpoints)
-    clock = Clock(begun, plan.seconds - plan.before_s - trained, plan.choice)
+    clock = Clock(began_at, plan.seconds - plan.before_s - trained, plan.choice)
     whole = plan.seconds * (1 - MARGIN) - plan.before_s - clock.acts.reserve()
     clock.done = clock.reached = min(1.0, trained / max(whole, trained, 1e-9))
     if os.environ.get("RANK", "0") == "0":
-        before_s = plan.before_s + time.monotonic() - begun
+        before_s = plan.before_s + time.monotonic() - began_at
         replace(plan, before_s=before_s, launch=launch()).write(checkpoints.parent)
     return clock
 
 
 def trained_s(checkpoints: Path) -> float:
     """How long the run had trained at its last checkpoint; 0 where there is none."""
-    found = Store(checkpoints).newest() if checkpoints.exists() else None
-    return float(found.state["state"]["seconds"]) if found is not None else 0.0
+    checkpoint = Store(checkpoints).newest() if checkpoints.exists() else None
+    return float(checkpoint.state["state"]["seconds"]) if checkpoint is not None else 0.0
 
 
 def awaited(out: Path, limit_s: float = 600.0) -> Plan:

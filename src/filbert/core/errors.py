@@ -44,8 +44,8 @@ def did_you_mean(wrong: str, allowed: Iterable[str]) -> str:
     return f" Did you mean '{near[0]}'?" if near else ""
 
 
-def one_of(what: str, given: object, allowed: Iterable[str]) -> InputError:
+def one_of(what: str, value: object, allowed: Iterable[str]) -> InputError:
     """The error for a value outside a short list: names it, lists what is allowed, guesses what was meant."""
     names = list(allowed)
     listed = ", ".join(names[:20]) + (f" and {len(names) - 20} more" if len(names) > 20 else "")
-    return InputError(f"{what} is {given!r}, but must be one of: {listed}.{did_you_mean(str(given), names)}")
+    return InputError(f"{what} is {value!r}, but must be one of: {listed}.{did_you_mean(str(value), names)}")

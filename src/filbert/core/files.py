@@ -1,4 +1,4 @@
-"""Reading and writing files so that nothing is half-done: paths in, checked bytes and whole files out."""
+"""Paths in; checked bytes out, and files and folders that are written whole or not at all."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import secrets
 import shutil
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
 from filbert.core.errors import InputError
 
+Json = Mapping[str, Any]  # an object of a JSON file, as it was read
 _parts: set[Path] = set()  # folders that `whole_folder` of this process writes now
 LOOKS = 3  # at a lock, before it is believed
 JSON_LIMIT_BYTES = 64 * 2**20  # a tokenizer.json of 250k tokens has 17 MB; a config has 1 kB
@@ -73,7 +74,7 @@ def _json(path: Path, limit_bytes: int) -> Any:
         raise InputError(f"{path}: is not valid JSON ({error}).") from None
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
     result = dict(pairs)
     if len(result) != len(pairs):
         seen: set[str] = set()
@@ -82,8 +83,8 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return result
 
 
-def json_text(value: Any) -> str:
-    """Stable, readable JSON: sorted nothing, two spaces, Chinese as Chinese, a final newline.
+def json_text(value: object) -> str:
+    """Readable JSON: keys in their own order, two spaces, Chinese unescaped, a final newline.
 
     Half a character, which JSON may hold and UTF-8 may not, can only be written escaped; then all is.
     """
@@ -99,7 +100,7 @@ def whole_file(path: Path | str) -> Iterator[Path]:
     What a process that was killed left of an earlier try goes first; while another process writes it, it is refused.
     """
     path = Path(path)
-    part, owner = _own_part(path)
+    part, owner = _claimed_part(path)
     try:
         yield part
         with part.open("rb") as handle:
@@ -130,7 +131,7 @@ def whole_folder(path: Path | str, is_ours: Callable[[Path], bool], kind: str) -
     part, old, owner = path, path, -1
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part, owner = _own_part(path, is_folder=True)
+        part, owner = _claimed_part(path, is_folder=True)
         old = part.with_name(part.name.removesuffix("part") + "old")
         _parts.add(part)
         yield part
@@ -194,7 +195,7 @@ def unwritten(path: Path | str, error: OSError) -> str:
 # A part is locked for as long as its writer lives: the system lets go of that however the writer ends.
 
 
-def _own_part(path: Path, is_folder: bool = False) -> tuple[Path, int]:
+def _claimed_part(path: Path, is_folder: bool = False) -> tuple[Path, int]:
     """A new file or folder beside `path`, and the open handle whose lock says that somebody is writing it."""
     try:
         remove_leftovers(path)
@@ -245,26 +246,26 @@ def _lock(handle: int) -> bool | None:
 
 def remove_leftovers(path: Path) -> None:
     """Removes what writers of `path` that no longer live have left beside it; a whole folder they moved is put back."""
-    for found in _parts_of(path, "part|old"):
+    for leftover in _parts_of(path, "part|old"):
         with contextlib.suppress(OSError):
-            if _is_owned(found) is not False:
+            if _is_owned(leftover) is not False:
                 continue
-            if found.suffix == ".old" and not path.exists():
-                os.rename(found, path)
-            elif found.is_dir():
-                shutil.rmtree(found, ignore_errors=True)
+            if leftover.suffix == ".old" and not path.exists():
+                os.rename(leftover, path)
+            elif leftover.is_dir():
+                shutil.rmtree(leftover, ignore_errors=True)
             else:
-                found.unlink(missing_ok=True)
+                leftover.unlink(missing_ok=True)
 
 
 def _parts_of(path: Path, ends: str) -> list[Path]:
     """What writers of `path` have beside it."""
     name = re.compile(rf"\.{re.escape(path.name)}\.[0-9a-f]{{8}}\.({ends})")
     try:
-        found = [path.with_name(each) for each in sorted(os.listdir(path.parent)) if name.fullmatch(each)]
+        parts = [path.with_name(each) for each in sorted(os.listdir(path.parent)) if name.fullmatch(each)]
     except OSError:  # no folder yet, or none that can be read
         return []
-    return [each for each in found if not each.is_symlink()]
+    return [each for each in parts if not each.is_symlink()]
 
 
 def _is_owned(part: Path) -> bool | None:
@@ -302,5 +303,5 @@ def named(path: object, what: str, example: str) -> Path:
     """The path that a user gave; anything else is refused in one sentence. what, example: "the model", "a folder"."""
     if isinstance(path, str | PurePath) and str(path):
         return Path(path)
-    given = repr(path) if path in (None, "") else f"of type {type(path).__name__}"
-    raise InputError(f"{what} is {given}, but must be {example}.")
+    shown = repr(path) if path in (None, "") else f"of type {type(path).__name__}"
+    raise InputError(f"{what} is {shown}, but must be {example}.")

@@ -1,4 +1,4 @@
-"""Ctrl-C in; KeyboardInterrupt where it can be borne, and the end of the process where a module is being imported, out.
+"""Ctrl-C in; KeyboardInterrupt out, or the end of the process where a module is being imported.
 
 A KeyboardInterrupt in the midst of an import does not arrive as one: extension modules such as NumPy's turn it into
 whatever error their start ends with, or swallow it, and what they leave half-made fails later in other words. An import
@@ -16,29 +16,29 @@ from types import FrameType
 CODE = 130  # what shells call a process that Ctrl-C ended
 SENTENCE = "filbert: interrupted."
 _BOOTSTRAP = "importlib._bootstrap"  # frames of these files are in every import
-_heard: list[int] = []
+_signals: list[int] = []
 
 
 def heed() -> None:
-    """From now on an interrupt is obeyed so; where the parent has it ignored, or somebody else obeys it, that stays."""
+    """Installs the handler of SIGINT, unless it is ignored or has another handler already."""
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _obey)
 
 
 def heed_no_more() -> None:
-    """The command has ended and said what it had to: nothing that comes now may disturb the end of the process."""
+    """Ignores SIGINT from now on: the command has ended, and nothing may disturb the end of the process."""
     if signal.getsignal(signal.SIGINT) is _obey:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def was_heard() -> bool:
+def signalled() -> bool:
     """Whether an interrupt came; an error after it is its echo."""
-    return bool(_heard)
+    return bool(_signals)
 
 
 def _obey(number: int, frame: FrameType | None) -> None:
-    _heard.append(number)
+    _signals.append(number)
     if _is_importing(frame):
         sys.stdout.flush()
         os.write(2, f"{SENTENCE}\n".encode())

@@ -1,4 +1,4 @@
-"""A public function in; the same function, which answers a keyword that it does not have in a sentence, out.
+"""A public function in; the same function out, which refuses an unknown keyword in a sentence that helps.
 
 Names that users of transformers and scikit-learn try in (core.names) become ours, or the sentence says what to write.
 """
@@ -21,7 +21,7 @@ R = TypeVar("R")
 def checked(kind: str = "", *, foreign: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """The decorator. kind: what such a name should have been, "an argument of evaluate", where all are listed.
 
-    foreign: whether names of other libraries become ours: an argument, or one of `settings`.
+    foreign: whether names of other libraries are renamed to ours: an argument, or one of `settings`.
     """
 
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
@@ -43,25 +43,25 @@ def checked(kind: str = "", *, foreign: bool = False) -> Callable[[Callable[P, R
     return wrap
 
 
-def _renamed(function: str, name: str, given: MutableMapping[str, object], optional: Collection[str]) -> bool:
+def _renamed(function: str, name: str, arguments: MutableMapping[str, object], optional: Collection[str]) -> bool:
     """Gives a name of another library the name that it has here, where there is one."""
     if name in names.SETTINGS:
-        field, words = names.SETTINGS[name], worded(given.get("settings", ()))
+        field, words = names.SETTINGS[name], worded(arguments.get("settings", ()))
         if any(word.partition("=")[0].strip() == field for word in words):
             raise InputError(f"{function} has {name} and the setting {field}, which are one; give one.")
-        given["settings"] = [*words, f"{field}={given.pop(name)}"]
+        arguments["settings"] = [*words, f"{field}={arguments.pop(name)}"]
         return True
     ours = names.ARGUMENTS.get(name)
-    if ours is None or ours not in optional or ours in given:
+    if ours is None or ours not in optional or ours in arguments:
         return False
-    given[ours] = given.pop(name)
+    arguments[ours] = arguments.pop(name)
     return True
 
 
-def _unknown(function: str, name: str, optional: Collection[str], foreign: bool) -> InputError:
+def _unknown(function: str, name: str, optional: Collection[str], renames: bool) -> InputError:
     hint = f"see settings.{did_you_mean(name, optional)}"
     if "settings" not in optional:
         hint = f"it has {', '.join(optional)}.{did_you_mean(name, optional)}"
-    if foreign:
+    if renames:
         hint = f"it is called {names.ARGUMENTS[name]}." if name in names.ARGUMENTS else names.ADVICE.get(name, hint)
     return InputError(f"{function} has no argument {name!r}; {hint}")

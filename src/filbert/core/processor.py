@@ -1,4 +1,4 @@
-"""The processor in; whether what it claims to have can be used, told to the libraries before they ask it themselves.
+"""The processor in; an environment variable out that keeps oneDNN from matrix tiles which cannot be used.
 
 Some virtual machines pass on the claim that there are matrix tiles (AMX) and hide the pages that describe them. oneDNN,
 which computes torch's bfloat16 products, believes the claim, lays out tiles of no size, and the process ends by an
@@ -27,7 +27,7 @@ def heed() -> None:
 
 
 def claims_tiles() -> bool:
-    """Whether the processor says that it has matrix tiles; only where Linux tells."""
+    """Whether /proc/cpuinfo lists matrix tiles; false elsewhere than on Linux."""
     if sys.platform != "linux" or os.uname().machine != "x86_64":
         return False
     try:
@@ -38,7 +38,7 @@ def claims_tiles() -> bool:
 
 
 def describes_tiles() -> bool:
-    """Whether it also says how large they are; where it may not be asked, it is believed."""
+    """Whether CPUID gives their sizes; true where it cannot be run."""
     try:
         highest = cpuid(0)[0]
         return highest >= TILES_LEAF and cpuid(TILES_LEAF, 1)[0] > 0
@@ -54,8 +54,8 @@ def cpuid(leaf: int, part: int = 0) -> tuple[int, int, int, int]:
     kind = mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC
     with mmap.mmap(-1, mmap.PAGESIZE, prot=kind) as page:
         page.write(ASK)
-        code, found = ctypes.c_char.from_buffer(page), (ctypes.c_uint32 * 4)()
-        asked = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p)(ctypes.addressof(code))
-        asked(leaf, part, ctypes.addressof(found))
-        del asked, code  # the page cannot be closed while anything points into it
-    return found[0], found[1], found[2], found[3]
+        code, registers = ctypes.c_char.from_buffer(page), (ctypes.c_uint32 * 4)()
+        instruction = ctypes.CFUNCTYPE(None, ctypes.c_uint32, ctypes.c_uint32, ctypes.c_void_p)(ctypes.addressof(code))
+        instruction(leaf, part, ctypes.addressof(registers))
+        del instruction, code  # the page cannot be closed while anything points into it
+    return registers[0], registers[1], registers[2], registers[3]

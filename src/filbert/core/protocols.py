@@ -1,8 +1,8 @@
-"""What models, tasks and word segmenters promise each other: the few shapes that everything hangs on.
+"""Records and protocols that models, tasks and word segmenters share: items, batches, terms of a loss.
 
 A model turns a pack into one vector per token and knows nothing of tasks. A task turns data into items and a
-model's vectors into terms or predictions, and knows nothing of how the vectors came about. They meet in `run`
-(training) and `infer` (answers). BERT with MLM+NSP and word2vec with skip-grams both fit; so do classify and answer.
+model's vectors into terms or predictions, and knows nothing of how the vectors came about. They meet in `train` and
+`engine`. BERT with MLM+NSP and word2vec with skip-grams both fit; so do classify and answer.
 """
 
 from __future__ import annotations
@@ -10,9 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
 
 from filbert.core.records import Array, Encoding, Packed
+
+if TYPE_CHECKING:
+    from filbert.nn.encoder import Encoder
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +56,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What a head says of a batch, in a shape by which two models' answers to it can be compared (teach.losses).
+    """A head's scores of a batch, in a shape by which two models can be compared (teach.losses).
 
     Tasks that can be distilled give it (`decisions(model, batch)`), and before any work over how many things a
     comparison sums (`num_decisions(batch)`), as `counts` does for a loss.
@@ -92,7 +98,7 @@ class Plan(Protocol):
         """[N] tokens of each item."""
         ...
 
-    def orders(self, indices: Any) -> Any:
+    def orders(self, indices: npt.NDArray[np.int64]) -> Any:
         """What `Task.batch` needs to build these items, in any process."""
         ...
 
@@ -131,10 +137,10 @@ class Task(Protocol):
         ...
 
     def counts(self, batch: Batch) -> Mapping[str, float]:
-        """Over how many things each loss of this batch sums, told before any work: {"mlm_loss": 312, …}."""
+        """Over how many things each loss of this batch sums, known before it is computed: {"mlm_loss": 312, …}."""
         ...
 
-    def loss(self, model: Any, batch: Batch) -> Mapping[str, Term]:
+    def loss(self, model: Encoder, batch: Batch) -> Mapping[str, Term]:
         """The terms: those whose names end in `_loss` are descended, each as its mean; the others are logged."""
         ...
 

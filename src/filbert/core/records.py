@@ -1,4 +1,4 @@
-"""The records that travel the stair: files -> Document -> Encoding -> Packed -> scores -> Prediction.
+"""The records that every text passes through: files -> Document -> Encoding -> Packed -> scores -> Prediction.
 
 Legend: N tokens in one sequence, T tokens in a pack, B sequences in a pack.
 Arrays are NumPy here; `Packed` may hold torch tensors under the same names (see nn.attention.tensors).
@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int32]
 Floats = npt.NDArray[np.float32]
+Wholes = npt.NDArray[np.integer[Any]]  # whole numbers of any size
+Reals = npt.NDArray[np.floating[Any]]  # floats of any precision
 Array = Any  # a NumPy array in torch-free code, a torch tensor after nn.attention.tensors
 
 
@@ -112,7 +114,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What the model says of one text, in the user's words and characters."""
+    """A model's answer to one text, in the user's labels and characters."""
 
     label: str | None = None
     scores: Mapping[str, float] = field(default_factory=dict)

@@ -68,16 +68,28 @@ def _spec(room: Room, name: str) -> Any:
     """The record of a member, imported now."""
     _checked(room, name)
     if name in _outside(room):
-        spec = _outside(room)[name].load()
-        if spec.name != name:
-            raise InputError(f"the entry point {name!r} of filbert.{room} holds a record that is called {spec.name!r}.")
-        return spec
+        return _brought(room, _outside(room)[name])
     parts = _ours(room)[name].relative_to(HOUSE).with_suffix("").parts
     return importlib.import_module(".".join(("filbert", *parts))).SPEC
 
 
+def _brought(room: Room, point: importlib.metadata.EntryPoint) -> Any:
+    """The record that a package brings; whatever goes wrong in that package is told with its name."""
+    what = f"the package {point.dist.name if point.dist else point.value} brings the {room[:-1]} {point.name!r}"
+    try:
+        spec = point.load()
+    except Exception as error:
+        raise InputError(f"{what}, but it cannot be imported ({error}); repair it, or uninstall it.") from error
+    kind = importlib.import_module("filbert.nn.encoder" if room == "models" else "filbert.tasks.task")
+    records = (kind.ModelSpec,) if room == "models" else (kind.TaskSpec, kind.CorpusSpec)
+    if not isinstance(spec, records) or spec.name != point.name:
+        wanted = " or ".join(record.__name__ for record in records)
+        raise InputError(f"{what}, but {point.value} is no {wanted} of that name; see docs/own-{room[:-1]}.md.")
+    return spec
+
+
 def task(name: str) -> TaskSpec[Any]:
-    """The record of a task that learns from examples, or is asked about them."""
+    """The record of a task of examples: one that learns from them or predicts for them."""
     spec = _spec("tasks", name)
     if not spec.reads_examples:
         raise one_of("the task", name, tasks())
@@ -94,13 +106,18 @@ def corpus_task(name: str) -> CorpusSpec[Any]:
 
 @cache
 def tasks(*, only_learnt: bool = False) -> tuple[str, ...]:
-    """The tasks that are asked about examples, sorted; or only those that can be fine-tuned."""
+    """The tasks of examples, sorted; or only those that can be fine-tuned."""
     specs = {name: _spec("tasks", name) for name in members("tasks")}
     return tuple(n for n, s in specs.items() if s.reads_examples and (s.can_learn or not only_learnt))
 
 
+def is_task(name: object) -> bool:
+    """Whether that is the name of a task that is asked about examples; no other is imported for it."""
+    return isinstance(name, str) and name in members("tasks") and bool(_spec("tasks", name).reads_examples)
+
+
 def tasks_with(trait: Trait) -> tuple[str, ...]:
-    """The tasks that are asked about examples and of which this is true, sorted."""
+    """The tasks of examples that have this trait, sorted."""
     return tuple(name for name in tasks() if trait in task(name).traits)
 
 
@@ -121,8 +138,8 @@ def model(name: str) -> ModelSpec[Any]:
 
 def model_of(config: object) -> ModelSpec[Any]:
     """The record of the model that has such a config."""
-    name = type(config).__module__.rpartition(".")[2]
-    if name in _ours("models"):
+    room, _, name = type(config).__module__.rpartition(".")
+    if room == "filbert.models":
         return model(name)
     for other in _outside("models"):
         if type(config) is model(other).config:

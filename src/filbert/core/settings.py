@@ -17,7 +17,7 @@ BOOLS = {"true": True, "yes": True, "on": True, "1": True, "false": False, "no":
 
 def parsed(words: Iterable[str], sections: Mapping[str, type]) -> dict[str, dict[str, Any]]:
     """{"train": {"steps": 500}} from ["train.steps=500"]; an unknown section or field is refused with a guess."""
-    found: dict[str, dict[str, Any]] = {}
+    values: dict[str, dict[str, Any]] = {}
     for word in words:
         name, equals, value = word.partition("=")
         section, dot, field = name.strip().partition(".")
@@ -33,8 +33,8 @@ def parsed(words: Iterable[str], sections: Mapping[str, type]) -> dict[str, dict
         if field not in fields:
             guess = did_you_mean(field, fields)
             raise InputError(f"--set {word}: {section} has no field {field!r}; it has: {', '.join(fields)}.{guess}")
-        found.setdefault(section, {})[field] = _value(word, value.strip(), kinds[field])
-    return found
+        values.setdefault(section, {})[field] = _value(word, value.strip(), kinds[field])
+    return values
 
 
 def worded(settings: object) -> list[str]:
@@ -48,16 +48,16 @@ def worded(settings: object) -> list[str]:
     return [str(word) for word in settings]
 
 
-def changed(config: Config, fields: Mapping[str, Any]) -> Config:
+def changed(config: Config, fields: Mapping[str, object]) -> Config:
     """The config with these fields, checked as a new one is."""
     return dataclasses.replace(config, **fields)  # type: ignore[type-var]
 
 
-def check_types(where: str, config: type, said: Mapping[str, Any]) -> None:
-    """Refuses fields that the config does not have, or whose values are of another type; where: what says them."""
+def check_types(where: str, config: type, fields: Mapping[str, object]) -> None:
+    """Refuses fields that the config does not have, or with values of another type; where: the file that has them."""
     hints = typing.get_type_hints(config)
     names = [field.name for field in dataclasses.fields(config)]
-    for name, value in said.items():
+    for name, value in fields.items():
         if name not in names:
             raise InputError(
                 f"{where}: has fields other than {', '.join(names)}: {name[:60]!r}; fetch the folder again."
@@ -68,7 +68,7 @@ def check_types(where: str, config: type, said: Mapping[str, Any]) -> None:
             raise InputError(f"{where}: {name} is {value!r:.60}, but must be of type {wanted}; fetch the folder again.")
 
 
-def check_whole(section: str, config: Any, **least: int) -> None:
+def check_whole(section: str, config: object, **least: int) -> None:
     """Refuses a field that is not a whole number, or is less than that."""
     for name, bound in least.items():
         value = getattr(config, name)
@@ -76,14 +76,14 @@ def check_whole(section: str, config: Any, **least: int) -> None:
             raise InputError(f"{section}.{name} is {value!r}, but must be a whole number of {bound} or more.")
 
 
-def check_shares(section: str, config: Any, *names: str) -> None:
+def check_shares(section: str, config: object, *names: str) -> None:
     """Refuses a field that is not a share of something, all of it left out."""
     for name in names:
         if not 0 <= getattr(config, name) < 1:
             raise InputError(f"{section}.{name} is {getattr(config, name)!r}, but must be from 0 up to 1.")
 
 
-def check_positive(section: str, config: Any, **most: int) -> None:
+def check_positive(section: str, config: object, **most: int) -> None:
     """Refuses a field that is not above 0, or is more than that."""
     for name, bound in most.items():
         if not 0 < getattr(config, name) <= bound:
@@ -92,23 +92,23 @@ def check_positive(section: str, config: Any, **most: int) -> None:
             )
 
 
-def check_flags(section: str, config: Any, *names: str) -> None:
-    """Refuses a field that is neither true nor false: of words and numbers nobody knows which they mean."""
+def check_flags(section: str, config: object, *names: str) -> None:
+    """Refuses a field that is neither true nor false: what a word or a number would mean is not clear."""
     for name in names:
         if not isinstance(getattr(config, name), bool):
             raise InputError(f"{section}.{name} is {getattr(config, name)!r:.60}, but must be true or false.")
 
 
-def check_one_of(section: str, config: Any, **allowed: Collection[str]) -> None:
+def check_one_of(section: str, config: object, **allowed: Collection[str]) -> None:
     """Refuses a field that is none of these, with a guess."""
     for name, values in allowed.items():
-        if getattr(config, name) not in list(values):  # which asks no list for its hash
+        if getattr(config, name) not in list(values):  # a field may hold a list, which has no hash
             raise one_of(f"{section}.{name}", getattr(config, name), values)
 
 
-def _value(word: str, text: str, kind: Any) -> Any:
+def _value(word: str, text: str, kind: object) -> Any:
     """The text as the field's own type."""
-    kinds = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
+    kinds: tuple[Any, ...] = typing.get_args(kind) if isinstance(kind, types.UnionType) else (kind,)
     if types.NoneType in kinds and text.lower() in ("none", ""):
         return None
     for one in kinds:

@@ -1,4 +1,4 @@
-"""A reason to stop in; work that asks for it between its steps ends, however deep in a model it stands.
+"""A reason to stop in; work that checks it between its steps ends, however deep in a model it stands.
 
     with within(Stop(seconds=30)):
         model.explain(text)  # raises StoppedError between two packs, once the time is over or `stop` was called
@@ -17,20 +17,20 @@ from filbert.core.errors import FilbertError
 
 
 class StoppedError(FilbertError):
-    """Work that ended before it was done, because nobody waits for it any more or its time is over."""
+    """Work that ended before it was done: it was stopped, its result is no longer wanted, or its time is over."""
 
 
 class Stop:
-    """Whether work is to end: it was told so, its time is over, or nobody wants its result."""
+    """Whether work is to end: `stop` was called, its time is over, or nobody wants its result."""
 
     def __init__(self, seconds: float | None = None, is_unwanted: Callable[[], bool] | None = None) -> None:
-        self._told = threading.Event()
+        self._stopped = threading.Event()
         self._is_unwanted = is_unwanted
         self._due = None if seconds is None else time.monotonic() + seconds
 
     def stop(self) -> None:
-        """Tells it; from any thread."""
-        self._told.set()
+        """Ends the work at its next check; may be called from any thread."""
+        self._stopped.set()
 
     @property
     def is_late(self) -> bool:
@@ -39,7 +39,7 @@ class Stop:
 
     def check(self) -> None:
         """Raises StoppedError where the work is to end; costs less than a microsecond."""
-        if self._told.is_set():
+        if self._stopped.is_set():
             raise StoppedError("it was told to stop before it was done.")
         if self.is_late:
             raise StoppedError("its time was over before it was done.")
@@ -52,9 +52,9 @@ _OF_THREAD = threading.local()
 
 
 def current() -> Stop:
-    """The stop that this thread is within; else one that is never told."""
-    found: Stop = getattr(_OF_THREAD, "stop", NEVER)
-    return found
+    """The stop that this thread is within; else NEVER."""
+    stop: Stop = getattr(_OF_THREAD, "stop", NEVER)
+    return stop
 
 
 @contextmanager

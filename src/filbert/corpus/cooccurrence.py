@@ -67,9 +67,9 @@ def entries(
             if sum(len(keys) for keys, _ in held) > most:
                 held = [_joined(held)]
                 if len(held[0][0]) > most // 2:
-                    spilled.append(_written(iter(held), folder))
+                    spilled.append(_in_files(iter(held), folder))
                     held = []
-    keys, parts = _joined(held) if not spilled else _written(_merged([*spilled, _joined(held)]), folder)
+    keys, parts = _joined(held) if not spilled else _in_files(_merged([*spilled, _joined(held)]), folder)
     return Entries(keys, parts, vocab_size, unit)
 
 
@@ -81,9 +81,9 @@ def _slabs(shard: Text, vocab_size: int, window: int, left_out: Sequence[int]) -
     edges = np.asarray(shard.documents)
     for at in range(0, shard.num_tokens, SLAB):
         new = np.asarray(shard.ids[at : at + SLAB]).astype(np.int64)
-        own = np.searchsorted(edges, np.arange(at, at + len(new)), side="right")
+        owner = np.searchsorted(edges, np.arange(at, at + len(new)), side="right")
         num_before = len(ids)
-        ids, owners = np.concatenate([ids, new[counted[new]]]), np.concatenate([owners, own[counted[new]]])
+        ids, owners = np.concatenate([ids, new[counted[new]]]), np.concatenate([owners, owner[counted[new]]])
         yield ids, owners, num_before
         ids, owners = ids[-window:], owners[-window:]
 
@@ -121,18 +121,18 @@ def _joined(runs: Sequence[Run]) -> Run:
 
 
 def _merged(runs: Sequence[Run]) -> Iterator[Run]:
-    """The runs as one, piece by piece: up to the least key at which the view of a run ends."""
+    """The sorted runs merged, piece by piece: of the next keys of each run, all up to the least of their last ones."""
     at = [0] * len(runs)
     while any(place < len(keys) for place, (keys, _) in zip(at, runs, strict=True)):
-        views = [run[0][place : place + MERGED] for place, run in zip(at, runs, strict=True)]
-        last = min(int(view[-1]) for view in views if len(view))
-        sizes = [int(np.searchsorted(view, last, side="right")) for view in views]
+        windows = [run[0][place : place + MERGED] for place, run in zip(at, runs, strict=True)]
+        last = min(int(view[-1]) for view in windows if len(view))
+        sizes = [int(np.searchsorted(view, last, side="right")) for view in windows]
         yield _joined([(k[p : p + n], v[p : p + n]) for (k, v), p, n in zip(runs, at, sizes, strict=True)])
         at = [place + size for place, size in zip(at, sizes, strict=True)]
 
 
-def _written(runs: Iterator[Run], folder: Path | str | None) -> Run:
-    """The runs, one after another, in mapped files without a name: they are gone when nobody looks at them any more."""
+def _in_files(runs: Iterator[Run], folder: Path | str | None) -> Run:
+    """The runs, one after another, in mapped files without a name, which the system frees with the arrays."""
     with tempfile.TemporaryFile(dir=folder) as keys, tempfile.TemporaryFile(dir=folder) as parts:
         for run in runs:
             run[0].tofile(keys)

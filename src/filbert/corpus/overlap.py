@@ -72,10 +72,10 @@ def _folded(char: str) -> int:
     """The letter without case, width and accents; 0 for what is neither letter nor digit."""
     if unicodedata.category(char)[0] not in "LN":
         return 0
-    plain = "".join(
+    letters = "".join(
         part for part in unicodedata.normalize("NFKD", char.lower()) if unicodedata.category(part)[0] in "LN"
     )
-    return ord(plain) if len(plain) == 1 else ord(char)
+    return ord(letters) if len(letters) == 1 else ord(char)
 
 
 def _mixed(values: Hashes) -> Hashes:
@@ -249,20 +249,20 @@ class Fingerprints:
     @classmethod
     def read(cls, sources: Source | Iterable[Source], reading: Reading | None = None, size: int = SIZE) -> Fingerprints:
         """Those of every string in data files of any columns; see `strings`."""
-        found = cls.of(strings(sources, reading), size)
-        if not len(found):
+        prints = cls.of(strings(sources, reading), size)
+        if not len(prints):
             listed = ", ".join(map(str, [sources] if isinstance(sources, (str, os.PathLike)) else sources))
             raise InputError(f"{listed}: no text in it is long enough to be known by, so nothing would be kept out.")
-        return found
+        return prints
 
     def __len__(self) -> int:
         return len(self.long) + len(self.short_hashes)
 
     def __call__(self, texts: list[str]) -> list[bool]:
         """Which of the documents share a run with the forbidden text."""
-        found = np.zeros(len(texts), dtype=bool)
-        found[self.matches(texts)[0]] = True
-        return [bool(value) for value in found]
+        is_hit = np.zeros(len(texts), dtype=bool)
+        is_hit[self.matches(texts)[0]] = True
+        return [bool(value) for value in is_hit]
 
     def matches(self, texts: Iterable[str]) -> tuple[Places, Hashes]:
         """Every shared run: the number of the document, and the hash by which `runs` knows it."""
@@ -331,11 +331,11 @@ def strings(sources: Source | Iterable[Source], reading: Reading | None = None) 
 def _files(sources: Source | Iterable[Source]) -> list[str]:
     if isinstance(sources, (str, os.PathLike)):
         sources = [sources]
-    found: list[str] = []
+    paths: list[str] = []
     folders = list(map(Path, sources))
     for source in folders:
         if not source.is_dir():
-            found.append(str(source))
+            paths.append(str(source))
             continue
         files, links = walked(source)
         for link in map(Path, links):  # what is not read is not kept out
@@ -344,8 +344,8 @@ def _files(sources: Source | Iterable[Source]) -> list[str]:
         inside = [path for path in sorted(map(Path, files)) if _is_data(path.relative_to(source))]
         if not inside:
             raise InputError(f"{source}: holds no data file, so there is nothing to keep out.")
-        found += map(str, inside)
-    return found
+        paths += map(str, inside)
+    return paths
 
 
 def _is_data(path: Path) -> bool:
@@ -410,7 +410,7 @@ def _values(line: str) -> Any:
     return json.loads(line, object_pairs_hook=lambda fields: tuple(value for _, value in fields))
 
 
-def _inside(value: Any) -> Iterator[str]:
+def _inside(value: object) -> Iterator[str]:
     """Every string in a JSON value, and lists of short ones as one text; the names of fields are not text."""
     waiting = [value]
     while waiting:
@@ -425,7 +425,7 @@ def _inside(value: Any) -> Iterator[str]:
                 yield " ".join(value)  # the tokens of a text, of which each by itself is too short to be known by
 
 
-def _is_short(value: Any) -> bool:
+def _is_short(value: object) -> bool:
     return isinstance(value, str) and len(value) <= LONGEST_TOKEN
 
 
@@ -437,9 +437,9 @@ def _token_column(head: list[str]) -> tuple[int, bool] | None:
     rows = [conll.cells(line) for line in lines]
     if all(len(row) == 10 and row[0][:1].isdigit() for row in rows):  # CoNLL-U
         return 1, False
-    known = conll.columns(head)
-    num_tagged = sum(len(row) == known.count and bool(conll.TAG.fullmatch(row[known.tag])) for row in rows)
-    return (known.word, known.is_numbered) if known.count > 1 and num_tagged >= 0.95 * len(rows) else None
+    form = conll.columns(head)
+    num_tagged = sum(len(row) == form.count and bool(conll.TAG.fullmatch(row[form.tag])) for row in rows)
+    return (form.word, form.is_numbered) if form.count > 1 and num_tagged >= 0.95 * len(rows) else None
 
 
 def _sentences(lines: Iterable[str], column: int, is_numbered: bool) -> Iterator[str]:

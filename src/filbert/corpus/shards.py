@@ -17,20 +17,21 @@ import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from secrets import token_hex
-from typing import Any
+from typing import Any, Literal, TypedDict, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from filbert.core.errors import InputError
 from filbert.core.files import json_object, json_text, regular_file, write_text
+from filbert.core.protocols import Segmenter
 from filbert.corpus import writer
-from filbert.corpus.writer import Exclude
+from filbert.corpus.writer import Contents, Exclude, Part
 from filbert.text.corpus import CorpusReport, Source, documents, file_documents, files
 from filbert.text.streams import Reading
 from filbert.text.tokenizer import Tokenizer
@@ -118,7 +119,7 @@ class Report:
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far a build is; told after every chunk."""
+    """How far a build is, after every chunk."""
 
     num_documents: int  # read
     num_bytes: int  # read, decompressed
@@ -127,13 +128,32 @@ class Progress:
     seconds: float
 
 
+class Entry(Contents):
+    """What meta.json says of one shard."""
+
+    file: str
+    bytes: int
+    begin: int  # of its arrays in the file
+
+
+class Meta(TypedDict):
+    """What meta.json says."""
+
+    kind: str
+    status: str
+    identity: dict[str, Any]  # see `_identity`
+    vocab_size: int
+    report: dict[str, Any]  # the fields of a Report
+    shards: list[Entry]
+
+
 # -- reading -------------------------------------------------------------------------------------------------------
 
 
 class Shard:
     """The tokens of some documents; its arrays are mapped when they are first asked for."""
 
-    def __init__(self, path: Path, entry: dict[str, Any], split: str, identity: str) -> None:
+    def __init__(self, path: Path, entry: Entry, split: Part, identity: str) -> None:
         self.path, self._entry, self._split, self._identity = path, entry, split, identity
         self.num_bytes: int = entry["bytes"]
         self.num_tokens, self.num_documents = entry[split]["tokens"], entry[split]["documents"]
@@ -148,8 +168,8 @@ class Shard:
         except (OSError, ValueError) as error:
             raise InputError(f"{self.path}: cannot be mapped ({error}); build the shards again.") from None
         if len(mapped) != self.num_bytes:  # or a look beyond its end would kill the process
-            told = f"has {len(mapped):,} bytes where {self.num_bytes:,} were written"
-            raise InputError(f"{self.path}: {told}; build the shards again.")
+            lengths = f"has {len(mapped):,} bytes where {self.num_bytes:,} were written"
+            raise InputError(f"{self.path}: {lengths}; build the shards again.")
         # What is mapped stays as it is, also where another build puts a new file in its place: so only now is it known
         # whose tokens these are.
         header = writer.mapped_header(mapped)
@@ -207,13 +227,15 @@ class Shards:
     """A finished folder; it holds no mapping itself, so it travels to other processes at no cost."""
 
     folder: Path
-    meta: dict[str, Any] = field(repr=False)
+    meta: Meta = field(repr=False)
 
     @property
     def report(self) -> Report:
         """What became of the corpus when the shards were made."""
-        told = self.meta["report"]
-        return Report(**{f.name: told[f.name] for f in fields(Report) if f.name != "notes"}, notes=tuple(told["notes"]))
+        stored = self.meta["report"]
+        return Report(
+            **{f.name: stored[f.name] for f in fields(Report) if f.name != "notes"}, notes=tuple(stored["notes"])
+        )
 
     @property
     def vocab_size(self) -> int:
@@ -245,7 +267,7 @@ class Shards:
         """What is kept back for measuring."""
         return self._split("held")
 
-    def _split(self, name: str) -> Split:
+    def _split(self, name: Part) -> Split:
         identity = _digest(self.meta["identity"])
         entries = (entry for entry in self.meta["shards"] if entry[name]["documents"])
         return Split([Shard(self.folder / entry["file"], entry, name, identity) for entry in entries])
@@ -279,7 +301,7 @@ def opened(folder: Path | str) -> Shards:
     return Shards(folder, meta)
 
 
-def _meta(folder: Path) -> dict[str, Any] | None:
+def _meta(folder: Path) -> Meta | None:
     """What meta.json says; None where there is none. One that is not ours is refused."""
     path = folder / META
     if not path.exists():
@@ -289,10 +311,10 @@ def _meta(folder: Path) -> dict[str, Any] | None:
         raise InputError(f"{path}: was not written by filbert for shards; name another folder.")
     if meta["identity"].get("format") != FORMAT:
         meta["status"] = "of another format"
-    return meta
+    return cast(Meta, meta)
 
 
-def _damaged(folder: Path, meta: dict[str, Any]) -> list[str]:
+def _damaged(folder: Path, meta: Meta) -> list[str]:
     """The files that are not as long as they were written."""
     names = []
     for entry in meta["shards"]:
@@ -316,7 +338,7 @@ def build(
     *,
     workers: int = 0,
     exclude: Exclude | None = None,
-    told: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[Progress], None] | None = None,
 ) -> Shards:
     """The corpus as shards in the folder: those that lie there if their identity is the same, else made now.
 
@@ -331,33 +353,33 @@ def build(
         raise InputError(f"shards: workers is {workers}, but must be 1 or more, or 0 for one on each core.")
     report = CorpusReport()
     inside = os.path.abspath(folder) + os.sep
-    found = [name for name in files(sources, report) if name == "-" or not os.path.abspath(name).startswith(inside)]
+    paths = [name for name in files(sources, report) if name == "-" or not os.path.abspath(name).startswith(inside)]
     segment = segmenter(options.segmenter) if options.words else None
-    identity = _identity(found, tokenizer, options, segment, exclude)
+    identity = _identity(paths, tokenizer, options, segment, exclude)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"{folder}: cannot be a folder for shards ({error.strerror}).") from None
     with _lock(folder):
         meta = _meta(folder)
-        _refuse_foreign(folder, meta)
+        _refuse_others(folder, meta)
         is_same = meta is not None and meta["identity"] == identity
         if is_same and meta is not None and meta["status"] == "finished" and not _damaged(folder, meta):
             return Shards(folder, meta)
         cutter = writer.Cutter(tokenizer, segment, exclude)
-        making = _Making(folder, found, cutter, options, identity)
-        return making.finished(workers or _num_cores(), report, told)
+        making = _Making(folder, paths, cutter, options, identity)
+        return making.finished(workers or _num_cores(), report, on_progress)
 
 
-def texts(found: list[str], options: Options, report: CorpusReport) -> Iterator[str]:
+def texts(paths: list[str], options: Options, report: CorpusReport) -> Iterator[str]:
     """The texts of these files, read as the options say; where a file is not read to its end, the report says so."""
     if not options.most_bytes:
         how = (options.field, options.encoding, options.errors, options.unit)
-        yield from (document.text for document in documents(found, *how, report))
+        yield from (document.text for document in documents(paths, *how, report))
         return
     reading = Reading(options.encoding, options.errors, report)
-    sizes = [regular_file(name).stat().st_size if name != "-" else 0 for name in found]
-    for name, size in zip(found, sizes, strict=True):
+    sizes = [regular_file(name).stat().st_size if name != "-" else 0 for name in paths]
+    for name, size in zip(paths, sizes, strict=True):
         left = options.most_bytes * size / max(1, sum(sizes)) if size else options.most_bytes
         before = report.num_documents
         for document in file_documents(name, options.field, options.unit, reading):
@@ -373,14 +395,14 @@ def texts(found: list[str], options: Options, report: CorpusReport) -> Iterator[
 
 
 def _identity(
-    found: list[str], tokenizer: Tokenizer, options: Options, segment: Any, exclude: Exclude | None
+    paths: list[str], tokenizer: Tokenizer, options: Options, segment: Segmenter | None, exclude: Exclude | None
 ) -> dict[str, Any]:
     """All that the shards depend on, as JSON holds it."""
     settings = json.dumps(asdict(tokenizer.settings), ensure_ascii=True)
     name = getattr(exclude, "__qualname__", type(exclude).__qualname__)
     return {
         "format": FORMAT,
-        "corpus": corpus_identity(found),
+        "corpus": corpus_identity(paths),
         "tokenizer": hashlib.sha256(settings.encode()).hexdigest(),
         "options": asdict(options),
         "segmenter": segment.name if isinstance(segment, Words) else None,
@@ -388,21 +410,21 @@ def _identity(
     }
 
 
-def _digest(identity: dict[str, Any]) -> str:
+def _digest(identity: Mapping[str, object]) -> str:
     """What the files of one build have in common, and those of no other."""
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
 
 
-def corpus_identity(found: list[str]) -> list[list[Any]]:
+def corpus_identity(paths: list[str]) -> list[list[Any]]:
     """Name, size and time of each file; what comes through a pipe is never the same."""
     named: list[list[Any]] = []
-    for name in found:
+    for name in paths:
         status = regular_file(name).stat() if name != "-" else None
         named.append([os.path.abspath(name), status.st_size, status.st_mtime_ns] if status else ["-", token_hex(8)])
     return named
 
 
-def _refuse_foreign(folder: Path, meta: dict[str, Any] | None) -> None:
+def _refuse_others(folder: Path, meta: Meta | None) -> None:
     """Refuses a folder with anything in it that we did not write: what we write may be deleted again."""
     for name in sorted(os.listdir(folder)):
         is_ours = name == META or (meta is not None and _SHARD.fullmatch(name))
@@ -440,27 +462,27 @@ class _Making:
     """One run that makes what is missing in a folder."""
 
     def __init__(
-        self, folder: Path, found: list[str], cutter: writer.Cutter, options: Options, identity: dict[str, Any]
+        self, folder: Path, paths: list[str], cutter: writer.Cutter, options: Options, identity: dict[str, object]
     ) -> None:
-        self.folder, self.found, self.cutter, self.options, self.identity = folder, found, cutter, options, identity
+        self.folder, self.paths, self.cutter, self.options, self.identity = folder, paths, cutter, options, identity
         self.digest = _digest(identity)
         self.num_tokens = self.num_made = 0
         self.start = time.monotonic()
 
-    def finished(self, workers: int, report: CorpusReport, told: Callable[[Progress], None] | None) -> Shards:
+    def finished(self, workers: int, report: CorpusReport, on_progress: Callable[[Progress], None] | None) -> Shards:
         """Reads the corpus, writes the shards that are missing, and seals the folder."""
         self._write_meta("in progress", [], Report())
         done = self._kept()
         with contextlib.closing(writer.Seen(self.folder)) as seen:
             dealing = writer.Dealing(self.options.shard_tokens, done, seen)
-            self._write_shards(dealing, workers, report, told)
-        if "-" not in self.found and corpus_identity(self.found) != self.identity["corpus"]:
-            raise InputError(f"{self.found[0]}: the corpus changed while it was read; run again when it stands still.")
+            self._write_shards(dealing, workers, report, on_progress)
+        if "-" not in self.paths and corpus_identity(self.paths) != self.identity["corpus"]:
+            raise InputError(f"{self.paths[0]}: the corpus changed while it was read; run again when it stands still.")
         entries = [self._entry(index) for index in range(dealing.num_shards)]
         summary = self._report(entries, dealing, report)
         if not summary.num_kept:
             dropped = f"{summary.num_empty:,} have no token and {summary.num_excluded:,} are excluded"
-            raise InputError(f"{self.found[0]}: no document is left to learn from: {dropped}.")
+            raise InputError(f"{self.paths[0]}: no document is left to learn from: {dropped}.")
         return Shards(self.folder, self._write_meta("finished", entries, summary))
 
     def _write_shards(
@@ -468,21 +490,21 @@ class _Making:
         dealing: writer.Dealing,
         workers: int,
         report: CorpusReport,
-        told: Callable[[Progress], None] | None,
+        on_progress: Callable[[Progress], None] | None,
     ) -> None:
         kept = self.options
         gathered = writer.Gathered(kept.held, kept.held_tokens)
-        chunks = dealing.chunks(texts(self.found, kept, report))
-        with contextlib.closing(writer.cuts(chunks, self.cutter, workers)) as found:
-            for chunk, cut in found:
+        chunks = dealing.chunks(texts(self.paths, kept, report))
+        with contextlib.closing(writer.cuts(chunks, self.cutter, workers)) as results:
+            for chunk, cut in results:
                 gathered.add(chunk, cut)
                 self.num_tokens += len(cut.ids)
                 if chunk.is_last:
                     gathered.write(self._path(chunk.shard), self.digest, chunk)
                     gathered = writer.Gathered(kept.held, kept.held_tokens)
                     self.num_made += 1
-                if told is not None:
-                    told(self._progress(report))
+                if on_progress is not None:
+                    on_progress(self._progress(report))
 
     def _progress(self, report: CorpusReport) -> Progress:
         return Progress(
@@ -512,18 +534,18 @@ class _Making:
                 path.unlink()
         return frozenset(kept)
 
-    def _entry(self, index: int) -> dict[str, Any]:
+    def _entry(self, index: int) -> Entry:
         """What meta.json says of a shard: its header, and where that ends."""
         path = self._path(index)
         read = writer.read_header(path)
         if read is None:
             raise InputError(f"{path}: is gone or cut short although it was just written; who else writes there?")
         header, begin = read
-        del header["identity"]
-        return {"file": path.name, "bytes": path.stat().st_size, "begin": begin, **header}
+        rest = {name: value for name, value in header.items() if name != "identity"}
+        return cast(Entry, {"file": path.name, "bytes": path.stat().st_size, "begin": begin, **rest})
 
-    def _report(self, entries: list[dict[str, Any]], dealing: writer.Dealing, report: CorpusReport) -> Report:
-        def total(part: str, what: str) -> int:
+    def _report(self, entries: list[Entry], dealing: writer.Dealing, report: CorpusReport) -> Report:
+        def total(part: Part, what: Literal["documents", "sentences", "tokens"]) -> int:
             return sum(entry[part][what] for entry in entries)
 
         made = Report(
@@ -545,13 +567,13 @@ class _Making:
         )
         num_dropped = made.num_duplicate + made.num_empty + made.num_excluded
         assert made.num_read == made.num_kept + num_dropped, "every document must be accounted for"
-        if "-" in self.found:
+        if "-" in self.paths:
             note = "standard input cannot be read twice, so the next run will make these shards anew."
             return replace(made, notes=(*made.notes, note))
         return made
 
-    def _write_meta(self, status: str, entries: list[dict[str, Any]], report: Report) -> dict[str, Any]:
-        meta = {
+    def _write_meta(self, status: str, entries: list[Entry], report: Report) -> Meta:
+        meta: Meta = {
             "kind": KIND,
             "status": status,
             "identity": self.identity,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,7 @@ Prints = npt.NDArray[np.uint64]
 
 
 class Vocabulary(Protocol):
-    """A tokenizer or a lexicon: how many ids there are, and which of them are no words."""
+    """A tokenizer or a `Lexicon`: how many ids there are, and which of them are no words."""
 
     @property
     def vocab_size(self) -> int:
@@ -83,9 +83,9 @@ class WordText:
         ids, starts = [], []
         for begins, prints in _slabs(self.shard):
             at = np.searchsorted(self.lexicon.prints, prints).clip(max=self.lexicon.vocab_size - 1)
-            known = self.lexicon.prints[at] == prints
-            ids.append(self.lexicon.order[at[known]].astype(np.uint32))
-            starts.append(begins[known])
+            is_known = self.lexicon.prints[at] == prints
+            ids.append(self.lexicon.order[at[is_known]].astype(np.uint32))
+            starts.append(begins[is_known])
         places = np.concatenate([np.zeros(0, np.int64), *starts])
         # Texts and sentences of which no word is left are none.
         documents, sentences = (
@@ -120,27 +120,34 @@ class WordText:
         return len(self.ids)
 
 
+class _Counted(NamedTuple):
+    """Words by their prints, each once: how often they stand in the shards, and one place of each."""
+
+    prints: Prints  # [W] sorted
+    counts: Places  # [W]
+    where: Places  # [W, 2] the number of a shard, and a token of it at which the word begins
+
+
 def lexicon(shards: Sequence[Text], tokenizer: Tokenizer, min_count: int = 5, most: int = 1_000_000) -> Lexicon:
     """The words that stand in the shards at least so often, at most so many; ties in the order of their letters."""
-    found: dict[str, Any] = {"prints": np.zeros(0, np.uint64), "counts": np.zeros(0, np.int64)}
-    found["where"] = np.zeros((0, 2), np.int64)  # a shard and a place in it where the word stands
+    counted = _Counted(np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros((0, 2), np.int64))
     for number, shard in enumerate(shards):
         for begins, prints in _slabs(shard):
-            own, first, counts = np.unique(prints, return_index=True, return_counts=True)
-            where = np.stack([np.full(len(own), number), begins[first]], axis=1)
-            found = _merged(found, {"prints": own, "counts": counts, "where": where})
-    kept = np.flatnonzero(found["counts"] >= min_count)
+            distinct, first, counts = np.unique(prints, return_index=True, return_counts=True)
+            where = np.stack([np.full(len(distinct), number), begins[first]], axis=1)
+            counted = _merged(counted, _Counted(distinct, counts, where))
+    kept = np.flatnonzero(counted.counts >= min_count)
     named: dict[str, tuple[int, int]] = {}  # should two runs of tokens spell one word, the more frequent stands for it
-    for at in kept[np.argsort(-found["counts"][kept], kind="stable")]:
-        word = _written(shards, found["where"][at], tokenizer)
+    for at in kept[np.argsort(-counted.counts[kept], kind="stable")]:
+        word = _spelled(shards, counted.where[at], tokenizer)
         if any(map(str.isalnum, word)):
-            named.setdefault(word, (-int(found["counts"][at]), int(at)))
+            named.setdefault(word, (-int(counted.counts[at]), int(at)))
     if not named:
         raise InputError(f"no word stands in these texts {min_count} times; take more text, or a smaller min_count.")
     words = tuple(sorted(named, key=lambda word: (named[word][0], word))[:most])
     rows = np.array([named[word][1] for word in words])
-    order = np.argsort(found["prints"][rows])
-    return Lexicon(words, found["counts"][rows], found["prints"][rows][order], order)
+    order = np.argsort(counted.prints[rows])
+    return Lexicon(words, counted.counts[rows], counted.prints[rows][order], order)
 
 
 def _slabs(shard: Text) -> Iterator[tuple[Places, Prints]]:
@@ -161,17 +168,17 @@ def _slabs(shard: Text) -> Iterator[tuple[Places, Prints]]:
         at = end
 
 
-def _merged(one: dict[str, Any], two: dict[str, Any]) -> dict[str, Any]:
+def _merged(one: _Counted, two: _Counted) -> _Counted:
     """Counts of the same print added up; where it was first seen is kept."""
-    prints = np.concatenate([one["prints"], two["prints"]])
+    prints = np.concatenate([one.prints, two.prints])
     order = np.argsort(prints, kind="stable")
     begins = np.flatnonzero(np.diff(prints[order], prepend=~prints[order][:1]))
-    counts = np.add.reduceat(np.concatenate([one["counts"], two["counts"]])[order], begins)
-    where = np.concatenate([one["where"], two["where"]])[order[begins]]
-    return {"prints": prints[order[begins]], "counts": counts, "where": where}
+    counts = np.add.reduceat(np.concatenate([one.counts, two.counts])[order], begins)
+    where = np.concatenate([one.where, two.where])[order[begins]]
+    return _Counted(prints[order[begins]], counts, where)
 
 
-def _written(shards: Sequence[Text], where: Places, tokenizer: Tokenizer) -> str:
+def _spelled(shards: Sequence[Text], where: Places, tokenizer: Tokenizer) -> str:
     """The word that stands there, as its tokens spell it; nothing where one is unknown."""
     shard, begin = shards[where[0]], int(where[1])
     end = begin + 1

@@ -28,7 +28,7 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -44,15 +44,43 @@ CHUNK_CHARS = 2**19  # of documents dealt to a worker together: about 1.5 MB of 
 BYTES_PER_TOKEN = 3  # of UTF-8: about right for Chinese and English, and known before anything is tokenised
 HEAD_DOCUMENTS = 20  # from so many documents on, one is held back in any case
 HELD_MOST = 0.05  # of the first shard's tokens are held back where a number of them was asked for
+Part = Literal["train", "held"]  # what is learnt from, and what is held back
 MAGIC = b"filbert shard 1\n"
 ALIGN = 64
-PARTS = ("train", "held")
+PARTS: tuple[Part, ...] = ("train", "held")
 DIGEST_BYTES = 16
 EMPTY = bytes(DIGEST_BYTES)
 
 Exclude = Callable[[list[str]], list[bool]]
 Bools = npt.NDArray[np.bool_]
 Longs = npt.NDArray[np.int64]
+
+
+class Sizes(TypedDict):
+    """How much one part of a shard holds."""
+
+    documents: int
+    sentences: int
+    tokens: int
+
+
+class Contents(TypedDict):
+    """What a shard's file holds."""
+
+    index: int
+    sha256: str
+    ids: str  # their type, as NumPy names it
+    train: Sizes
+    held: Sizes
+    empty: int  # documents without a token
+    excluded: int
+    unknown: int  # tokens that are [UNK]
+
+
+class Header(Contents):
+    """What the JSON at the head of a shard's file says."""
+
+    identity: str
 
 
 # -- one chunk of documents: what a worker does --------------------------------------------------------------------
@@ -85,16 +113,16 @@ class Cutter:
         excluded = np.zeros(len(texts), dtype=np.bool_)
         if self.exclude is not None and texts:
             excluded[:] = self.exclude(texts)
-        found: list[str] = []
+        parts: list[str] = []
         counts = np.zeros(len(texts), dtype=np.int64)
         for index in np.flatnonzero(~excluded).tolist():
             text = texts[index]
             spans = sentences(text)
-            found += [text[start:end] for start, end in spans]
+            parts += [text[start:end] for start, end in spans]
             counts[index] = len(spans)
-        pieces = self.tokenizer.pieces(found)
+        pieces = self.tokenizer.pieces(parts)
         sizes = np.diff(pieces.boundaries)
-        words = self._words(found, pieces.ids, pieces.starts, sizes)
+        words = self._words(parts, pieces.ids, pieces.starts, sizes)
         owners = np.repeat(np.arange(len(texts)), counts)[sizes > 0]
         sizes = sizes[sizes > 0]
         document_sentences = np.bincount(owners, minlength=len(texts))
@@ -134,7 +162,7 @@ def id_type(vocab_size: int) -> np.dtype[Any]:
 _cutter: Cutter | None = None
 
 
-def _begin(cutter_parts: tuple[Tokenizer, Segmenter | None, Exclude | None]) -> None:
+def _begin(tokenizer: Tokenizer, segmenter: Segmenter | None, exclude: Exclude | None) -> None:
     """What a worker does first: it leaves Ctrl-C to its parent, and ends when the parent is gone however that went."""
     global _cutter  # noqa: PLW0603 - the one value of a worker process
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -143,7 +171,7 @@ def _begin(cutter_parts: tuple[Tokenizer, Segmenter | None, Exclude | None]) -> 
         threading.Thread(target=_end_with, args=(parent.sentinel,), daemon=True).start()
     gc.freeze()
     gc.set_threshold(100_000)  # a chunk makes many small objects and no cycles
-    _cutter = Cutter(*cutter_parts)
+    _cutter = Cutter(tokenizer, segmenter, exclude)
 
 
 def _end_with(sentinel: int) -> None:
@@ -178,7 +206,7 @@ def cuts(chunks: Iterable[Chunk], cutter: Cutter, workers: int) -> Generator[tup
     # Spawned, since a process with threads must not be forked.
     context = multiprocessing.get_context("spawn")
     parts = (cutter.tokenizer, cutter.segmenter, cutter.exclude)
-    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=(parts,))
+    pool = ProcessPoolExecutor(workers, mp_context=context, initializer=_begin, initargs=parts)
     try:
         for chunk in _both(head, rest):
             pending.append((chunk, pool.submit(_cut, chunk.texts)))
@@ -363,7 +391,7 @@ class Gathered:
         """The shard's file, whole or not at all."""
         masks = self.held_back(last)
         buffers: list[npt.NDArray[Any]] = []
-        parts: dict[str, dict[str, int]] = {}
+        parts: dict[Part, Sizes] = {}
         for name in PARTS:
             taken = [_taken(cut, mask if name == "held" else ~mask) for cut, mask in zip(self.cuts, masks, strict=True)]
             document_sizes = np.concatenate([cut.document_sizes for cut in taken])
@@ -377,17 +405,21 @@ class Gathered:
             for pieces in arrays:
                 num_bytes = sum(piece.nbytes for piece in pieces)
                 buffers += [*pieces, np.zeros(-num_bytes % ALIGN, dtype=np.uint8)]
-            sizes = len(document_sizes), len(sentence_sizes), int(document_sizes.sum())
-            parts[name] = dict(zip(("documents", "sentences", "tokens"), sizes, strict=True))
+            parts[name] = {
+                "documents": len(document_sizes),
+                "sentences": len(sentence_sizes),
+                "tokens": int(document_sizes.sum()),
+            }
         digest = hashlib.sha256()
         for buffer in buffers:
             digest.update(buffer.data)
-        header = {
+        header: Header = {
             "identity": identity,
             "index": last.shard,
             "sha256": digest.hexdigest(),
             "ids": self.cuts[0].ids.dtype.str,
-            **parts,
+            "train": parts["train"],
+            "held": parts["held"],
             "empty": sum(int(cut.is_empty.sum()) for cut in self.cuts),
             "excluded": sum(int(cut.is_excluded.sum()) for cut in self.cuts),
             "unknown": sum(cut.num_unknown for cut in self.cuts),
@@ -395,7 +427,7 @@ class Gathered:
         _write(path, header, buffers)
 
 
-def _write(path: Path, header: dict[str, Any], buffers: Sequence[npt.NDArray[Any]]) -> None:
+def _write(path: Path, header: Header, buffers: Sequence[npt.NDArray[np.generic]]) -> None:
     raw = json.dumps(header).encode()
     raw += b" " * (-(len(MAGIC) + 8 + len(raw)) % ALIGN)
     try:
@@ -436,7 +468,7 @@ def _taken(cut: Cut, documents: Bools) -> Cut:
 # -- a file's header -----------------------------------------------------------------------------------------------
 
 
-def array_places(header: dict[str, Any], begin: int) -> tuple[dict[str, list[tuple[str, int, int]]], int]:
+def array_places(header: Contents, begin: int) -> tuple[dict[str, list[tuple[str, int, int]]], int]:
     """The (type, place, length) of each part's arrays in a file whose header ends at `begin`, and the file's size."""
     places: dict[str, list[tuple[str, int, int]]] = {}
     for name in PARTS:
@@ -451,24 +483,24 @@ def array_places(header: dict[str, Any], begin: int) -> tuple[dict[str, list[tup
     return places, begin
 
 
-def mapped_header(raw: npt.NDArray[np.uint8]) -> dict[str, Any] | None:
+def mapped_header(raw: npt.NDArray[np.uint8]) -> Header | None:
     """The header of a shard file that is mapped, or None where it is something else."""
     with contextlib.suppress(ValueError):
         head = raw[: len(MAGIC) + 8].tobytes()
         size = int.from_bytes(head[len(MAGIC) :], "little")
         if head.startswith(MAGIC) and size < 2**16:
-            found = json.loads(raw[len(head) : len(head) + size].tobytes())
-            return found if {"identity", "sha256"} <= set(found) else None
+            header: Header = json.loads(raw[len(head) : len(head) + size].tobytes())
+            return header if {"identity", "sha256"} <= set(header) else None
     return None
 
 
-def read_header(path: Path) -> tuple[dict[str, Any], int] | None:
+def read_header(path: Path) -> tuple[Header, int] | None:
     """A shard file's header and where it ends, or None where the file is missing, cut short or something else."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError), path.open("rb") as handle:
         head = handle.read(len(MAGIC) + 8)
         size = int.from_bytes(head[len(MAGIC) :], "little")
         if head.startswith(MAGIC) and size < 2**16:
-            header: dict[str, Any] = json.loads(handle.read(size))
+            header: Header = json.loads(handle.read(size))
             begin = len(head) + size
             if array_places(header, begin)[1] == os.fstat(handle.fileno()).st_size:
                 return header, begin

@@ -49,7 +49,7 @@ def loose_key(texts: Sequence[str], more: str = "") -> int:
 
 @dataclass(slots=True)
 class Ends:
-    """What decoding does away with: a byte order mark, NULs and the ways to end a line."""
+    """What decoding removes from a file: a byte order mark, NULs, and which of the line ends it has."""
 
     has_mark: bool = False
     num_nuls: int = 0
@@ -66,26 +66,26 @@ class Ends:
 
 def ends(path: str, encoding: str) -> Ends:
     """How the lines of a file end, in a pass of its own; only its last end where a character has several bytes."""
-    found = Ends()
+    counted = Ends()
     if (
         not encoding.lower()
         .replace("_", "-")
         .startswith(("utf-8", "utf8", "gb", "big5", "ascii", "latin", "cp", "iso"))
     ):
         for text in streams.texts(path, Reading(encoding, "replace")):
-            found.has_last = text.endswith("\n") if text else found.has_last
-        return found
+            counted.has_last = text.endswith("\n") if text else counted.has_last
+        return counted
     last = None
     for block in streams.blocks(path, Reading(encoding, fault=lambda *_: None)):
-        found.has_mark = found.has_mark or (last is None and block.startswith(b"\xef\xbb\xbf"))
+        counted.has_mark = counted.has_mark or (last is None and block.startswith(b"\xef\xbb\xbf"))
         both = block.count(b"\r\n") + (last == b"\r" and block.startswith(b"\n"))
-        found.num_crlf += both
-        found.num_cr += block.count(b"\r") - both
-        found.num_lf += block.count(b"\n") - both
-        found.num_nuls += block.count(b"\0")
+        counted.num_crlf += both
+        counted.num_cr += block.count(b"\r") - both
+        counted.num_lf += block.count(b"\n") - both
+        counted.num_nuls += block.count(b"\0")
         last = block[-1:]
-    found.has_last = last in (b"\n", b"\r")
-    return found
+    counted.has_last = last in (b"\n", b"\r")
+    return counted
 
 
 # -- texts -------------------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
+from typing import NamedTuple
 
 from filbert.core.errors import InputError, one_of
 from filbert.doctor import checks
@@ -29,7 +30,15 @@ LONG_LINE_CHARS = 100_000
 LOST = ("NUL characters were removed.", "became U+FFFD.")  # remarks of which a file should be rid
 BLANK_LINES = "blank"  # the unit of a corpus: documents stand between blank lines
 CORPUS = "corpus"  # what a file is said to be for where it is data for no task
-FIRST_ROWS = 200  # of a column, from which it is told what it holds
+FIRST_ROWS = 200  # of a column, by which it is seen what it holds
+
+
+class _Books(NamedTuple):
+    """Where findings on a file are written, what earlier files held, and how texts are measured."""
+
+    notebook: Notebook
+    seen: checks.Seen
+    measure: checks.Measure | None
 
 
 def examine(
@@ -40,7 +49,7 @@ def examine(
     measure: checks.Measure | None = None,
     most: int | None = MAX_OF_A_KIND,
 ) -> list[Finding]:
-    """What the files are and what is wrong with them; `task` ("corpus" for plain text) is told from each if not given.
+    """What the files are and what is wrong with them; `task`: "corpus" for plain text; None: by each file.
 
     Files are compared in the order given: the first with labels is taken to be the training set.
     measure: whose tokens count; most: findings of one kind that are listed of each file, None for all.
@@ -49,12 +58,12 @@ def examine(
         raise one_of("the task", task, (CORPUS, *task_names()))
     seen = checks.Seen()
     findings: list[Finding] = []
-    walk, given = CorpusReport(), [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
-    folders = ", ".join(os.fspath(path) for path in given if os.path.isdir(path))
-    for path in corpus.files(given, walk):
+    walk, named = CorpusReport(), [paths] if isinstance(paths, (str, os.PathLike)) else list(paths)
+    folders = ", ".join(os.fspath(path) for path in named if os.path.isdir(path))
+    for path in corpus.files(named, walk):
         notebook = Notebook(path, most)
         try:
-            _examine_file(path, task, columns, encoding, (notebook, seen, measure))
+            _examine_file(path, task, columns, encoding, _Books(notebook, seen, measure))
         except InputError as error:
             notebook.add_error(error)
         findings += notebook.findings()
@@ -66,7 +75,7 @@ def _examine_file(
     task: str | None,
     columns: Mapping[str, str | int] | None,
     encoding: str,
-    books: tuple[Notebook, checks.Seen, checks.Measure | None],
+    books: _Books,
 ) -> None:
     notebook, seen, measure = books
     if path == "-":
@@ -81,10 +90,12 @@ def _examine_file(
         raise broken or error from None
     texts = checks.Texts(notebook, seen, spec, measure)
     if spec is None or form is None:
-        told = (
-            form.told if form is not None and form.kind != "text" else "plain text with blank lines between documents"
+        description = (
+            form.description
+            if form is not None and form.kind != "text"
+            else "plain text with blank lines between documents"
         )
-        notebook.add("note", 0, f"read as {told}, for a corpus.")
+        notebook.add("note", 0, f"read as {description}, for a corpus.")
         _examine_corpus(path, str((columns or {}).get("text", "")) or None, reading, texts)
     else:
         taken = datasets.read_as(spec, form, roles)
@@ -149,7 +160,7 @@ def read_for(
 ) -> FileSpec | None:
     """The record of the task that a file is data for; None for a corpus; refused where it could be two things.
 
-    task: the one that the user names; None: it is told from the file.
+    task: the one that the user names; None: the one that claims the file.
     """
     if task is not None:
         return None if task == CORPUS else named_spec(task)

@@ -42,10 +42,10 @@ class Finding:
 def rendered(findings: Iterable[Finding]) -> list[str]:
     """One line of text for each finding: `train.csv:17: error: …`."""
     return [
-        f"{found.file}:{found.line}: {found.severity}: {found.message}"
-        if found.line
-        else f"{found.file}: {found.severity}: {found.message}"
-        for found in findings
+        f"{finding.file}:{finding.line}: {finding.severity}: {finding.message}"
+        if finding.line
+        else f"{finding.file}: {finding.severity}: {finding.message}"
+        for finding in findings
     ]
 
 
@@ -94,11 +94,11 @@ class Notebook:
         ]
         return [
             *sorted(
-                [found for found in self.kept if found.severity != "note"],
-                key=lambda found: (SEVERITIES.index(found.severity), found.line),
+                [finding for finding in self.kept if finding.severity != "note"],
+                key=lambda finding: (SEVERITIES.index(finding.severity), finding.line),
             ),
-            *sorted(more, key=lambda found: SEVERITIES.index(found.severity)),
-            *(found for found in self.kept if found.severity == "note"),
+            *sorted(more, key=lambda finding: SEVERITIES.index(finding.severity)),
+            *(finding for finding in self.kept if finding.severity == "note"),
         ]
 
 

@@ -152,12 +152,12 @@ class _Labels:
         if self.texts.seen.first_labels is None:
             self.texts.seen.first_labels = (self.path, self.counts)
             return
-        first, known = self.texts.seen.first_labels
+        first, allowed = self.texts.seen.first_labels
         for label, count in self.counts.items():
-            if label not in known:
+            if label not in allowed:
                 message = (
-                    f"the label {label!r} ({_times(count)}, first here) is not one of the {len(known)} in {first}; "
-                    f"correct it or train with it.{did_you_mean(label, known)}"
+                    f"the label {label!r} ({_times(count)}, first here) is not one of the {len(allowed)} in {first}; "
+                    f"correct it or train with it.{did_you_mean(label, allowed)}"
                 )
                 self._at(label, "error", message, f"a label is not in {first}")
 
@@ -202,5 +202,5 @@ def _ids(path: str, spec: FileSpec, form: Shape, reading: Reading) -> Iterator[t
                 value = row.get(name)
                 if isinstance(value, (str, int)) and value != "":
                     yield line, str(value)
-    except InputError:  # what cannot be read was told already
+    except InputError:  # it is among the findings already
         return

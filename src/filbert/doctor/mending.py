@@ -83,7 +83,7 @@ def mended(
             leaks = _leaks(sources)
             for source, part in zip(sources, parts, strict=False):
                 copy = _Copy(source, log, leaks if source is sources[0] else {})
-                with part.open("w", encoding=source.written, newline="\n") as handle:
+                with part.open("w", encoding=source.copy_encoding, newline="\n") as handle:
                     copy.write(handle)
                 _check_copy(source, part, copy)
             log.handle.flush()
@@ -104,7 +104,7 @@ def _check_copy(source: _Source, part: Path, copy: _Copy) -> None:
     right = len(before) - copy.num_removed
     lost = set(before) - set(after) - copy.leaked
     # Where an answer that is now a choice makes an example of a row that was none, there are more than before.
-    may_gain = source.own_form is not None and source.own_form.may_gain
+    may_gain = source.task_form is not None and source.task_form.may_gain
     if lost or (not may_gain and (len(after) != right or not set(after) <= set(before))):
         raise FilbertError(
             f"{source.path}: its repaired copy would hold {len(after):,} examples where {right:,} are right, or others "
@@ -128,7 +128,7 @@ class _Source:
     encoding: str
 
     @property
-    def own_form(self) -> FileForm | None:
+    def task_form(self) -> FileForm | None:
         """The form that it has of its task alone; None for a table, rows or a corpus."""
         return self.spec.forms.get(self.form.kind) if self.spec is not None else None
 
@@ -148,7 +148,7 @@ class _Source:
         return (one for one in self.examples(path) if may_be_blank or not any(map(is_blank, one.texts)))
 
     @property
-    def written(self) -> str:
+    def copy_encoding(self) -> str:
         """The encoding of the copy: the same, without a byte order mark."""
         return "utf-8" if Reading(self.encoding).is_utf8 else self.encoding
 
@@ -162,7 +162,7 @@ def _source(path: str, task: str | None, columns: Mapping[str, str | int] | None
     names = tuple(str(column) for column in (columns or {}).values())
     form = Shape("text") if task == CORPUS else shape(path, reading, names)
     if form.kind in ("brat", "held"):
-        raise InputError(f"{path}: is {form.told}, of which no repaired copies are made; see it without --fix.")
+        raise InputError(f"{path}: is {form.description}, of which no repaired copies are made; see it without --fix.")
     spec = read_for(path, task, form, reading, columns)
     is_table = spec is not None and spec_of_form(form.kind) is None
     roles = column_roles(path, spec, form, named_roles(spec, columns)) if spec is not None and is_table else {}
@@ -207,14 +207,14 @@ def _keys(texts: Sequence[str], more: str) -> tuple[int, int]:
 
 def _leaks(sources: Sequence[_Source]) -> dict[int, str]:
     """Hashes of the examples of all files but the first -> the file."""
-    found: dict[int, str] = {}
+    file_of: dict[int, str] = {}
     for source in sources[1:]:
         if source.spec is not None and source.spec is sources[0].spec:
             for example in source.examples(source.path):
                 for key in _keys(example.texts, source.spec.gold_key(example.gold).more):
-                    found.setdefault(key, source.path)
-    found.pop(0, None)  # the hash of what has no letters
-    return found
+                    file_of.setdefault(key, source.path)
+    file_of.pop(0, None)  # the hash of what has no letters
+    return file_of
 
 
 class Removals:
@@ -239,17 +239,17 @@ class Removals:
 def _removed_lines(source: _Source, removals: Removals) -> dict[int, str]:
     """The lines of the examples to be removed -> why."""
     assert source.spec is not None, "a corpus has no examples"
-    found: dict[int, str] = {}
+    reasons: dict[int, str] = {}
     for example in source.examples(source.path):
         if example.gold is None:
             continue
         key = source.spec.gold_key(source.spec.as_repaired(example).gold)
         reason = removals.reason(example.texts, (key.label or "").strip(), str(example.line), key.more)
         if reason:
-            found[example.line] = reason
+            reasons[example.line] = reason
         elif not source.spec.keeps_blank and any(map(is_blank, example.texts)):
-            found[example.line] = "removed, for a text is empty"
-    return found
+            reasons[example.line] = "removed, for a text is empty"
+    return reasons
 
 
 # -- copies ------------------------------------------------------------------------------------------------------
@@ -288,8 +288,8 @@ class _Copy:
         source = self.source
         ends = checks.ends(source.path, source.encoding)
         self._tell_ends(ends)
-        is_own = source.own_form is not None and source.own_form.repaired_json is not None
-        if source.spec is not None and (source.form.kind == "array" or is_own):
+        has_json_repairs = source.task_form is not None and source.task_form.repaired_json is not None
+        if source.spec is not None and (source.form.kind == "array" or has_json_repairs):
             self._write_json(source.spec, handle)
             return
         lines = self._lines()
@@ -320,8 +320,8 @@ class _Copy:
         if source.spec is not None and kind != "text":
             self._removed = _removed_lines(source, self.removals)
         lines = streams.whole_lines(source.path, Reading(source.encoding))
-        if source.own_form is not None and source.own_form.repaired_lines is not None:
-            return source.own_form.repaired_lines(self, lines)
+        if source.task_form is not None and source.task_form.repaired_lines is not None:
+            return source.task_form.repaired_lines(self, lines)
         if source.spec is not None and kind == "table":
             return self._table(source.spec, lines)
         if source.spec is not None and kind == "json":
@@ -352,8 +352,8 @@ class _Copy:
 
     def _is_empty_row(self, spec: FileSpec, number: int, record: str, places: list[Place]) -> bool:
         names, roles = self.source.form.columns, self.source.roles
-        is_plain = self.source.form.delimiter == "\t"
-        cells = {role: cell(record[slice(*places[names.index(name)])], is_plain) for role, name in roles.items()}
+        is_unquoted = self.source.form.delimiter == "\t"
+        cells = {role: cell(record[slice(*places[names.index(name)])], is_unquoted) for role, name in roles.items()}
         is_empty = mending_json.is_empty(spec, cells)
         if is_empty:
             self.fix(number, "removed, for a text is empty", record)
@@ -405,18 +405,18 @@ class _Copy:
         handle.write(made(text, changes))
 
     def _json_changes(self, spec: FileSpec, text: str) -> list[Change]:
-        own = self.source.own_form
-        if own is not None and own.repaired_json is not None:
-            return own.repaired_json(text, self.removals.reason)
+        form = self.source.task_form
+        if form is not None and form.repaired_json is not None:
+            return form.repaired_json(text, self.removals.reason)
         return mending_json.array_changes(spec, self.source.roles, text, _removed_lines(self.source, self.removals))
 
 
 Place = tuple[int, int]
 
 
-def cell(raw: str, is_plain: bool) -> str:
+def cell(raw: str, is_unquoted: bool) -> str:
     """What a cell says, as it is written in the file; tabs part cells that are never quoted."""
-    if is_plain:
+    if is_unquoted:
         return raw
     raw = raw[tables.spaces(raw, 0, "") :]
     return raw[1:-1].replace('""', '"') if raw.startswith('"') else raw

@@ -1,8 +1,9 @@
-"""A scene in; one HTML file that shows it, offline from a double click or live beside a server, out.
+"""A view model in; one HTML file that shows it, offline from a double click or live beside a server, out.
 
-A scene is plain JSON data (docs/design.md): the texts, attention maps, attributions and predictions of one model run,
-or of two side by side. The page is the ES modules beside this file, joined into one inline module. Its policy names
-that module and the style sheet by their hashes, lets nothing else run and, when saved, nothing reach the network.
+A view model (`see.view_model.scene`, docs/design.md) is plain JSON data: the texts, attention maps, attributions and
+predictions of one model run, or of two side by side. The page is the ES modules beside this file, joined into one
+inline module. Its policy names that module and the style sheet by their hashes, lets nothing else run and, when saved,
+nothing reach the network.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import re
 import zlib
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
 
 import numpy as np
 
@@ -32,14 +32,14 @@ _HOLE = re.compile(r"\{\{(\w+)\}\}")
 _UNSAFE = re.compile("[<>&\u2028\u2029\ud800-\udfff]")
 
 
-def saved(scene: Mapping[str, Any]) -> str:
-    """The page of a scene as one file that needs nothing else and reaches nothing else."""
-    return _page(scene, connect="'none'")
+def saved(view_model: Mapping[str, object]) -> str:
+    """The page of a view model as one file that needs nothing else and reaches nothing else."""
+    return _page(view_model, connect="'none'")
 
 
-def live(scene: Mapping[str, Any]) -> str:
+def live(view_model: Mapping[str, object]) -> str:
     """The same page, which may also ask the server it came from: POST look, beside it."""
-    return _page(scene, connect="'self'")
+    return _page(view_model, connect="'self'")
 
 
 def packed(values: Floats) -> str:
@@ -55,7 +55,7 @@ def unpacked(packed_text: str, shape: Sequence[int]) -> Floats:
     return np.square(codes.reshape(tuple(shape)).astype(np.float32) / LEVELS)
 
 
-def _page(scene: Mapping[str, Any], connect: str) -> str:
+def _page(view_model: Mapping[str, object], connect: str) -> str:
     script, style = _script(), _read("style.css")
     policy = "; ".join(
         [
@@ -71,23 +71,23 @@ def _page(scene: Mapping[str, Any], connect: str) -> str:
         ]
     )
     parts = {
-        "language": "zh" if scene.get("language") == "zh" else "en",
-        "title": text(scene.get("title") or "filbert"),
+        "language": "zh" if view_model.get("language") == "zh" else "en",
+        "title": text(view_model.get("title") or "filbert"),
         "policy": policy,
         "style": style,
-        "scene": _data(scene),
+        "scene": _data(view_model),
         "script": script,
     }
     return _HOLE.sub(lambda hole: parts[hole[1]], _read("index.html"))  # one pass: texts with {{…}} stay as they are
 
 
-def _data(scene: Mapping[str, Any]) -> str:
-    """The scene as JSON that no reader of HTML can take for markup."""
-    plain = json.dumps(_finite(scene), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return _UNSAFE.sub(lambda sign: f"\\u{ord(sign[0]):04x}", plain)
+def _data(view_model: Mapping[str, object]) -> str:
+    """The view model as JSON that no reader of HTML can take for markup."""
+    data = json.dumps(_finite(view_model), ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return _UNSAFE.sub(lambda sign: f"\\u{ord(sign[0]):04x}", data)
 
 
-def _finite(value: Any) -> Any:
+def _finite(value: object) -> object:
     """The same data with null for what JSON has no number for."""
     if isinstance(value, Mapping):
         return {str(key): _finite(one) for key, one in value.items()}

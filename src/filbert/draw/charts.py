@@ -113,7 +113,7 @@ class _Frame:
 
 def _frame(chart: Chart, lines: Sequence[Line], top: float) -> _Frame:
     width, height = chart.size
-    bottom, ys = height - FOOT, _across(chart, lines)
+    bottom, ys = height - FOOT, _value_range(chart, lines)
     if not chart.x_labels:
         return _Frame(EDGE, top, width - SIDE, bottom, _along(lines), ys)
     return _Frame(EDGE, top, width - INSET, bottom, (0.0, max(1.0, len(chart.x_labels) - 1.0)), ys, INSET)
@@ -127,7 +127,7 @@ def _along(lines: Sequence[Line]) -> tuple[float, float]:
     return (first - 1, last + 1) if first == last else (first, last)
 
 
-def _across(chart: Chart, lines: Sequence[Line]) -> tuple[float, float]:
+def _value_range(chart: Chart, lines: Sequence[Line]) -> tuple[float, float]:
     # Raw numbers may jump far; the frame holds all smoothed values and all but a hundredth of the raw ones at each end.
     ys = [level for _, level in chart.levels]
     for line in lines:
@@ -144,8 +144,8 @@ def _across(chart: Chart, lines: Sequence[Line]) -> tuple[float, float]:
 
 def _grid(chart: Chart, frame: _Frame) -> Iterator[str]:
     """Lines across with their numbers, and the steps or places below."""
-    across = ticks(*frame.ys, 5)
-    for value, shown in zip(across, labels(across, chart.percent), strict=True):
+    levels = ticks(*frame.ys, 5)
+    for value, shown in zip(levels, labels(levels, chart.percent), strict=True):
         y = frame.y(value)
         yield element("path", class_="grid", d=_level(frame, y), stroke=GRID, fill="none")
         yield _word(shown, frame.left - 8, y + 4, "end")
@@ -217,7 +217,7 @@ def _stroke(line: Line, at: int, path: str) -> str:
 
 
 def _mark(x: float, y: float, at: int, title: str = "") -> str:
-    """Discs, squares, triangles and diamonds: told apart without colour."""
+    """A disc, square, triangle or diamond, so that lines differ without colour."""
     colour, form = html.LIGHT[at], f"f{at}"
     if at == 0:
         return element("circle", title, class_=form, cx=x, cy=y, r=3.2, fill=colour)
@@ -316,9 +316,10 @@ def labels(values: Sequence[float], percent: bool = False) -> list[str]:
         return [shown(value, percent) for value in values]
     step, top = min(b - a for a, b in pairwise(values)), max(abs(v) for v in values)
     if percent:
-        return [f"{value:.{max(0, -math.floor(math.log10(step * 100) + 1e-9))}%}" for value in values]
+        digits = max(0, -math.floor(math.log10(step * 100) + 1e-9))
+        return [f"{value:.{digits}%}" for value in values]
     if top >= 100_000:
-        return [compact(value) for value in values]
+        return list(map(compact, values))
     if top < 0.001:
         return [re.sub(r"e-0*", "e-", f"{value:.2g}") for value in values]
     digits = max(0, -math.floor(math.log10(step) + 1e-9))

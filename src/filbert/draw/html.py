@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Any
 
 LIGHT = ("#0072b2", "#d55e00", "#009e73", "#a8558a")
 DARK = ("#56b4e9", "#ff9a4d", "#2fd3a5", "#e79fc8")
@@ -96,7 +95,7 @@ def cards(values: Sequence[tuple[str, str]]) -> str:
     return f'<div class="cards">{inner}</div>' if inner else ""
 
 
-def pairs(values: Mapping[str, Any]) -> str:
+def pairs(values: Mapping[str, object]) -> str:
     """A table of names and values."""
     rows = "".join(f"<tr><th>{text(name)}</th><td>{text(value)}</td></tr>" for name, value in values.items())
     return f'<table class="pairs">{rows}</table>' if rows else ""
@@ -118,5 +117,5 @@ def table(head: Sequence[str], rows: Iterable[Sequence[object]], numbers: Iterab
 
 def text(value: object) -> str:
     """The value as text of the page: nothing in it is markup, and every character can be written."""
-    plain = str(value).encode("utf-8", "replace").decode()
-    return escape(re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffe\uffff]", "\ufffd", plain))
+    encodable = str(value).encode("utf-8", "replace").decode()
+    return escape(re.sub(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ufffe\uffff]", "\ufffd", encodable))

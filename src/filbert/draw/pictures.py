@@ -1,4 +1,4 @@
-"""Pictures for papers: a view of a scene and what of it in; one SVG, or a PNG of it, out.
+"""Pictures for papers: the data of a view (see.view_model) and the kind of picture in; one SVG, or a PNG of it, out.
 
 Legend: Q tokens that ask, S tokens that answer, A layers, H heads.
 A view is plain data (docs/design.md): what `filbert attend` shows on its page. Shades and lines are as dark as the
@@ -43,6 +43,7 @@ from filbert.draw.svg import (  # fmt: skip
 )
 
 View = Mapping[str, Any]
+Span = Mapping[str, Any]  # a stretch of a text as `filbert predict` writes it: start, end, label
 ENDINGS = (".svg", ".png")
 FAINT = 0.01  # weights below it are no line
 ROOM = 110.0  # px for a token's name
@@ -73,14 +74,11 @@ class Choices:
             raise InputError(f"width_mm is {self.width_mm!r}, but must be from 10 to 2,000 millimetres.")
 
 
-def svg(view: View, what: str, **choices: Any) -> str:
+def svg(view: View, what: str, chosen: Choices | None = None) -> str:
     """The picture of a view: what is head, matrix, grid, attribution, blanks, layers or prediction; see `Choices`."""
     if what not in KINDS:
         raise one_of("the kind of picture", what, KINDS)
-    unknown = next((name for name in choices if name not in Choices.__dataclass_fields__), None)
-    if unknown is not None:
-        raise one_of("a choice of a picture", unknown, Choices.__dataclass_fields__)
-    chosen = Choices(**choices)
+    chosen = chosen or Choices()
     return KINDS[what](view, chosen).svg(chosen.width_mm)
 
 
@@ -94,14 +92,14 @@ def png(drawing: str, path: Path | str, scale: float = 2.0) -> None:
         file.write_bytes(made)
 
 
-def draw(view: View, what: str, path: Path | str, *, scale: float = 2.0, **choices: Any) -> Path:
+def draw(view: View, what: str, path: Path | str, chosen: Choices | None = None, *, scale: float = 2.0) -> Path:
     """Writes the picture of a view to a file whose ending says how: .svg or .png."""
     target = Path(path)
     if target.suffix.lower() not in ENDINGS:
         raise InputError(f"{path}: a picture is written as .svg or .png; give it one of these endings.")
     if not target.absolute().parent.is_dir():
         raise InputError(f"{path}: its folder does not exist; make it first.")
-    made = svg(view, what, **choices)
+    made = svg(view, what, chosen)
     if target.suffix.lower() == ".svg":
         write_text(target, made)
     else:
@@ -166,7 +164,7 @@ def _listed(numbers: Sequence[int]) -> str:
     return f"{numbers[0]} to {numbers[-1]}" if len(numbers) > 1 else str(numbers[0]) if len(numbers) else "none"
 
 
-def _names(tokens: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+def _names(tokens: Sequence[Mapping[str, object]]) -> tuple[str, ...]:
     """Their texts; white space, which would be nothing, is shown as ␣."""
     return tuple(str(token["text"]).strip() or "␣" for token in tokens)
 
@@ -176,7 +174,7 @@ def _title(view: View, *more: str) -> str:
 
 
 def _cut(names: Sequence[str], size: float, sheet: Sheet, room: float = ROOM) -> list[str]:
-    """Names that fit their room; what was cut is told, with the full names of the first few."""
+    """Names that fit their room; the caption says what was cut, with the full names of the first few."""
     cut = [shortened(name, room, size) for name in names]
     long = list(dict.fromkeys(name for name, short in zip(names, cut, strict=True) if short != name))
     if long:
@@ -338,11 +336,15 @@ def _attribution(view: View, chosen: Choices) -> Sheet:
     y = MARGIN
     for part, text in enumerate(view["texts"]):
         words = sorted((w for w in explanation["words"] if w["part"] == part), key=lambda word: int(word["start"]))
-        pieces = text_layout.pieces(text, [(int(w["start"]), int(w["end"]), w) for w in words])
+        pieces = text_layout.pieces(text, [text_layout.Mark(int(w["start"]), int(w["end"]), w) for w in words])
         for piece in text_layout.laid(
             pieces, MARGIN, y, WIDTH, text_layout.Look(size=15.0, lead=34.0), is_leftward(text)
         ):
-            sheet.add(_scored(piece, most) if piece.payload is not None else text_layout.plain(piece))
+            sheet.add(
+                _scored(piece, float(piece.payload["score"]), most)
+                if piece.payload is not None
+                else text_layout.drawn(piece)
+            )
             sheet.reach(piece.x + piece.width, piece.y + 10)
         y = sheet.height + 12
     sheet.add(_key_of_scores(MARGIN, y + 4, most))
@@ -356,9 +358,8 @@ def _attribution(view: View, chosen: Choices) -> Sheet:
     return sheet
 
 
-def _scored(piece: text_layout.Piece, most: float) -> str:
+def _scored(piece: text_layout.Piece[Span], score: float, most: float) -> str:
     """A word on its ground; a line beneath it is whole for the target and broken against it, for print in grey."""
-    score = float(piece.payload["score"])
     share, colour = abs(score) / most, FOR if score >= 0 else AGAINST
     under = f"M{number(piece.x)} {number(piece.y + 8.5)}h{number(piece.width)}"
     ground = element(
@@ -369,7 +370,7 @@ def _scored(piece: text_layout.Piece, most: float) -> str:
         "path", d=under, stroke=colour, stroke_opacity=share, stroke_width=2, fill="none",
         stroke_dasharray=None if score >= 0 else "3 2",
     )  # fmt: skip
-    return ground + line + text_layout.plain(piece)
+    return ground + line + text_layout.drawn(piece)
 
 
 def _key_of_scores(x: float, y: float, most: float) -> str:
@@ -390,7 +391,7 @@ def _blanks(view: View, chosen: Choices) -> Sheet:
     if not blanks:
         raise InputError("this view has no blanks: its text needs a [MASK], and its model a head that fills it.")
     sheet, text = Sheet(_title(view, "what could stand in the blank")), str(view["texts"][0])
-    marked = [(int(b["start"]), int(b["end"]), at + 1) for at, b in enumerate(blanks)]
+    marked = [text_layout.Mark(int(b["start"]), int(b["end"]), at + 1) for at, b in enumerate(blanks)]
     for piece in text_layout.laid(
         text_layout.pieces(text, marked), MARGIN, MARGIN, WIDTH, text_layout.Look(), is_leftward(text)
     ):
@@ -410,7 +411,7 @@ def _blanks(view: View, chosen: Choices) -> Sheet:
             sheet.add(
                 label(str(piece.payload), piece.x + piece.width / 2, piece.y + 17, size=9.5, anchor="middle", fill=FOR)
             )
-        sheet.add(text_layout.plain(piece))
+        sheet.add(text_layout.drawn(piece))
         sheet.reach(piece.x + piece.width, piece.y + 20)
     for at, blank in enumerate(blanks):
         y = sheet.height + 14
@@ -454,16 +455,16 @@ def _prediction(view: View, chosen: Choices) -> Sheet:
     look = text_layout.Look(lead=40.0) if spans else text_layout.Look()
     for part, text in enumerate(view["texts"]):
         of_text = sorted((span for span in spans if span["part"] == part), key=lambda span: int(span["start"]))
-        marked = text_layout.apart([(int(span["start"]), int(span["end"]), span) for span in of_text])
+        marked = text_layout.apart([text_layout.Mark(int(span["start"]), int(span["end"]), span) for span in of_text])
         if len(marked) < len(of_text):
             sheet.note(f"{len(of_text) - len(marked)} stretches lie within others and are not marked.")
         _run(sheet, text, marked, look)
     scores = sorted((prediction.get("scores") or {}).items(), key=lambda pair: -float(pair[1]))
-    written = (
+    generated = (
         prediction.get("written") or prediction.get("text") or (None if spans or scores else prediction.get("answer"))
     )
-    if written:
-        _run(sheet, f"→ {written}", [], look)
+    if generated:
+        _run(sheet, f"→ {generated}", [], look)
     for name in ("value", "cosine"):
         if prediction.get(name) is not None:
             _run(sheet, f"→ {name} {float(prediction[name]):.4g}", [], look)
@@ -476,14 +477,14 @@ def _prediction(view: View, chosen: Choices) -> Sheet:
 
 
 def _shares(sheet: Sheet, values: Sequence[tuple[str, float]], top: float) -> None:
-    """Names and their shares as bars; names that are too long are cut, and told."""
+    """Names and their shares as bars; names that are too long are cut, and the caption says so."""
     names = _cut([name for name, _ in values], SIZE, sheet, WIDTH / 2)
     drawn, reached = bars(list(zip(names, (share for _, share in values), strict=True)), MARGIN, top)
     sheet.add(drawn)
     sheet.reach(*reached)
 
 
-def _stretches(prediction: Mapping[str, Any], last: int) -> list[dict[str, Any]]:
+def _stretches(prediction: View, last: int) -> list[dict[str, Any]]:
     """What it names of the texts: spans, an answer in the last text, or the two sides of a relation."""
     spans = [{"part": 0, **span} for span in prediction.get("spans") or prediction.get("entities") or ()]
     if prediction.get("answer"):
@@ -492,17 +493,16 @@ def _stretches(prediction: Mapping[str, Any], last: int) -> list[dict[str, Any]]
     return spans + [{"part": 0, "label": side, **stretch} for side, stretch in sides if isinstance(stretch, Mapping)]
 
 
-def _run(sheet: Sheet, text: str, marked: Sequence[tuple[int, int, Any]], look: text_layout.Look) -> None:
+def _run(sheet: Sheet, text: str, marked: Sequence[text_layout.Mark[Span]], look: text_layout.Look) -> None:
     """Running text below what is there, its marked stretches in boxes."""
     stretches, top = text_layout.pieces(text, marked), sheet.height + MARGIN
     for piece in text_layout.laid(stretches, MARGIN, top, WIDTH, look, is_leftward(text)):
-        sheet.add(_marked(piece) if piece.payload is not None else "", text_layout.plain(piece))
+        sheet.add(_marked(piece, piece.payload) if piece.payload is not None else "", text_layout.drawn(piece))
         sheet.reach(piece.x + piece.width, piece.y + (24 if marked else 8))
 
 
-def _marked(piece: text_layout.Piece) -> str:
+def _marked(piece: text_layout.Piece[Span], span: Span) -> str:
     """A stretch with its label beneath."""
-    span = piece.payload
     box = element("rect", x=piece.x - 1, y=piece.y - 16, width=piece.width + 2, height=22, rx=3, fill=FOR,
                   fill_opacity=0.14, stroke=FOR, class_="span")  # fmt: skip
     if not piece.is_first:

@@ -44,12 +44,12 @@ def number(value: float) -> str:
 
 def element(name: str, inner: str = "", **attributes: object) -> str:
     """A tag: `fill_opacity=0.5` becomes fill-opacity="0.5"; what is None is left out; `inner` is markup."""
-    written = "".join(
+    pairs = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{number(value) if isinstance(value, float) else page.text(value)}"'
         for key, value in attributes.items()
         if value is not None
     )
-    return f"<{name}{written}>{inner}</{name}>" if inner else f"<{name}{written}/>"
+    return f"<{name}{pairs}>{inner}</{name}>" if inner else f"<{name}{pairs}/>"
 
 
 def width_of(text: str, size: float = SIZE) -> float:

@@ -10,9 +10,11 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import Generic, NamedTuple, TypeVar
 
 from filbert.draw.svg import is_leftward, label, width_of
+
+P_co = TypeVar("P_co", covariant=True)  # what marks a stretch: its label, or all that is known of it
 
 LONGEST = 24  # letters without a space after which a line may break
 
@@ -25,8 +27,16 @@ class Look:
     lead: float = 28.0
 
 
+class Mark(NamedTuple, Generic[P_co]):
+    """text[start:end] is marked."""
+
+    start: int
+    end: int
+    payload: P_co
+
+
 @dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Generic[P_co]):
     """A stretch on one line: its text, where it begins and its base line, how wide it is, and what marks it."""
 
     text: str
@@ -34,15 +44,15 @@ class Piece:
     y: float
     width: float
     size: float
-    payload: Any = None
+    payload: P_co | None = None
     is_first: bool = True  # of the stretch that is marked: one that is broken has its label once
     leftward: bool = False  # how it runs, which may be against its line
     edge: str | None = None  # start or end where it stands at the edge of its line: there it is anchored
 
 
-def pieces(text: str, marked: Sequence[tuple[int, int, Any]]) -> list[tuple[str, Any]]:
+def pieces(text: str, marked: Sequence[Mark[P_co]]) -> list[tuple[str, P_co | None]]:
     """The whole text in order, cut at the edges of what is marked: (stretch, mark), or (stretch, None)."""
-    cut: list[tuple[str, Any]] = []
+    cut: list[tuple[str, P_co | None]] = []
     end = 0
     for start, until, payload in marked:
         if start > end:
@@ -53,20 +63,20 @@ def pieces(text: str, marked: Sequence[tuple[int, int, Any]]) -> list[tuple[str,
     return [*cut, (text[end:], None)] if end < len(text) else cut
 
 
-def apart(marked: Sequence[tuple[int, int, Any]]) -> list[tuple[int, int, Any]]:
+def apart(marked: Sequence[Mark[P_co]]) -> list[Mark[P_co]]:
     """Of marks in order of their starts those that begin behind the one before: none lies within another."""
-    kept: list[tuple[int, int, Any]] = []
-    for start, end, payload in marked:
-        if not kept or start >= kept[-1][1]:
-            kept.append((start, end, payload))
+    kept: list[Mark[P_co]] = []
+    for mark in marked:
+        if not kept or mark.start >= kept[-1].end:
+            kept.append(mark)
     return kept
 
 
 def laid(
-    stretches: Sequence[tuple[str, Any]], x: float, y: float, width: float, look: Look, leftward: bool = False
-) -> Iterator[Piece]:
+    stretches: Sequence[tuple[str, P_co | None]], x: float, y: float, width: float, look: Look, leftward: bool = False
+) -> Iterator[Piece[P_co]]:
     """The pieces in lines of that width below y; leftward: lines begin at the right."""
-    line: list[Piece] = []
+    line: list[Piece[P_co]] = []
     at, base = 0.0, y + look.size
     for (text, payload), runs in zip(stretches, _directions(stretches, leftward), strict=True):
         is_first = True
@@ -86,7 +96,7 @@ def laid(
     yield from _placed(line, x, width, leftward)
 
 
-def _directions(stretches: Sequence[tuple[str, Any]], leftward: bool) -> list[bool]:
+def _directions(stretches: Sequence[tuple[str, object]], leftward: bool) -> list[bool]:
     """Whether each runs leftward.
 
     What has no direction, such as a bracket, goes with its neighbours where both agree, else with the text (as UAX #9
@@ -108,7 +118,7 @@ def _direction(text: str) -> bool | None:
     return is_leftward(text) if kinds & {"L", "R", "AL", "EN", "AN"} else None
 
 
-def _placed(line: Sequence[Piece], x: float, width: float, leftward: bool) -> Iterator[Piece]:
+def _placed(line: Sequence[Piece[P_co]], x: float, width: float, leftward: bool) -> Iterator[Piece[P_co]]:
     """The pieces of a line at their places; neighbours that run against the line stand in their own order."""
     at = 0.0
     for against, run in groupby(line, lambda piece: piece.leftward != leftward):
@@ -123,7 +133,7 @@ def _units(text: str) -> Iterator[str]:
     unit = ""
     for char in text:
         wide = unicodedata.east_asian_width(char) in "WF"
-        if char == "\n" or (wide and unit and not unicodedata.category(char).startswith("P")):
+        if char == "\n" or (wide and unit and not unicodedata.category(char).startswith("P_co")):
             if unit:
                 yield unit
             unit = ""
@@ -135,7 +145,7 @@ def _units(text: str) -> Iterator[str]:
         yield unit
 
 
-def plain(piece: Piece) -> str:
+def drawn(piece: Piece[P_co]) -> str:
     """The piece's text in the middle of its room, since fonts differ in width; at an edge, from there on."""
     anchor = piece.edge if piece.edge and piece.payload is None else "middle"
     x = piece.x + piece.width * {"start": 0.0, "middle": 0.5, "end": 1.0}[anchor]

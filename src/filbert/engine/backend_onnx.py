@@ -1,4 +1,4 @@
-"""An exported model folder in; vectors and what heads say of texts out, by onnxruntime and NumPy, without torch.
+"""An exported model folder in; vectors of texts and outputs of heads out, by onnxruntime and NumPy, without torch.
 
 Legend: T tokens in the pack, B sequences, D width.
 It offers what `engine.backend_torch.Engine` offers, and packs as it does; it is the host of arrays that tasks ask
@@ -18,13 +18,15 @@ import numpy.typing as npt
 from filbert.core import stopping
 from filbert.core.errors import ONE_SEGMENT, InputError, needed, one_of
 from filbert.core.records import Encoding, Floats, Packed, runs
-from filbert.engine.threads import Done, Told, checked, each, finite
+from filbert.engine.threads import Done, Progress, checked, each, finite
 from filbert.folder import graphs
 from filbert.folder.runtime import ENCODER, FORMER_ENCODER, SMALL_ENCODER, Portable
 from filbert.folder.weights import File
 from filbert.nn import heads
+from filbert.nn.crf_walk import Transitions
 from filbert.nn.ops import NUMPY, Numbers
 from filbert.pack.lay import bins, pack
+from filbert.tasks.task import AnyItems
 
 EXTRA = "runtime"
 ACTIVATIONS = {"gelu": "gelu", "gelu-tanh": "gelu-tanh", "relu": "relu", "geglu": "gelu"}  # of a head, by the layers'
@@ -41,32 +43,32 @@ class Runtime:
 
     device, xp, is_training = "cpu", NUMPY, False
 
-    def __init__(self, found: Portable, precision: str = "float32", threads: int | None = None) -> None:
+    def __init__(self, exported: Portable, precision: str = "float32", threads: int | None = None) -> None:
         if precision not in PRECISIONS:
             raise one_of("dtype", precision, PRECISIONS)
-        small = FORMER_ENCODER if (found.folder / FORMER_ENCODER).exists() else SMALL_ENCODER
+        small = FORMER_ENCODER if (exported.folder / FORMER_ENCODER).exists() else SMALL_ENCODER
         name = ENCODER if precision == "float32" else small
-        if not (found.folder / name).exists():
+        if not (exported.folder / name).exists():
             raise InputError(
-                f"{found.folder}: has no {name}; export it: filbert export MODEL --out DIR"
+                f"{exported.folder}: has no {name}; export it: filbert export MODEL --out DIR"
                 f"{' --int8' if precision == 'int8' else ''}."
             )
-        self.width, self.budget, self.precision = found.config.width, BUDGET, precision
-        tables = (own for name, own in found.stored.items() if name.endswith(SEGMENTS))
-        self.segments = next((own.shape[0] for own in tables), 0)  # kinds that it tells apart
+        self.width, self.budget, self.precision = exported.config.width, BUDGET, precision
+        tables = (table for name, table in exported.stored.items() if name.endswith(SEGMENTS))
+        self.segments = next((table.shape[0] for table in tables), 0)  # kinds of segments that it has
         self.weights: dict[str, dict[str, Floats]] = {}  # of each head, under their names in it
-        for named, array in found.heads.items():
+        for named, array in exported.heads.items():
             part, _, rest = named.removeprefix("heads.").partition(".")
             self.weights.setdefault(part, {})[rest] = np.asarray(array, dtype=np.float32)
-        self.eps, self.activation = found.eps, ACTIVATIONS[found.activation]
+        self.eps, self.activation = exported.eps, ACTIVATIONS[exported.activation]
         self.threads = threads or _cores()
-        self.told: Told | None = None  # hears while `answers` works how far that is
-        self.graph = found.folder / name
-        self.session = _session(graphs.checked(found.folder, name, found.stored))
-        self.wanted = {given.name for given in self.session.get_inputs()}
+        self.on_progress: Progress | None = None  # called while `answers` works
+        self.graph = exported.folder / name
+        self.session = _session(graphs.checked(exported.folder, name, exported.stored))
+        self.wanted = {node.name for node in self.session.get_inputs()}
 
     def keep(self) -> None:
-        """Holds its numbers in memory of its own. Else onnxruntime maps the folder's files for as long as it runs: one
+        """Holds the weights in memory of its own. Else onnxruntime maps the folder's files for as long as it runs: one
         that is written over would change what it says, and one that is cut short would end the process."""
         self.session = _session(self.graph, is_kept=True)
 
@@ -83,25 +85,25 @@ class Runtime:
             return np.zeros((len(rows), self.width), dtype=np.float32)
         if self.segments == 1 and packed.segments.any():
             raise InputError(ONE_SEGMENT)
-        given = {"ids": packed.ids, "positions": packed.positions, "segments": packed.segments, "rows": rows}
-        given |= _stretches(packed)
-        fed = {name: np.asarray(array, dtype=np.int64) for name, array in given.items() if name in self.wanted}
+        inputs = {"ids": packed.ids, "positions": packed.positions, "segments": packed.segments, "rows": rows}
+        inputs |= _stretches(packed)
+        fed = {name: np.asarray(array, dtype=np.int64) for name, array in inputs.items() if name in self.wanted}
         # Folding asks of each sequence's first token, so every sequence must have one.
         fed |= {"first": np.array(first and 0 not in packed.lengths)} if "first" in self.wanted else {}
         try:
-            found: Floats = self.session.run(None, fed)[0]
+            vectors: Floats = self.session.run(None, fed)[0]
         except Exception as error:  # its own exceptions have no common parent but this
             raise InputError(f"{self.graph}: could not be run ({str(error)[:200]}); export the folder again.") from None
-        if found.shape != (len(rows), self.width) or found.dtype != np.float32:
-            raise InputError(f"{self.graph}: gives {found.shape} where {(len(rows), self.width)} is meant; {AGAIN}.")
-        return finite(found)
+        if vectors.shape != (len(rows), self.width) or vectors.dtype != np.float32:
+            raise InputError(f"{self.graph}: gives {vectors.shape} where {(len(rows), self.width)} is meant; {AGAIN}.")
+        return finite(vectors)
 
     def summary(self, packed: Packed) -> Floats:
         """What a model that sums texts up in its own way makes of each: not without torch."""
         raise InputError("this model sums texts up in its own way, which needs torch: pip install filbert[train].")
 
     def head(self, part: str, x: Numbers) -> Floats:
-        """What a head makes of vectors, in float32."""
+        """The logits of a head for vectors, in float32; of the part `pooler` vectors."""
         if part == "pooler":
             if part not in self.weights:
                 raise InputError(heads.NO_POOLER)
@@ -117,13 +119,13 @@ class Runtime:
         return (spec.apply if spec is not None else heads.linear)(NUMPY, self.weights[part], x)
 
     def stretches(self, part: str, x_TD: Numbers, positions: Numbers, reach: int) -> Floats:
-        """[T, J, C] what a head makes of every stretch of up to `reach` tokens."""
+        """[T, J, C] a head's logits for every stretch of up to `reach` tokens."""
         return heads.pointer(NUMPY, self.weights[part], x_TD, positions, reach)
 
-    def transitions(self, part: str) -> tuple[Floats, Floats, Floats]:
-        """A CRF's scores of the first tag, of each pair of neighbours and of the last one."""
+    def transitions(self, part: str) -> Transitions:
+        """A CRF's scores of tags and of pairs of them."""
         weights = self.weights[part]
-        return weights["begin"], weights["transitions"], weights["end"]
+        return Transitions(weights["begin"], weights["transitions"], weights["end"])
 
     def dropout(self, x: Numbers) -> Numbers:
         """The same: nothing is learnt here."""
@@ -162,38 +164,38 @@ class Runtime:
         packed, _ = pack([sequence])
         return self.head("mlm", self.vectors(packed, places))
 
-    def answers(self, task: Any) -> list[Any]:
-        """What a task's head says of each of its items, in order."""
+    def answers(self, task: AnyItems) -> list[Any]:
+        """The raw output of a task's head for each of its items, in order."""
         out: list[Any] = [None] * len(task)
 
-        def work(group: list[int]) -> None:
-            for index, found in zip(group, task.raw(self, task.batch(np.asarray(group))), strict=True):
-                out[index] = checked(found)
+        def answer_group(group: list[int]) -> None:
+            for index, answer in zip(group, task.raw(self, task.batch(np.asarray(group))), strict=True):
+                out[index] = checked(answer)
             if done is not None:
                 done.add(sum(lengths[index] for index in group))
 
         lengths = task.lengths.tolist()
-        done = None if self.told is None else Done(sum(lengths), self.told)
-        each(work, list(bins(lengths, self.budget))[::-1], self.threads)
+        done = None if self.on_progress is None else Done(sum(lengths), self.on_progress)
+        each(answer_group, list(bins(lengths, self.budget))[::-1], self.threads)
         return out
 
     def _run(self, sequences: Sequence[Encoding], kept: Kept | None, rows: Literal["first"] | None) -> Floats:
         out = np.empty((len(sequences), self.width), dtype=np.float32)
 
-        def work(group: list[int]) -> None:
+        def run_group(group: list[int]) -> None:
             packed, starts = pack([sequences[index] for index in group])
             order = np.argsort(starts, kind="stable")
-            own = np.asarray(group)[order]
-            found: Numbers = self.vectors(packed, rows)
+            places = np.asarray(group)[order]
+            vectors: Numbers = self.vectors(packed, rows)
             lengths = np.diff(packed.boundaries)
             if rows is None and kept is None:
-                found = NUMPY.float32(NUMPY.segment_sum(found, lengths) / lengths[:, None])
+                vectors = NUMPY.float32(NUMPY.segment_sum(vectors, lengths) / lengths[:, None])
             elif rows is None and kept is not None:
-                counted = np.concatenate([kept[index] for index in own]).astype(np.float32)[:, None]
-                found = NUMPY.segment_sum(found * counted, lengths) / NUMPY.segment_sum(counted, lengths)
-            out[own] = found
+                counted = np.concatenate([kept[index] for index in places]).astype(np.float32)[:, None]
+                vectors = NUMPY.segment_sum(vectors * counted, lengths) / NUMPY.segment_sum(counted, lengths)
+            out[places] = vectors
 
-        each(work, list(bins([len(sequence) for sequence in sequences], self.budget))[::-1], self.threads)
+        each(run_group, list(bins([len(sequence) for sequence in sequences], self.budget))[::-1], self.threads)
         return out
 
 
@@ -218,7 +220,7 @@ def _session(path: Path, is_kept: bool = False) -> Any:
     if is_kept and hasattr(options, COPIES):
         files = sorted(path.parent.glob("*.safetensors"))
         raw = [File(file).bytes for file in files]
-        getattr(options, COPIES)([file.name for file in files], raw, [len(own) for own in raw])
+        getattr(options, COPIES)([file.name for file in files], raw, [len(data) for data in raw])
     try:
         return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its own exceptions have no common parent but this
@@ -227,9 +229,9 @@ def _session(path: Path, is_kept: bool = False) -> Any:
 
 def _cores() -> int:
     """Threads to take: OMP_NUM_THREADS, of which a list speaks of nested levels, else one for each core."""
-    said = os.environ.get("OMP_NUM_THREADS", "").strip()
-    first = said.partition(",")[0].strip()
-    if said and not first.isdecimal():
-        raise InputError(f"OMP_NUM_THREADS is {said!r}, but must be a whole number, such as 4.")
+    value = os.environ.get("OMP_NUM_THREADS", "").strip()
+    first = value.partition(",")[0].strip()
+    if value and not first.isdecimal():
+        raise InputError(f"OMP_NUM_THREADS is {value!r}, but must be a whole number, such as 4.")
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return int(first or 0) or cores

@@ -1,4 +1,4 @@
-"""A model that says the next word, and texts in; each text with what the model writes behind it out."""
+"""A causal language model and texts in; each text with its generated continuation out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WAYS = ("sample", "greedy", "beam")
 
 @dataclass(frozen=True, kw_only=True)
 class Writing:
-    """How a text is written on."""
+    """How a continuation is generated."""
 
     way: str = "sample"  # sample | greedy | beam
     max_new: int = 64  # most tokens to write
@@ -44,14 +44,14 @@ class Writing:
 
 
 def continued(model: Encoder, tokenizer: Tokenizer, text: str, writing: Writing | None = None) -> str:
-    """The text as given, and what the model writes behind it."""
+    """The text with its continuation."""
     return continuations(model, tokenizer, [text], writing)[0]
 
 
 def continuations(
     model: Encoder, tokenizer: Tokenizer, texts: Sequence[str], writing: Writing | None = None
 ) -> list[str]:
-    """Each text as given, and what the model writes behind it, all at once.
+    """Each text with its continuation, generated as one batch.
 
     Of a long text only the end is read that leaves the model room to write.
     """
@@ -66,17 +66,19 @@ def continuations(
         )
     ids = [tokens.ids[max(0, len(tokens.ids) - room) :] for tokens in tokenizer.pieces(texts)]
     order = np.argsort([len(row) for row in ids], kind="stable")  # as a pack has them
-    written: list[tuple[int, ...]] = [()] * len(texts)
-    for place, found in zip(order, _written(model, tokenizer, [ids[at] for at in order], order, writing), strict=True):
-        written[place] = found
-    tokens = ([tokenizer.token_of(index) for index in row] for row in written)
+    generated: list[tuple[int, ...]] = [()] * len(texts)
+    for place, new_ids in zip(
+        order, _generated(model, tokenizer, [ids[at] for at in order], order, writing), strict=True
+    ):
+        generated[place] = new_ids
+    tokens = ([tokenizer.token_of(index) for index in row] for row in generated)
     return [text + joined(names, after=text) for text, names in zip(texts, tokens, strict=True)]
 
 
-def _written(
+def _generated(
     model: LeftToRight, tokenizer: Tokenizer, ids: Sequence[Ints], numbers: Iterable[int], writing: Writing
 ) -> list[tuple[int, ...]]:
-    """What the model writes behind [CLS] and these tokens, the shortest first."""
+    """The ids generated after [CLS] and these tokens, the shortest first."""
     if not ids:
         return []
     device = next(model.parameters()).device
@@ -95,15 +97,17 @@ def _written(
         with torch.inference_mode():
             state = model.started(tensors(pack(read)[0], device))
             if writing.way == "greedy":
-                found = generation.greedy(model, starts_B, state, rules)
+                sequences = generation.greedy(model, starts_B, state, rules)
             elif writing.way == "beam":
                 penalty = writing.length_penalty
-                found = generation.beam(model, starts_B, state, rules, width=writing.width, length_penalty=penalty)
+                sequences = generation.beam(model, starts_B, state, rules, width=writing.width, length_penalty=penalty)
             else:
                 drawing = generation.Drawing(
                     temperature=writing.temperature, top_k=writing.top_k, top_p=writing.top_p, seed=writing.seed
                 )
-                found = generation.sample(model, starts_B, state, rules, drawing, [int(number) for number in numbers])
+                sequences = generation.sample(
+                    model, starts_B, state, rules, drawing, [int(number) for number in numbers]
+                )
     finally:
         model.train(was_training)
-    return [text.ids for text in found]
+    return [text.ids for text in sequences]

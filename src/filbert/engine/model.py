@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +16,8 @@ from filbert.core import keywords
 from filbert.core.errors import InputError, one_of
 from filbert.core.pause import collector_paused
 from filbert.core.records import Example, Floats, Prediction
-from filbert.core.registry import task, tasks, tasks_with
+from filbert.core.registry import is_task, task, tasks, tasks_with
 from filbert.engine.blanks import Blank, ranked
-from filbert.engine.neighbours import Hit, search
 from filbert.engine.reader import Reader, bound, described, trained_on
 from filbert.engine.threads import finite
 from filbert.folder import sentence_transformers
@@ -29,6 +28,9 @@ from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import WindowEncoding, windowed
 
 if TYPE_CHECKING:
+    from filbert.engine.backend_onnx import Runtime
+    from filbert.engine.backend_torch import Engine
+    from filbert.engine.neighbours import Hit
     from filbert.explain import attention_maps
     from filbert.explain.explanation import Explanation
     from filbert.folder.folder import Loaded
@@ -51,67 +53,69 @@ def load(path: Path | str, *, device: str | None = None, dtype: str = "float32",
         raise one_of("runtime", runtime, RUNTIMES)
     if runtime is None:
         runtime = "torch" if importlib.util.find_spec("torch") and dtype != "int8" else "onnx"
+    begin: Callable[[Path | str, str, str], tuple[Loaded | Portable, Engine | Runtime]]
     begin = _with_torch if runtime == "torch" else _without_torch
     with collector_paused():
-        found, engine = begin(path, "auto" if device is None else device, dtype)
-        tokenizer = Tokenizer.load(found.folder)
-    if tokenizer.vocab_size > found.config.vocab_size:
+        loaded, engine = begin(path, "auto" if device is None else device, dtype)
+        tokenizer = Tokenizer.load(loaded.folder)
+    if tokenizer.vocab_size > loaded.config.vocab_size:
         raise InputError(
-            f"{found.folder}: the tokenizer knows {tokenizer.vocab_size:,} tokens but the model only "
-            f"{found.config.vocab_size:,} (the last is {tokenizer.vocabulary[-1][:40]!r}); they are not of one folder."
+            f"{loaded.folder}: the tokenizer knows {tokenizer.vocab_size:,} tokens but the model only "
+            f"{loaded.config.vocab_size:,} (the last is {tokenizer.vocabulary[-1][:40]!r}); they are not of one folder."
         )
-    model = Model(found, tokenizer, engine)
-    found.notes.extend([*vocab.unlike(found.folder, tokenizer.vocabulary), *model.vectors_as.notes])
+    model = Model(loaded, tokenizer, engine)
+    loaded.notes.extend([*vocab.unlike(loaded.folder, tokenizer.vocabulary), *model.vectors_as.notes])
     return model
 
 
-def _with_torch(path: Path | str, device: str, dtype: str) -> tuple[Loaded, Any]:
+def _with_torch(path: Path | str, device: str, dtype: str) -> tuple[Loaded, Engine]:
     from filbert.engine.backend_torch import Engine
     from filbert.folder import folder as folders
     from filbert.nn.device import usable
 
     where = str(usable(device))
-    found = folders.load(path, dtype=dtype)
-    return found, Engine(found.model, where)
+    loaded = folders.load(path, dtype=dtype)
+    return loaded, Engine(loaded.model, where)
 
 
-def _without_torch(path: Path | str, device: str, dtype: str) -> tuple[Portable, Any]:
+def _without_torch(path: Path | str, device: str, dtype: str) -> tuple[Portable, Runtime]:
     from filbert.engine.backend_onnx import Runtime
-    from filbert.folder import runtime as portable
+    from filbert.folder import runtime
 
     if device not in ("auto", "cpu"):
         raise InputError(f"device is {device!r}, but without torch a model runs on the cpu alone.")
-    found = portable.load(path)
-    return found, Runtime(found, dtype)
+    loaded = runtime.load(path)
+    return loaded, Runtime(loaded, dtype)
 
 
 class Model:
-    """A loaded model: `embed`, `fill`, `predict`, and what is known of it (`config`, `labels`, `notes`)."""
+    """A loaded model: `embed`, `fill`, `predict`, and its `config`, `labels` and `notes`."""
 
-    def __init__(self, found: Loaded | Portable, tokenizer: Tokenizer, engine: Any) -> None:
-        self.folder, self.notes, self._labels = found.folder, found.notes, tuple(found.labels)
-        self.config: Any = found.config
-        self.tokenizer, self.engine, self._found = tokenizer, engine, found
+    def __init__(self, loaded: Loaded | Portable, tokenizer: Tokenizer, engine: Engine | Runtime) -> None:
+        self.folder, self.notes, self._labels = loaded.folder, loaded.notes, tuple(loaded.labels)
+        self.config: Any = loaded.config
+        self.tokenizer, self._loaded = tokenizer, loaded
+        self.engine: Any = engine
         self._reader: Reader[Any] | None = None  # where it is not the folder's own
-        self._about = described(found)  # read once: a folder that changes on disk keeps answering as it was loaded
+        self._about = described(loaded)  # read once: a folder that changes on disk keeps answering as it was loaded
         self._readers: dict[str | None, Reader[Any]] = {}  # by the task that was asked for
 
     @property
     def labels(self) -> list[str]:
-        """The labels that it tells apart, in the order of its head; a list of the caller's own."""
+        """The labels of its head, in order; a fresh list."""
         return list(self._labels)
 
     @property
     def backbone(self) -> Any:
         """The torch module."""
         self._check_torch()
-        return self._found.model
+        return self._loaded.model
 
     def _check_torch(self) -> None:
-        """Refuses, in one sentence, what looks inside a model where it runs without torch."""
+        """Raises where the model runs without torch, for methods that need its modules."""
         from filbert.folder.runtime import Portable
 
-        if isinstance(self._found, Portable):
+        if isinstance(self._loaded, Portable):
             raise InputError("this needs torch: pip install 'filbert[train]', then load the folder with it.")
 
     def embed(
@@ -134,9 +138,9 @@ class Model:
         """
         if not isinstance(normalize, bool | np.bool_ | None):
             raise InputError(f"normalize is {arguments.called(normalize)}, but must be True, False or None.")
-        learnt, told, full = self._learnt_vectors, self.vectors_as, self.widths[0]
-        if learnt is None and told.refused and pool is None:
-            raise InputError(f"{told.refused} Give pool='cls' or pool='mean' to pool its tokens otherwise.")
+        learnt, pooling, full = self._learnt_vectors, self.vectors_as, self.widths[0]
+        if learnt is None and pooling.refused and pool is None:
+            raise InputError(f"{pooling.refused} Give pool='cls' or pool='mean' to pool its tokens otherwise.")
         if (pool := pool or self.pool) not in POOLS:
             raise one_of("pool", pool, POOLS)
         if width is not None and (type(width) is not int or not 1 <= width <= full):
@@ -145,11 +149,11 @@ class Model:
         if not texts:
             return np.zeros((0, width or full), dtype=np.float32)
         result = self._pooled(texts, pool)
-        is_followed = learnt is None and pool == self.pool and not told.refused
+        is_followed = learnt is None and pool == self.pool and not pooling.refused
         if is_followed:
-            result = told.stepped(result)
+            result = pooling.stepped(result)
         if normalize is None:
-            normalize = learnt is not None or (is_followed and told.unit)
+            normalize = learnt is not None or (is_followed and pooling.unit)
         result = result[:, :width]
         return finite(unit_length(result) if normalize else result)
 
@@ -172,16 +176,16 @@ class Model:
 
     def _prompted(self, texts: list[str], prompt: str | None) -> list[str]:
         """The texts as the folder's maker hands them to the tokenizer."""
-        told = self.vectors_as
-        if prompt is not None and not told.prompts:
+        pooling = self.vectors_as
+        if prompt is not None and not pooling.prompts:
             raise InputError(f"prompt is {prompt!r}, but {self.folder} has none; write it before the texts yourself.")
-        if prompt is not None and prompt not in told.prompts:
-            raise one_of("prompt", prompt, told.prompts)
+        if prompt is not None and prompt not in pooling.prompts:
+            raise one_of("prompt", prompt, pooling.prompts)
         if self._learnt_vectors is not None and prompt is None:
             return texts
-        name = told.prompt if prompt is None else prompt
-        texts = [told.prompts[name] + text for text in texts] if name is not None else texts
-        return [text.lower() for text in texts] if told.lowercase else texts
+        name = pooling.prompt if prompt is None else prompt
+        texts = [pooling.prompts[name] + text for text in texts] if name is not None else texts
+        return [text.lower() for text in texts] if pooling.lowercase else texts
 
     @property
     def vectors_as(self) -> sentence_transformers.Vectors:
@@ -190,7 +194,7 @@ class Model:
 
     @property
     def pool(self) -> str:
-        """How a text's vector is made of its tokens', where nobody asks otherwise."""
+        """The pooling that `embed` uses where none is named."""
         return self._learnt_vectors.pool if self._learnt_vectors else self.vectors_as.pool or "mean"
 
     @property
@@ -202,8 +206,10 @@ class Model:
         self, queries: Iterable[str], texts: Iterable[str], *, top: int = 5, width: int | None = None
     ) -> list[list[Hit]]:
         """The texts that are nearest to each query by cosine, the nearest first; see `engine.neighbours` for many."""
-        asked, among = arguments.texts(queries, "search"), arguments.texts(texts, "search")
-        return search(self, asked, among, top, width)
+        from filbert.engine.neighbours import search
+
+        query_texts, among = arguments.texts(queries, "search"), arguments.texts(texts, "search")
+        return search(self, query_texts, among, top, width)
 
     @cached_property
     def _learnt_vectors(self) -> Any:
@@ -217,10 +223,10 @@ class Model:
     def _is_headed(self) -> bool:
         """Whether the folder says that it was fine-tuned for a task with a head."""
         name = str((self._about.task or {}).get("task"))
-        return name not in tasks() or bool(task(name).part)
+        return not is_task(name) or bool(task(name).part)
 
     def reader(self, task: str | None = None) -> Reader[Any]:
-        """How it reads texts for its task, or for that one; bound when it is first asked for."""
+        """How it reads texts for its task, or for that one; bound at the first call."""
         if not isinstance(task, str | None):
             raise InputError(f"task is {arguments.called(task)}, but must be the name of one, such as 'classify'.")
         if self._reader is not None:
@@ -228,12 +234,12 @@ class Model:
                 raise InputError(f"this model reads its texts for {self._reader.spec.name}, not for {task}.")
             return self._reader
         if task not in self._readers:
-            self._readers[task] = bound(self._found, self.tokenizer, task, about=self._about)
+            self._readers[task] = bound(self._loaded, self.tokenizer, task, about=self._about)
         return self._readers[task]
 
     @property
     def trained_on(self) -> ReadOptions:
-        """The columns and the encoding of the files that it learnt from, where they had to be said."""
+        """The columns and the encoding of its training files, where they had to be named."""
         return trained_on(self.folder)
 
     @property
@@ -261,8 +267,8 @@ class Model:
                 continue
             scores = finite(self.engine.word_scores(window, places))
             for place, scores_V in zip(places, scores, strict=True):
-                known = scores_V[: self.tokenizer.vocab_size]
-                candidates = ranked(known, top, self.tokenizer.token_of, self.tokenizer.special_ids)
+                token_scores = scores_V[: self.tokenizer.vocab_size]
+                candidates = ranked(token_scores, top, self.tokenizer.token_of, self.tokenizer.special_ids)
                 blanks.append(Blank(int(window.starts[place]), int(window.ends[place]), candidates))
         return blanks
 
@@ -310,14 +316,14 @@ class Model:
         return self.reader(task).examples(texts)
 
     def reads(self, texts: Iterable[Asked], task: str | None = None) -> AnyItems:
-        """The texts as its task reads them, in batches."""
+        """The texts as items of its task."""
         reader = self.reader(task)
         return reader.items(reader.examples(texts))
 
     @property
     def untuned(self) -> str | None:
         """What a model that was fine-tuned for nothing can say of pairs: nsp, where pretraining left that head."""
-        parts, is_tuned = set(self._found.model.parts), self._reader or self._about.task is not None
+        parts, is_tuned = set(self._loaded.model.parts), self._reader or self._about.task is not None
         if is_tuned:
             return None
         left = parts - {"pooler", "mlm"}
@@ -339,7 +345,7 @@ class Model:
         """
         if not isinstance(task, str | None):
             raise InputError(f"task is {arguments.called(task)}, but must be the name of one, such as 'classify'.")
-        reader = bound(self._found, self.tokenizer, task, settings, self._about)
+        reader = bound(self._loaded, self.tokenizer, task, settings, self._about)
         other = copy.copy(self)
         vars(other).pop("_learnt_vectors", None)  # made anew, with these fields
         other._reader = reader.primed(texts, self.engine.answers)
@@ -358,21 +364,24 @@ class Model:
             raise InputError(
                 f"words is {arguments.called(words)}, but must name each label's word: {{'sport': '体育', …}}."
             )
-        said = json.dumps(
-            {label: own if isinstance(own, str) else arguments.texts(own, "words") for label, own in words.items()}
+        words_json = json.dumps(
+            {
+                label: value if isinstance(value, str) else arguments.texts(value, "words")
+                for label, value in words.items()
+            }
         )
-        fields = {"template": template, "words": said, "prior": prior}
-        asked = arguments.texts(texts, "classify")
+        fields = {"template": template, "words": words_json, "prior": prior}
+        listed = arguments.texts(texts, "classify")
         name = tasks_with(Trait.UNTAUGHT)[0]
-        return self.reading(name, [f"task.{name}={own}" for name, own in fields.items()], asked).predict(asked)
+        return self.reading(name, [f"task.{name}={value}" for name, value in fields.items()], listed).predict(listed)
 
     def attention(
         self,
         text: str | Sequence[str],
         pair: str | None = None,
         *,
-        layers: attention_maps.Asked = None,
-        heads: attention_maps.Asked = None,
+        layers: attention_maps.Selection = None,
+        heads: attention_maps.Selection = None,
         segments: attention_maps.Segments = "auto",
     ) -> attention_maps.Seen:
         """Who attends to whom in a text or pair: as an array [layers, heads, words, words]; `.map` has the tokens.
@@ -388,7 +397,7 @@ class Model:
     @property
     def as_read(self) -> Reader[Any] | None:
         """How it reads texts for its task; None where it was fine-tuned for nothing."""
-        has_head = len(self.backbone.heads) or getattr(self.backbone, "writer", None) is not None
+        has_head = len(self.backbone.heads) or self.backbone.writes
         return self.reader() if self._reader or has_head or self._about.task is not None else None
 
     def _windows(self, texts: list[str], max_length: int, overlap: int) -> tuple[list[WindowEncoding], list[int]]:
@@ -396,9 +405,9 @@ class Model:
         windows: list[WindowEncoding] = []
         owners: list[int] = []
         for index, tokens in enumerate(self.tokenizer.pieces(texts)):
-            found = windowed(self.tokenizer, tokens, None, max_length, overlap)
-            windows += found
-            owners += [index] * len(found)
+            text_windows = windowed(self.tokenizer, tokens, None, max_length, overlap)
+            windows += text_windows
+            owners += [index] * len(text_windows)
         return windows, owners
 
 

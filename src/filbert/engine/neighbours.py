@@ -27,7 +27,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Hit(NamedTuple):
-    """One that was found: its key, its cosine with the query, and its place among the vectors."""
+    """A search result: its key, its cosine with the query, and its place among the vectors."""
 
     key: Any
     score: float
@@ -45,7 +45,7 @@ class Embeds(Protocol):
 class Index:
     """Vectors with a key each, a text or whatever else; the keys are their places where none are given."""
 
-    def __init__(self, vectors: npt.ArrayLike, keys: Iterable[Any] | None = None) -> None:
+    def __init__(self, vectors: npt.ArrayLike, keys: Iterable[object] | None = None) -> None:
         self.vectors = unit_length(_table(vectors))
         if not isinstance(keys, Iterable | None):
             raise InputError(f"keys is {keys!r:.60}, but must be a list with one for each vector.")
@@ -60,24 +60,24 @@ class Index:
         """The `top` nearest of each query vector, the nearest first."""
         if type(top) is not int or top < 1:
             raise InputError(f"top is {top!r}, but must be a whole number of 1 or more.")
-        asked = unit_length(_table(queries))
-        if len(self) and len(asked) and asked.shape[1] != self.vectors.shape[1]:
+        query_QD = unit_length(_table(queries))
+        if len(self) and len(query_QD) and query_QD.shape[1] != self.vectors.shape[1]:
             raise InputError(
-                f"the queries have {asked.shape[1]} numbers each, but the vectors have {self.vectors.shape[1]}."
+                f"the queries have {query_QD.shape[1]} numbers each, but the vectors have {self.vectors.shape[1]}."
             )
-        found = []
-        for begin in range(0, len(asked), QUERIES):
-            scores, places = self._nearest(asked[begin : begin + QUERIES], min(top, len(self)))
+        hits = []
+        for begin in range(0, len(query_QD), QUERIES):
+            scores, places = self._nearest(query_QD[begin : begin + QUERIES], min(top, len(self)))
             for row in zip(scores.tolist(), places.tolist(), strict=True):
-                found.append([Hit(self.keys[place], score, place) for score, place in zip(*row, strict=True)])
-        return found
+                hits.append([Hit(self.keys[place], score, place) for score, place in zip(*row, strict=True)])
+        return hits
 
-    def _nearest(self, asked_QD: Floats, top: int) -> tuple[Floats, Numbers]:
+    def _nearest(self, query_QD: Floats, top: int) -> tuple[Floats, Numbers]:
         """[Q, top] cosines and places."""
-        scores = np.zeros((len(asked_QD), 0), dtype=np.float32)
-        places = np.zeros((len(asked_QD), 0), dtype=np.int64)
+        scores = np.zeros((len(query_QD), 0), dtype=np.float32)
+        places = np.zeros((len(query_QD), 0), dtype=np.int64)
         for begin in range(0, len(self) if top else 0, VECTORS):
-            block = _cosines(asked_QD, self.vectors[begin : begin + VECTORS])
+            block = _cosines(query_QD, self.vectors[begin : begin + VECTORS])
             here = np.broadcast_to(np.arange(begin, begin + block.shape[1]), block.shape)
             # The best so far stand first and have the lower places, so that equal ones stay in order.
             scores, places = np.concatenate((scores, block), axis=1), np.concatenate((places, here), axis=1)
@@ -86,7 +86,7 @@ class Index:
             rows, columns = np.nonzero(scores >= least[:, None])
             order = np.lexsort((columns, -scores[rows, columns], rows))
             rows, columns = rows[order], columns[order]
-            first = np.searchsorted(rows, np.arange(len(asked_QD)))
+            first = np.searchsorted(rows, np.arange(len(query_QD)))
             chosen = columns[first[:, None] + np.arange(kept)]
             scores, places = np.take_along_axis(scores, chosen, axis=1), np.take_along_axis(places, chosen, axis=1)
         return scores, places
@@ -111,10 +111,10 @@ def clusters(vectors: npt.ArrayLike, num: int, seed: int = 0) -> Numbers:
         raise InputError(f"{num!r} clusters were asked for, but must be a whole number from 1 to {len(points_ND):,}.")
     if not len(points_ND):
         return np.zeros(0, dtype=np.int64)
-    found = [_settled(points_ND, _apart(points_ND, num, seed, start)) for start in range(TRIES)]
-    _, labels = max(found, key=lambda pair: pair[0])
-    _, first, own = np.unique(labels, return_index=True, return_inverse=True)
-    renamed: Numbers = np.argsort(np.argsort(first))[own]
+    attempts = [_settled(points_ND, _apart(points_ND, num, seed, start)) for start in range(TRIES)]
+    _, labels = max(attempts, key=lambda pair: pair[0])
+    _, first, inverse = np.unique(labels, return_index=True, return_inverse=True)
+    renamed: Numbers = np.argsort(np.argsort(first))[inverse]
     return renamed
 
 
@@ -176,8 +176,8 @@ def communities(vectors: npt.ArrayLike, threshold: float = 0.95) -> list[list[in
     groups: dict[int, list[int]] = {}
     for place in range(len(root)):
         groups.setdefault(_root(root, place), []).append(place)
-    found = [group for group in groups.values() if len(group) > 1]
-    return sorted(found, key=lambda group: (-len(group), group[0]))
+    duplicates = [group for group in groups.values() if len(group) > 1]
+    return sorted(duplicates, key=lambda group: (-len(group), group[0]))
 
 
 def _near(points_ND: Floats, threshold: float) -> Iterator[tuple[int, int]]:
@@ -199,7 +199,7 @@ def _root(root: Numbers, place: int) -> int:
 
 
 def _cosines(first: Floats, second: Floats) -> Floats:
-    """Of all rows of unit length with all others, rounded to what is certain."""
+    """[rows, rows] cosines of unit vectors, rounded to PLACES decimals."""
     rounded: Floats = np.round(first @ second.T, PLACES)
     return rounded
 

@@ -1,4 +1,4 @@
-"""Records of what a model said in, as they are made; a file that no crash and no second writer spoils out.
+"""Records of predictions in, as they are made; a results file that no crash and no second writer spoils out.
 
 The suffix says the form: JSON lines, CSV or TSV; or plain lines, of commands that write texts. A table has a column for
 each field; lists and objects stand in their cells as JSON. TSV knows no quotes, so tabs and line ends in its cells
@@ -35,7 +35,7 @@ def form_of(path: Path | str, forms: Mapping[str, str] = FORMS, otherwise: str =
     suffix = Path(path).suffix.lower()
     if suffix in forms:
         return forms[suffix]
-    if otherwise and suffix not in FOREIGN:
+    if otherwise and suffix not in OTHER_FORMATS:
         return otherwise
     if not suffix:  # promises nothing
         return "jsonl"
@@ -43,7 +43,7 @@ def form_of(path: Path | str, forms: Mapping[str, str] = FORMS, otherwise: str =
     raise InputError(f"{path}: ends in {suffix}, but the suffix says how results are written; take one of: {listed}.")
 
 
-FOREIGN = {
+OTHER_FORMATS = {
     ".json", ".xlsx", ".xls", ".ods", ".parquet", ".arrow", ".feather", ".npy", ".npz", ".pt", ".pkl", ".html", ".htm",
     ".xml", ".pdf", ".docx", ".zip", ".gz", ".xz", ".zst", ".bz2", ".7z", ".db", ".sqlite", ".png", ".svg", ".conll",
     ".safetensors", ".yaml", ".yml",
@@ -72,24 +72,24 @@ class Table:
     def text(self, records: Sequence[Record]) -> str:
         """The lines, with the header before the first."""
         if self.form == "jsonl":
-            return "".join(json.dumps(found, ensure_ascii=False) + "\n" for found in records)
+            return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
         if self.form == "lines":
-            return "".join(" ".join(found["written"].split("\n")) + "\n" for found in records)
+            return "".join(" ".join(record["written"].split("\n")) + "\n" for record in records)
         header = not self.columns and bool(records)
         if header:
             self.columns = tuple(dict.fromkeys((*records[0], *self.later)))
-        rows = ([self.cell(found.get(name)) for name in self.columns] for found in map(self._checked, records))
+        rows = ([self.cell(record.get(name)) for name in self.columns] for record in map(self._checked, records))
         return self._joined([list(self.columns), *rows] if header else rows)
 
-    def _checked(self, found: Record) -> Record:
-        for name in found:
+    def _checked(self, record: Record) -> Record:
+        for name in record:
             if name not in self.columns:
                 raise InputError(
                     f"the field {name!r} has no column, since the first result had none; write to a .jsonl file."
                 )
-        return found
+        return record
 
-    def cell(self, value: Any) -> str:
+    def cell(self, value: object) -> str:
         """A value as a cell holds it."""
         if value is None:
             return ""
@@ -189,10 +189,10 @@ class Results(AbstractContextManager["Results"]):
             self._cut(tail)
             return Place(self.count, None, 0, ()) if self.count else None
         try:
-            found = self._read(last) if self.count else {"text": ""}
-            more = [found[name] for name in ("second", "negative") if name in found]
-            texts = (found["text"], *more, *found.get("options", ()))
-            place = Place(self.count, found.get("file"), int(found.get("line") or 0), texts)
+            fields = self._read(last) if self.count else {"text": ""}
+            more = [fields[name] for name in ("second", "negative") if name in fields]
+            texts = (fields["text"], *more, *fields.get("options", ()))
+            place = Place(self.count, fields.get("file"), int(fields.get("line") or 0), texts)
             if not number and tail != b'{"':
                 raise ValueError("nothing of ours")
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -231,8 +231,8 @@ class Results(AbstractContextManager["Results"]):
     def _read(self, record: bytes) -> Record:
         if self.table.form == "jsonl":
             return dict(json.loads(record))
-        found: Record = dict(zip(self.table.columns, self._cells(record), strict=True))
-        return {**found, **({"options": json.loads(found["options"])} if "options" in found else {})}
+        fields: Record = dict(zip(self.table.columns, self._cells(record), strict=True))
+        return {**fields, **({"options": json.loads(fields["options"])} if "options" in fields else {})}
 
     def rest(self, examples: Iterable[Example]) -> Iterator[Example]:
         """The examples that have no result yet; those that have one must be the same as then."""
@@ -273,13 +273,13 @@ class Results(AbstractContextManager["Results"]):
             held = (
                 f"it holds {self.count:,} results, all whole; make room, then go on with --resume" if self.count else ""
             )
-            told = unwritten(self.path, error)
-            raise InputError(f"{told.removesuffix('.')}: {held}." if held else told) from None
+            sentence = unwritten(self.path, error)
+            raise InputError(f"{sentence.removesuffix('.')}: {held}." if held else sentence) from None
         self.whole += len(data)
         self.count += len(records)
 
     def remarks(self) -> list[str]:
-        """What the form could not hold."""
+        """Notes on what the format could not hold."""
         if not self.table.num_mended:
             return []
         return [f"{self.table.num_mended:,} cells had tabs or line ends, which TSV cannot hold; they are spaces now."]

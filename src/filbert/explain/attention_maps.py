@@ -11,19 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from filbert.core import stopping
 from filbert.core.errors import InputError, MissingExtra
 from filbert.core.records import Encoding, Example, Floats, Ints, Packed
-from filbert.forms.sources import ReadOptions
+from filbert.explain.protocols import Looks
 from filbert.nn import maps
 from filbert.nn.attention import tensors
 from filbert.pack.lay import pack
-from filbert.tasks.task import AnyItems, TaskSpec
 from filbert.tasks.written import Written
 from filbert.text.characters import is_cjk
 from filbert.text.joining import joined
@@ -39,7 +39,7 @@ DOCUMENT = "[DOC]"  # who asks a text's sentences
 SPECIAL = -1  # the part of a token that is of no text
 
 Segments = str | Callable[[str], Iterable[str]]  # a name of text.words, or the user's own function
-Asked = int | Sequence[int] | None  # layers or heads; None: all
+Selection = int | Sequence[int] | None  # layers or heads; None: all
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +105,7 @@ class Seen:
     def map(self) -> Maps:
         """The maps, where there is one window and one kind; by token."""
         if len(self.windows) > 1:
-            kinds = dict.fromkeys(own.kind for own in self.windows)
+            kinds = dict.fromkeys(each.kind for each in self.windows)
             raise InputError(
                 f"there are {len(self.windows)} maps (kinds: {', '.join(kinds)}; windows: "
                 f"{self.windows[-1].window + 1}), so none is the one; take them from .windows or .of(kind)."
@@ -120,77 +120,27 @@ class Seen:
     @property
     def words(self) -> tuple[tuple[Word, ...], ...]:
         """For each of the maps the words that ask."""
-        return tuple(own.row_words for own in self.windows)
+        return tuple(each.row_words for each in self.windows)
 
     def by_word(self) -> tuple[Floats, ...]:
         """For each of the maps [layers, heads, words, words]; see Maps.by_word."""
-        return tuple(own.by_word() for own in self.windows)
+        return tuple(each.by_word() for each in self.windows)
 
     def of(self, kind: str) -> tuple[Maps, ...]:
         """The maps of that kind, a window after another."""
-        return tuple(own for own in self.windows if own.kind == kind)
+        return tuple(each for each in self.windows if each.kind == kind)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Any:
         """So that NumPy takes it for [layers, heads, words, words]."""
         return np.asarray(self.values, dtype=dtype)
-
-
-class Reads(Protocol):
-    """How a model reads texts for its task (engine.reader.Reader)."""
-
-    @property
-    def window(self) -> tuple[int, int]:
-        """Tokens of a text that are read at once at most, and those that two windows share."""
-        ...
-
-    @property
-    def spec(self) -> TaskSpec[Any]:
-        """The task's record."""
-        ...
-
-    @property
-    def config(self) -> Any:
-        """The task's config."""
-        ...
-
-    def items(self, examples: Sequence[Example]) -> AnyItems:
-        """The examples in batches."""
-        ...
-
-
-class Looks(Protocol):
-    """What can be looked into: `engine.model.Model`."""
-
-    tokenizer: Tokenizer
-    engine: Any
-
-    @property
-    def labels(self) -> list[str]:
-        """The labels that it tells apart."""
-        ...
-
-    @property
-    def backbone(self) -> Any:
-        """The torch module."""
-        ...
-
-    @property
-    def trained_on(self) -> ReadOptions:
-        """The columns and the encoding of the files that it learnt from."""
-        ...
-
-    @property
-    def as_read(self) -> Reads | None:
-        """Its task and how that reads texts; None where it was fine-tuned for nothing."""
-        ...
 
 
 def attention(
     model: Looks,
     text: str | Sequence[str],
     pair: str | None = None,
-    layers: Asked = None,
-    heads: Asked = None,
+    layers: Selection = None,
+    heads: Selection = None,
     segments: Segments = AUTO,
 ) -> Seen:
     """What the model attends to while it reads a text, or a pair as (text, pair) or as one tuple.
@@ -199,28 +149,27 @@ def attention(
     """
     texts = _texts(text, pair)
     backbone = model.backbone
-    found = maps.sites(backbone)
-    writer, score = getattr(backbone, "writer", None), hasattr(backbone, "attention_of")
-    if not found and (not score or (hasattr(backbone, "decoded") and writer is None)):
+    sites = maps.sites(backbone)
+    if not sites and not (backbone.writes or backbone.has_levels):
         raise InputError(
             f"this model is a {type(backbone).__name__.lower()} without attention, so there is nothing to show; "
             "bert, gpt, transformer and han have some, and seq2seq where it writes."
         )
-    if writer is not None:
-        return _Written(model, texts, segments).seen(found, layers, heads)
-    if not found:
+    if backbone.writes:
+        return _Generation(model, texts, segments).seen(sites, layers, heads)
+    if not sites:
         return _levels(model, texts, _numbers("layers", layers, 2), _numbers("heads", heads, 1), segments)
-    wanted = _numbers("layers", layers, len(found))
-    chosen = [found[layer] for layer in wanted]
-    some = _numbers("heads", heads, _most_heads(found), _most_heads(chosen))
+    wanted = _numbers("layers", layers, len(sites))
+    chosen = [sites[layer] for layer in wanted]
+    some = _numbers("heads", heads, _most_heads(sites), _most_heads(chosen))
     encodings = _windows(model, texts)
-    check_room(len(wanted) * len(some) * sum(len(own) ** 2 for own in encodings))
+    check_room(len(wanted) * len(some) * sum(len(encoding) ** 2 for encoding in encodings))
     words, result = _Words(texts, segments), []
-    for number, own in enumerate(encodings):
+    for number, encoding in enumerate(encodings):
         stopping.current().check()
         with torch.inference_mode(), maps.kept(chosen, alone=True) as got:
-            model.backbone(_packed(own, model))
-        rows = _tokens(own, model.tokenizer)
+            model.backbone(_packed(encoding, model))
+        rows = _tokens(encoding, model.tokenizer)
         grouped = words.of(rows)
         values = _values(chosen, got, some)
         result.append(Maps("self", wanted, some, rows, rows, values, grouped, grouped, number))
@@ -249,21 +198,21 @@ def _values(chosen: Sequence[maps.Site], got: dict[maps.Site, maps.Kept], heads:
 # What is read ---------------------------------------------------------------------------------------------------------
 
 
-def _texts(text: Any, pair: Any) -> tuple[str, ...]:
+def _texts(text: object, pair: object) -> tuple[str, ...]:
     """One text or two."""
-    given = (text,) if isinstance(text, str) else tuple(text) if isinstance(text, tuple | list) else (text,)
-    texts = given if pair is None else (*given, pair)
+    listed = (text,) if isinstance(text, str) else tuple(text) if isinstance(text, tuple | list) else (text,)
+    texts = listed if pair is None else (*listed, pair)
     if not 1 <= len(texts) <= 2 or not all(isinstance(one, str) for one in texts):
         shown = ", ".join(type(one).__name__ for one in texts[:4])
         raise InputError(f"attention was given ({shown}), but takes a text or two, each a string.")
-    return texts
+    return tuple(one for one in texts if isinstance(one, str))
 
 
-def _numbers(name: str, asked: Asked, count: int, usual: int | None = None) -> tuple[int, ...]:
+def _numbers(name: str, selection: Selection, count: int, usual: int | None = None) -> tuple[int, ...]:
     """Those asked for, each once, in their order; all, or the usual ones, where none are named."""
-    if asked is None:
+    if selection is None:
         return tuple(range(count if usual is None else usual))
-    listed = list(asked) if isinstance(asked, Iterable) else [asked]
+    listed = list(selection) if isinstance(selection, Iterable) else [selection]
     for number in listed:
         if not isinstance(number, int | np.integer) or isinstance(number, bool) or not 0 <= number < count:
             allowed = f"whole numbers from 0 to {count - 1}" if count > 1 else "0 alone"
@@ -273,9 +222,9 @@ def _numbers(name: str, asked: Asked, count: int, usual: int | None = None) -> t
     return tuple(int(number) for number in dict.fromkeys(listed))
 
 
-def _most_heads(found: Sequence[maps.Site]) -> int:
+def _most_heads(sites: Sequence[maps.Site]) -> int:
     """The heads of the layer that has most: pruned ones have fewer."""
-    return max((site.attention.heads for site in found), default=0) or 1
+    return max((site.attention.heads for site in sites), default=0) or 1
 
 
 def _windows(model: Looks, texts: tuple[str, ...]) -> list[Any]:
@@ -285,14 +234,14 @@ def _windows(model: Looks, texts: tuple[str, ...]) -> list[Any]:
     length, overlap = model.as_read.window if model.as_read is not None else (most, OVERLAP)
     length = min(length, most)
     # A model that fills blanks reads [MASK] as one.
-    pieces = list(tokenizer.pieces(texts, specials=getattr(backbone, "mlm", None) is not None))
+    pieces = list(tokenizer.pieces(texts, specials=backbone.fills))
     _check_some(pieces)
     second = pieces[1] if len(pieces) > 1 else None
     return windowed(tokenizer, pieces[0], second, length, overlap)
 
 
 def _check_some(pieces: Sequence[Tokens]) -> None:
-    if not any(len(own.ids) for own in pieces):
+    if not any(len(each.ids) for each in pieces):
         raise InputError("the text is empty, so there is nothing to attend to; give at least one character.")
 
 
@@ -324,13 +273,13 @@ class _Words:
         """The words that these tokens, in their order, are."""
         groups: list[list[int]] = []
         for place, token in enumerate(tokens):
-            if place and self._goes_on(tokens[place - 1], token):
+            if place and self._continues(tokens[place - 1], token):
                 groups[-1].append(place)
             else:
                 groups.append([place])
         return tuple(self._word(group, tokens) for group in groups)
 
-    def _goes_on(self, before: Token, token: Token) -> bool:
+    def _continues(self, before: Token, token: Token) -> bool:
         if SPECIAL in (before.part, token.part) or before.part != token.part or "[MASK]" in (before.text, token.text):
             return False
         numbers, text = self.numbers[token.part], self.texts[token.part]
@@ -369,14 +318,15 @@ def _levels(
     model: Looks, texts: tuple[str, ...], layers: tuple[int, ...], heads: tuple[int, ...], segments: Segments
 ) -> Seen:
     """Layer 0: what each sentence looked at among its tokens; layer 1: what the document did among its sentences."""
+    backbone: Any = model.backbone
     encodings = _windows(model, texts)
     words, result = _Words(texts, segments), list[Maps]()
-    for number, own in enumerate(encodings):
+    for number, encoding in enumerate(encodings):
         stopping.current().check()
         with torch.inference_mode():
-            seen = model.backbone.attention_of(_packed(own, model))
+            seen = backbone.attention_of(_packed(encoding, model))
         sentence_T = seen.sentence_T.cpu().numpy()
-        tokens = _tokens(own, model.tokenizer)
+        tokens = _tokens(encoding, model.tokenizer)
         sentences = tuple(
             _sentence([tokens[place] for place in np.flatnonzero(sentence_T == index)], texts)
             for index in range(len(seen.sentences_N))
@@ -395,18 +345,33 @@ def _levels(
 
 def _sentence(tokens: Sequence[Token], texts: Sequence[str]) -> Token:
     """The stretch of the text that these tokens are."""
-    own = [token for token in tokens if token.part != SPECIAL]
-    if not own:
+    real = [token for token in tokens if token.part != SPECIAL]
+    if not real:
         return Token("".join(token.text for token in tokens), SPECIAL, 0, 0)
-    part, start, end = own[0].part, own[0].start, max(token.end for token in own)
+    part, start, end = real[0].part, real[0].start, max(token.end for token in real)
     return Token(texts[part][start:end], part, start, end)
 
 
 # What was written: encoder-decoders -----------------------------------------------------------------------------------
 
 
-class _Written:
-    """A source as its task reads it, and what the model writes from it, or is told to."""
+class Captured(NamedTuple):
+    """Attentions of one kind, what each got in a pass, and the heads that are asked for."""
+
+    sites: Sequence[maps.Site]
+    got: dict[maps.Site, maps.Kept]
+    heads: tuple[int, ...]
+
+
+class Axes(NamedTuple):
+    """Which layers and heads the first two axes of maps are."""
+
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+
+
+class _Generation:
+    """The maps of an encoder-decoder: of a source, and of the target that it generates, or that is given."""
 
     def __init__(self, model: Looks, texts: tuple[str, ...], segments: Segments) -> None:
         self.model, self.segments = model, segments
@@ -417,70 +382,76 @@ class _Written:
         assert isinstance(items, Written), "a model that writes was trained for a task that does"
         self.task = items
         self.sources = [self._stretch(start, end) for start, end in self.task.cuts.first[:, :2].tolist()]
-        written, tokens = self._told(texts[1]) if len(texts) > 1 else self._wrote()
-        self.texts, self.targets = (texts[0], written), [self._target(own) for own in tokens]
+        target_text, tokens = self._named_target(texts[1]) if len(texts) > 1 else self._generated()
+        self.texts, self.targets = (texts[0], target_text), [self._target(each) for each in tokens]
         self.words = _Words(self.texts, segments)
 
-    def seen(self, found: tuple[maps.Site, ...], layers: Asked, heads: Asked) -> Seen:
+    def seen(self, all_sites: tuple[maps.Site, ...], layers: Selection, heads: Selection) -> Seen:
         """The encoder's maps, the decoder's of itself, and its maps of the source; of a recurrent one only these."""
-        wanted = _numbers("layers", layers, max((site.layer for site in found), default=0) + 1)
-        some = _numbers("heads", heads, _most_heads(found))
-        chosen = [site for layer in wanted for site in found if site.layer == layer]
+        wanted = _numbers("layers", layers, max((site.layer for site in all_sites), default=0) + 1)
+        some = _numbers("heads", heads, _most_heads(all_sites))
+        chosen = [site for layer in wanted for site in all_sites if site.layer == layer]
         joins = len(self.targets) < len(self.sources)  # a writer that sees all stretches of its source at once
-        sizes = [len(own) for own in self.sources]
+        sizes = [len(encoding) for encoding in self.sources]
         cells = sum(size**2 for size in sizes) + sum(
-            len(own) * (len(own) + size)
-            for own, size in zip(self.targets, [sum(sizes)] if joins else sizes, strict=True)
+            len(encoding) * (len(encoding) + size)
+            for encoding, size in zip(self.targets, [sum(sizes)] if joins else sizes, strict=True)
         )
         check_room(len(wanted) * len(some) * cells)
         result: list[Maps] = []
         memories = []
-        for number, own in enumerate(self.sources):
+        for number, encoding in enumerate(self.sources):
             stopping.current().check()
             sites = [site for site in chosen if site.kind == "self"]
             with torch.inference_mode(), maps.kept(sites) as got:
-                memories.append(self.model.backbone(_packed(own, self.model)))
-            result += self._made("self", (sites, got, some), own, own, number)
+                memories.append(self.model.backbone(_packed(encoding, self.model)))
+            result += self._made("self", Captured(sites, got, some), encoding, encoding, number)
             if not joins:
-                result += self._across(number, memories[-1], own, (chosen, some))
+                result += self._decoder_maps(number, memories[-1], encoding, chosen, some)
         if joins:
-            whole = Encoding(*(np.concatenate([getattr(own, name) for own in self.sources]) for name in _COLUMNS))
-            result += self._across(0, torch.cat(memories), whole, (chosen, some))
+            whole = Encoding(
+                *(np.concatenate([getattr(encoding, name) for encoding in self.sources]) for name in _COLUMNS)
+            )
+            result += self._decoder_maps(0, torch.cat(memories), whole, chosen, some)
         return Seen(self.texts, tuple(result))
 
-    def _across(self, number: int, memory: torch.Tensor, own: Encoding, how: tuple[Any, Any]) -> list[Maps]:
+    def _decoder_maps(
+        self,
+        number: int,
+        memory: torch.Tensor,
+        encoding: Encoding,
+        chosen: Sequence[maps.Site],
+        heads: tuple[int, ...],
+    ) -> list[Maps]:
         """The maps of a target: of itself, and of its source."""
-        backbone, (chosen, some) = self.model.backbone, how
-        source, target = _packed(own, self.model), _packed(self.targets[number], self.model)
+        backbone: Any = self.model.backbone
+        source, target = _packed(encoding, self.model), _packed(self.targets[number], self.model)
         owners = torch.zeros(1, dtype=torch.long)
-        if hasattr(backbone, "attention_of"):
+        if not maps.sites(backbone):  # a recurrent writer, which has scores alone
             with torch.inference_mode():
                 weights_QS = backbone.attention_of(target, memory, source, owners)[0].float().cpu().numpy()
-            return [self._map("cross", ((0,), (0,)), weights_QS[None, None], (self.targets[number], own), number)]
+            return [
+                self._map("cross", Axes((0,), (0,)), weights_QS[None, None], (self.targets[number], encoding), number)
+            ]
         sites = [site for site in chosen if site.kind != "self"]
         with torch.inference_mode(), maps.kept(sites, alone=True) as got:
             backbone.decoded(target, memory, source, owners)
-        found = []
-        for kind, other in (("written", self.targets[number]), ("cross", own)):
+        result = []
+        for kind, other in (("written", self.targets[number]), ("cross", encoding)):
             alike = [site for site in sites if site.kind == kind]
-            found += self._made(kind, (alike, got, some), self.targets[number], other, number)
-        return found
+            result += self._made(kind, Captured(alike, got, heads), self.targets[number], other, number)
+        return result
 
-    def _made(
-        self, kind: str, seen: tuple[Any, Any, tuple[int, ...]], rows: Encoding, columns: Encoding, number: int
-    ) -> list[Maps]:
-        sites, got, some = seen
-        if not sites:
+    def _made(self, kind: str, seen: Captured, rows: Encoding, columns: Encoding, number: int) -> list[Maps]:
+        if not seen.sites:
             return []
-        layers = tuple(site.layer for site in sites)
-        return [self._map(kind, (layers, some), _values(sites, got, some), (rows, columns), number)]
+        axes = Axes(tuple(site.layer for site in seen.sites), seen.heads)
+        return [self._map(kind, axes, _values(*seen), (rows, columns), number)]
 
-    def _map(
-        self, kind: str, which: tuple[Any, Any], values: Floats, sides: tuple[Encoding, Encoding], number: int
-    ) -> Maps:
+    def _map(self, kind: str, axes: Axes, values: Floats, sides: tuple[Encoding, Encoding], number: int) -> Maps:
         rows = _tokens(sides[0], self.model.tokenizer)
         columns = rows if sides[0] is sides[1] else _tokens(sides[1], self.model.tokenizer)
-        return Maps(kind, *which, rows, columns, values, self.words.of(rows), self.words.of(columns), number)
+        return Maps(kind, *axes, rows, columns, values, self.words.of(rows), self.words.of(columns), number)
 
     def _stretch(self, start: int, end: int) -> Encoding:
         """[CLS] … [SEP] of a stretch of the source."""
@@ -497,7 +468,7 @@ class _Written:
         whole.parts[whole.starts == whole.ends] = SPECIAL  # a token that stands for no character
         return Encoding(whole.ids[keep], whole.segments[keep] * 0, *(getattr(whole, n)[keep] for n in _COLUMNS[2:]))
 
-    def _told(self, target: str) -> tuple[str, list[Tokens]]:
+    def _named_target(self, target: str) -> tuple[str, list[Tokens]]:
         """A target that was given; its tokens."""
         if len(self.sources) > 1 and not self.task.joins:
             raise InputError(
@@ -509,14 +480,14 @@ class _Written:
             raise InputError(f"the target has {len(tokens.ids):,} tokens, but must have from 1 to {most:,}.")
         return target, [tokens]
 
-    def _wrote(self) -> tuple[str, list[Tokens]]:
-        """What the model writes, and the tokens of each stretch of it."""
-        vocabulary, text, found = self.model.tokenizer.vocabulary, "", []
+    def _generated(self) -> tuple[str, list[Tokens]]:
+        """The generated text, and the tokens of each stretch of it."""
+        vocabulary, text, stretches = self.model.tokenizer.vocabulary, "", []
         for ids, _, _ in self.model.engine.answers(self.task)[0]:
-            own, begin = np.asarray(ids, dtype=np.int32), len(text)
+            row, begin = np.asarray(ids, dtype=np.int32), len(text)
             text += joined([vocabulary[index] for index in ids], after=text)
-            found.append(Tokens(own, *_places([vocabulary[index] for index in ids], text, begin)))
-        return text, found
+            stretches.append(Tokens(row, *_places([vocabulary[index] for index in ids], text, begin)))
+        return text, stretches
 
 
 _COLUMNS = ("ids", "segments", "parts", "starts", "ends")
@@ -526,11 +497,11 @@ def _places(names: Sequence[str], text: str, at: int) -> tuple[Ints, Ints]:
     """Where tokens stand in the text that was joined of them: that only puts spaces between."""
     starts, ends = [], []
     for name in names:
-        own = name.removeprefix(PREFIX) if len(name) > len(PREFIX) else name
+        piece = name.removeprefix(PREFIX) if len(name) > len(PREFIX) else name
         begin = at + len(text[at:]) - len(text[at:].lstrip())
-        if text.startswith(own, begin):
+        if text.startswith(piece, begin):
             starts.append(begin)
-            at = begin + len(own)
+            at = begin + len(piece)
         else:  # a token that nobody reads, such as [SEP]
             starts.append(at)
         ends.append(at)

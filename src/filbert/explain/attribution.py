@@ -21,13 +21,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from filbert.core.errors import InputError
 from filbert.core.random import generator
+
+if TYPE_CHECKING:
+    from filbert.explain.perturbation import Perturbation
 
 Numbers = npt.NDArray[np.float64]
 Groups = Sequence[npt.NDArray[np.int64]]  # words that are left out together
@@ -38,10 +41,14 @@ TINY = 1e-6  # a difference of log-odds that is a rounding
 
 
 class Changeable(Protocol):
-    """What is explained: explain.perturbation.Subject."""
+    """An example that can be changed: explain.perturbation.Perturbation."""
 
-    words: Sequence[Any]
     size: int
+
+    @property
+    def words(self) -> Sequence[object]:
+        """W, what can be left out."""
+        ...
 
     def values(self, kept_NW: npt.ArrayLike) -> Numbers:
         """[N] what F is where only these words are left."""
@@ -59,7 +66,7 @@ class Attribution:
     coarse: int = 1  # so many neighbouring words were left out together, since the text has too many
 
 
-def integrated_gradients(subject: Changeable, budget: int = 0, seed: int = 0) -> Attribution:
+def integrated_gradients(perturbation: Changeable, budget: int = 0, seed: int = 0) -> Attribution:
     """Each word's part of ∫ dF/dα, the way from the emptied text cut in two wherever a piece is off."""
     points, weights = np.polynomial.legendre.leggauss(NODES)
     points, weights = (points + 1) / 2, weights / 2
@@ -69,7 +76,7 @@ def integrated_gradients(subject: Changeable, budget: int = 0, seed: int = 0) ->
     while True:
         ends = [end for end in dict.fromkeys(end for piece in pieces for end in piece) if end not in values]
         inner_PI = np.array([low + (high - low) * points for low, high in pieces])
-        value_N, slope_NW = subject.along(np.concatenate((inner_PI.ravel(), ends)))
+        value_N, slope_NW = perturbation.along(np.concatenate((inner_PI.ravel(), ends)))
         reads += len(value_N)
         values |= dict(zip(ends, value_N[inner_PI.size :].tolist(), strict=True))
         slope_PIW = slope_NW[: inner_PI.size].reshape(*inner_PI.shape, slope_NW.shape[1])
@@ -86,63 +93,65 @@ def integrated_gradients(subject: Changeable, budget: int = 0, seed: int = 0) ->
         pieces = [half for low, high in coarse for half in ((low, (low + high) / 2), ((low + high) / 2, high))]
 
 
-def gradient_x_input(subject: Changeable, budget: int = 0, seed: int = 0) -> Attribution:
+def gradient_x_input(perturbation: Changeable, budget: int = 0, seed: int = 0) -> Attribution:
     """The slope at the text itself, as if F were straight all the way."""
-    return Attribution(subject.along([1.0])[1][0], 1)
+    return Attribution(perturbation.along([1.0])[1][0], 1)
 
 
-def occlusion(subject: Changeable, budget: int, seed: int = 0) -> Attribution:
+def occlusion(perturbation: Changeable, budget: int, seed: int = 0) -> Attribution:
     """F of the text less F without the word; of too many words for the budget several together."""
-    groups, coarse = _groups(len(subject.words), budget // max(1, subject.size))
-    kept = np.ones((len(groups) + 1, len(subject.words)), dtype=np.bool_)
+    groups, coarse = _groups(len(perturbation.words), budget // max(1, perturbation.size))
+    kept = np.ones((len(groups) + 1, len(perturbation.words)), dtype=np.bool_)
     for row, group in enumerate(groups, 1):
         kept[row, group] = False
-    whole, *others = subject.values(kept).tolist()
+    whole, *others = perturbation.values(kept).tolist()
     return Attribution(_spread(np.array([whole - value for value in others]), groups), len(kept), coarse)
 
 
-def sampling(subject: Changeable, budget: int, seed: int = 0, samples: int | None = None) -> Attribution:
+def sampling(perturbation: Changeable, budget: int, seed: int = 0, samples: int | None = None) -> Attribution:
     """Shapley values from random orders, each followed forth and back."""
-    reads = budget // max(1, subject.size)
-    groups, coarse = _groups(len(subject.words), reads // 8)
+    reads = budget // max(1, perturbation.size)
+    groups, coarse = _groups(len(perturbation.words), reads // 8)
     size = len(groups)
     pairs = samples or int(np.clip(reads // max(1, 2 * size), 4, 12))
     random = generator(seed, "shapley")
     orders = [order for _ in range(pairs) for order in _both(random.permutation(size))]
     rank = np.argsort(np.array(orders).reshape(-1, size), axis=1)  # [S, groups] when each comes
     kept_NG = (rank[:, None, :] < np.arange(size + 1)[None, :, None]).reshape(-1, size)
-    kept_NW = np.zeros((len(kept_NG), len(subject.words)), dtype=np.bool_)
+    kept_NW = np.zeros((len(kept_NG), len(perturbation.words)), dtype=np.bool_)
     for place, group in enumerate(groups):
         kept_NW[:, group] = kept_NG[:, place, None]
-    rises = np.diff(subject.values(kept_NW).reshape(len(rank), size + 1), axis=1)
+    rises = np.diff(perturbation.values(kept_NW).reshape(len(rank), size + 1), axis=1)
     return Attribution(_spread(np.take_along_axis(rises, rank, axis=1).mean(0), groups), len(kept_NW), coarse)
 
 
-def attention_rollout(subject: Any, budget: int = 0, seed: int = 0) -> Attribution:
+def attention_rollout(perturbation: Perturbation, budget: int = 0, seed: int = 0) -> Attribution:
     """How much of each word stands in the vectors that the answer is read from, layers' attention followed back."""
     import torch
 
     from filbert.explain.map_sums import rollout
     from filbert.nn import maps
 
-    own = subject.layout
-    sites = [site for site in maps.sites(subject.backbone) if site.kind == "self"]
+    layout = perturbation.layout
+    sites = [site for site in maps.sites(perturbation.backbone) if site.kind == "self"]
     if not sites:
-        raise InputError(f"{type(subject.backbone).__name__} has no attention to follow; take occlusion or sampling.")
+        raise InputError(
+            f"{type(perturbation.backbone).__name__} has no attention to follow; take occlusion or sampling."
+        )
     heads = range(max(site.attention.heads for site in sites))
-    (_, batch), *_ = subject.packs(1, 1)
-    with torch.inference_mode(), maps.kept(sites) as found:
-        subject.question.table(subject.host, batch)
+    (_, batch), *_ = perturbation.packs(1, 1)
+    with torch.inference_mode(), maps.kept(sites) as kept:
+        perturbation.question.table(perturbation.host, batch)
     order = np.argsort(np.argsort(batch.starts.cpu().numpy()))  # the place of each of our sequences in the pack
-    read_R, reached_R = subject.question.read_from(), np.zeros(len(own.place))
+    read_R, reached_R = perturbation.question.read_from(), np.zeros(len(layout.place))
     for sequence, place in enumerate(order.tolist()):
         with torch.inference_mode():
-            maps_L = [maps.weights(site, found[site], place, heads) for site in sites]  # zeros for a pruned head
+            maps_L = [maps.weights(site, kept[site], place, heads) for site in sites]  # zeros for a pruned head
             weights_LHTT = torch.stack(maps_L).cpu().numpy()
-        mine = own.sequence == sequence
+        mine = layout.sequence == sequence
         reached_R[mine] = read_R[mine] @ np.asarray(rollout(weights_LHTT)[-1], dtype=np.float64)
-    inside = subject.word_R >= 0
-    scores = np.bincount(subject.word_R[inside], weights=reached_R[inside], minlength=len(subject.words))
+    inside = perturbation.word_R >= 0
+    scores = np.bincount(perturbation.word_R[inside], weights=reached_R[inside], minlength=len(perturbation.words))
     return Attribution(scores.astype(np.float64), 1)
 
 

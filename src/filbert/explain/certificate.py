@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -33,9 +33,12 @@ from filbert.core.random import generator
 from filbert.explain.attribution import COMPLETE, GRADIENTS, METHODS, TINY, Attribution, Changeable
 from filbert.metrics.numbers import spearman
 
+if TYPE_CHECKING:
+    from filbert.explain.perturbation import Perturbation
+
 Numbers = npt.NDArray[np.float64]
 SHARES = (0.2, 0.5, 0.8)  # of the words that are kept or left out: as many from the top as from the bottom
-RANDOM_TEXTS, KNOWN_P = 66, 0.03  # at most one of them may do as well: 2 / (66 + 1)
+RANDOM_TEXTS, LIFT_P = 66, 0.03  # at most one of them may do as well: 2 / (66 + 1)
 ORDERS, FEWEST_ORDERS = 40, 20  # each with its reverse
 FAITHFUL_P, WEAK_P = 0.05, 0.2
 MOST_GAP = 0.05  # completeness: a method that is off by more has not computed what it says
@@ -52,8 +55,8 @@ class Certificate:
     numbers: Mapping[str, float | tuple[float, float]]  # what could be measured, by name; pairs are 95 % of random ones
 
     def as_view(self) -> dict[str, Any]:
-        """As a scene has it."""
-        numbers = {name: list(own) if isinstance(own, tuple) else own for name, own in self.numbers.items()}
+        """As a view has it."""
+        numbers = {name: list(value) if isinstance(value, tuple) else value for name, value in self.numbers.items()}
         sentences = {"sentence_en": self.sentence_en, "sentence_zh": self.sentence_zh}
         return {"verdict": self.verdict, **sentences, "numbers": numbers}
 
@@ -69,7 +72,7 @@ class Ordered:
     p: float  # the share of random orders that do as well
 
 
-def ordered(subject: Changeable, scores_W: Numbers, orders: int = ORDERS, seed: int = 0) -> Ordered:
+def ordered(perturbation: Changeable, scores_W: Numbers, orders: int = ORDERS, seed: int = 0) -> Ordered:
     """The words by their scores, highest first, against random orders."""
     count = len(scores_W)
     sizes_K = _sizes(count)
@@ -79,7 +82,7 @@ def ordered(subject: Changeable, scores_W: Numbers, orders: int = ORDERS, seed: 
     first_OKW = rank_OW[:, None] < sizes_K[:, None]
     last_OKW = rank_OW[:, None] >= (count - sizes_K)[:, None]
     kept_NW = np.concatenate((np.ones((1, count), np.bool_), *(x.reshape(-1, count) for x in (first_OKW, last_OKW))))
-    value, *others = subject.values(kept_NW).tolist()
+    value, *others = perturbation.values(kept_NW).tolist()
     first_O, last_O = np.array(others).reshape(2, -1, len(sizes_K)).mean(2)
     # Sizes come in pairs, k and W - k, so "all but the first" of an order are "the first" of its reverse.
     falls, holds = value - last_O, value - first_O
@@ -98,7 +101,7 @@ def _sizes(count: int) -> npt.NDArray[np.int64]:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class Lift:
     """How far the target's score lies above what random words get."""
 
     lift: float
@@ -106,39 +109,43 @@ class Known:
     p: float
 
 
-def known(subject: Any, texts: int = RANDOM_TEXTS, seed: int = 0) -> Known:
+def measured_lift(perturbation: Perturbation, texts: int = RANDOM_TEXTS, seed: int = 0) -> Lift:
     """The lift of the target over random words, beside theirs."""
-    random_NC = subject.strange([generator(seed, "random words", example=index) for index in range(texts)])
-    table_NC = np.concatenate((subject.first_C[None], random_NC)).astype(np.float64)
+    random_NC = perturbation.controls([generator(seed, "random words", example=index) for index in range(texts)])
+    table_NC = np.concatenate((perturbation.first_C[None], random_NC)).astype(np.float64)
     lift_NC = table_NC - np.median(table_NC, axis=0)  # over all, the text too: no text is treated otherwise
-    column_N = np.full(len(table_NC), subject.column)
-    if subject.chosen and table_NC.shape[1] > 1:
+    column_N = np.full(len(table_NC), perturbation.column)
+    if perturbation.chosen and table_NC.shape[1] > 1:
         column_N[1:] = table_NC[1:].argmax(axis=1)
         measured_NC = lift_NC + table_NC
     else:
         measured_NC = np.abs(lift_NC)
     lift_N, measured_N = (each[np.arange(len(column_N)), column_N] for each in (lift_NC, measured_NC))
     as_well = int((measured_N[1:] >= measured_N[0]).sum())
-    return Known(float(lift_N[0]), _middle(lift_N[1:]), (1 + as_well) / (1 + texts))
+    return Lift(float(lift_N[0]), _middle(lift_N[1:]), (1 + as_well) / (1 + texts))
 
 
-def certified(subject: Any, method: str, found: Attribution, *, budget: int, seed: int = 0) -> Certificate:
+def certified(
+    perturbation: Perturbation, method: str, attribution: Attribution, *, budget: int, seed: int = 0
+) -> Certificate:
     """The certificate of what a method found; budget: tokens that may be read for it."""
-    count, reads = len(subject.words), budget // max(1, subject.size)
+    count, reads = len(perturbation.words), budget // max(1, perturbation.size)
     numbers: dict[str, float | tuple[float, float]] = {"words": float(count)}
-    empty = float(subject.values(np.zeros((1, count), np.bool_))[0])
-    gap = abs(float(found.scores.sum()) - (subject.value - empty)) / max(abs(subject.value - empty), TINY)
+    empty = float(perturbation.values(np.zeros((1, count), np.bool_))[0])
+    gap = abs(float(attribution.scores.sum()) - (perturbation.value - empty)) / max(
+        abs(perturbation.value - empty), TINY
+    )
     numbers["completeness_gap"] = gap
     per_order = 2 * len(_sizes(count)) if count > 1 else 1
     needed = RANDOM_TEXTS + FEWEST_ORDERS * per_order
     if reads < needed:
-        return Certificate("weak", *_too_long(subject.size, needed * subject.size), numbers)
-    lift = known(subject, seed=seed)
+        return Certificate("weak", *_too_long(perturbation.size, needed * perturbation.size), numbers)
+    lift = measured_lift(perturbation, seed=seed)
     numbers |= {"lift": lift.lift, "lift_random": lift.random, "lift_p": lift.p}
     order = None
     if count > 1:
         orders = min(ORDERS, (reads - RANDOM_TEXTS) // per_order)
-        order = ordered(subject, found.scores, orders, seed)
+        order = ordered(perturbation, attribution.scores, orders, seed)
         numbers |= {
             "comprehensiveness": order.comprehensiveness,
             "comprehensiveness_random": order.random_comprehensiveness,
@@ -147,25 +154,29 @@ def certified(subject: Any, method: str, found: Attribution, *, budget: int, see
             "order_p": order.p,
         }
     if count >= LEAST_RANKED:
-        numbers |= _stability(subject, method, found, budget, seed)
+        numbers |= _stability(perturbation, method, attribution, budget, seed)
     gap = gap if method in COMPLETE else 0.0
     return Certificate(*_verdict(lift, order, gap, count), numbers)
 
 
-def _stability(subject: Any, method: str, found: Attribution, budget: int, seed: int) -> dict[str, float]:
+def _stability(
+    perturbation: Perturbation, method: str, attribution: Attribution, budget: int, seed: int
+) -> dict[str, float]:
     """Rank correlations: with other baselines, with another seed, with another method."""
     numbers: dict[str, float] = {}
     if method == "sampling":
-        numbers["same_over_seeds"] = _alike(found, METHODS[method](subject, budget, seed + 1))
-    elif method != "attention-rollout" and subject.baseline != "delete":
-        others = [name for name in ("mask", "pad", "zero") if name != subject.baseline]
-        others = [name for name in others if name != "zero" or subject.has_vectors]
-        again = [METHODS[method](subject.with_baseline(name), budget, seed) for name in others]
-        numbers["same_over_baselines"] = min(_alike(found, each) for each in again)
+        numbers["same_over_seeds"] = _alike(attribution, METHODS[method](perturbation, budget, seed + 1))
+    elif method != "attention-rollout" and perturbation.baseline != "delete":
+        others = [name for name in ("mask", "pad", "zero") if name != perturbation.baseline]
+        others = [name for name in others if name != "zero" or perturbation.has_vectors]
+        again = [METHODS[method](perturbation.with_baseline(name), budget, seed) for name in others]
+        numbers["same_over_baselines"] = min(_alike(attribution, each) for each in again)
     other = "occlusion"
     if method == other:
-        other = GRADIENTS[0] if subject.has_vectors and subject.baseline != "delete" else "sampling"
-    numbers[f"agreement_with_{other.replace('-', '_')}"] = _alike(found, METHODS[other](subject, budget, seed))
+        other = GRADIENTS[0] if perturbation.has_vectors and perturbation.baseline != "delete" else "sampling"
+    numbers[f"agreement_with_{other.replace('-', '_')}"] = _alike(
+        attribution, METHODS[other](perturbation, budget, seed)
+    )
     return numbers
 
 
@@ -178,9 +189,9 @@ def _middle(values: Numbers) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _verdict(lift: Known, order: Ordered | None, gap: float, count: int) -> tuple[str, str, str]:
+def _verdict(lift: Lift, order: Ordered | None, gap: float, count: int) -> tuple[str, str, str]:
     """The verdict and its sentence in two languages."""
-    if lift.p > KNOWN_P:
+    if lift.p > LIFT_P:
         return (
             "random",
             "No better than random: with random vectors in place of these words the model is as sure "

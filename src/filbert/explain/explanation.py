@@ -1,6 +1,6 @@
-"""A model and a text in; an explanation out: how much each word moved what the model says, and whether to believe it.
+"""A model and a text in; an explanation out: an attribution for each word, with a certificate.
 
-    found = model.explain("这部电影太好看了")            # what the model says, and why
+    explanation = model.explain("这部电影太好看了")            # of the model's own prediction
     model.explain(text, target="体育", method="occlusion")
     model.explain("今天[MASK]气很好", target="天")        # of a pretrained model: a word at a [MASK]
 
@@ -23,9 +23,10 @@ from filbert.core.records import Example, Floats, Prediction
 from filbert.explain.attribution import GRADIENTS, METHODS
 from filbert.explain.certificate import Certificate, certified
 from filbert.explain.filling import FILL, Filling
-from filbert.explain.perturbation import BASELINES, Place, Subject
+from filbert.explain.perturbation import BASELINES, Perturbation, Place
+from filbert.explain.protocols import Looks
 from filbert.tasks.question import Reading, Target, layout
-from filbert.tasks.task import Trait
+from filbert.tasks.task import Asked, Json, Trait
 from filbert.text.arguments import called
 
 
@@ -49,7 +50,7 @@ class Config:
             )
 
 
-def wanted(fields: Mapping[str, Any]) -> Config:
+def wanted(fields: Json) -> Config:
     """The config with these fields; one that it does not have is named."""
     for name in fields:
         if name not in Config.__dataclass_fields__:
@@ -80,17 +81,17 @@ class Explanation:
         return [(self.words[place], float(self.scores[place])) for place in order]
 
     def as_view(self) -> dict[str, Any]:
-        """As the list `explanations` of a scene has it."""
+        """As the list `explanations` of a view has it."""
         words = [
             {"part": word.part, "start": word.start, "end": word.end, "text": word.text, "score": _short(score)}
             for word, score in zip(self.words, self.scores.tolist(), strict=True)
         ]
-        told = {"method": self.method, "target": self.target, "value": _short(self.value)}
+        view = {"method": self.method, "target": self.target, "value": _short(self.value)}
         tested = None if self.certificate is None else self.certificate.as_view()
-        return {**told, "baseline": _short(self.baseline), "words": words, "certificate": tested}
+        return {**view, "baseline": _short(self.baseline), "words": words, "certificate": tested}
 
-    def as_scene(self, language: str | None = None) -> dict[str, Any]:
-        """A scene that shows this alone."""
+    def as_view_model(self, language: str | None = None) -> dict[str, Any]:
+        """The view model of a page that shows this alone."""
         view: Mapping[str, Any] = {
             "model": self.model, "architecture": self.architecture, "task": self.task or None, "labels": [],
             "texts": list(self.texts), "windows": [], "coverage": 1.0, "prediction": None,
@@ -102,11 +103,11 @@ class Explanation:
         """One page that opens offline."""
         from filbert.draw import book
 
-        return book.saved(self.as_scene(language))
+        return book.saved(self.as_view_model(language))
 
 
 def explained(
-    model: Any, asked: Any, target: Target = None, how: Config | None = None, task: str | None = None
+    model: Looks, text: Asked, target: Target = None, how: Config | None = None, task: str | None = None
 ) -> Explanation:
     """The explanation of what a model says of a text, a pair, or whatever `predict` takes.
 
@@ -115,45 +116,47 @@ def explained(
     [MASK] where the model was fine-tuned for something else.
     """
     how = how or Config()
-    reading = read(model, asked, task)
-    subject = Subject(model.engine, reading, target, how.baseline)
-    if not subject.words:
+    reading = read(model, text, task)
+    perturbation = Perturbation(model.engine, reading, target, how.baseline)
+    if not perturbation.words:
         raise InputError("the text holds no word that the model reads, so there is nothing to explain; give it one.")
-    found = METHODS[how.method](subject, how.budget, how.seed)
-    tested = certified(subject, how.method, found, budget=how.budget, seed=how.seed) if how.certificate else None
-    empty = float(subject.values(np.zeros((1, len(subject.words)), np.bool_))[0])
+    attribution = METHODS[how.method](perturbation, how.budget, how.seed)
+    tested = None
+    if how.certificate:
+        tested = certified(perturbation, how.method, attribution, budget=how.budget, seed=how.seed)
+    empty = float(perturbation.values(np.zeros((1, len(perturbation.words)), np.bool_))[0])
     return Explanation(
-        how.method, subject.target, reading.example.texts, subject.words, found.scores.astype(np.float32),
-        subject.value, empty, tested, _called(model.folder), reading.name, type(model.backbone).__name__.lower(),
-        found.coarse,
+        how.method, perturbation.target, reading.example.texts, perturbation.words,
+        attribution.scores.astype(np.float32), perturbation.value, empty, tested, _called(model.folder), reading.name,
+        type(model.backbone).__name__.lower(), attribution.coarse,
     )  # fmt: skip
 
 
-def read(model: Any, asked: Any, task: str | None = None) -> Reading:
+def read(model: Looks, text: Asked, task: str | None = None) -> Reading:
     """The text as the model's task reads it; a text with [MASK] as a pretrained model does."""
-    if not isinstance(asked, str | tuple | list):
-        raise InputError(f"explain was given {called(asked)}, but takes one text, or what `predict` takes for one.")
-    if task == FILL or (task is None and _is_blank(model, asked)):
-        if not isinstance(asked, str) or getattr(model.backbone, "mlm", None) is None:
+    if not isinstance(text, str | tuple | list):
+        raise InputError(f"explain was given {called(text)}, but takes one text, or what `predict` takes for one.")
+    if task == FILL or (task is None and _is_blank(model, text)):
+        if not isinstance(text, str) or not model.backbone.fills:
             raise InputError(f"{model.folder}: fills no blanks, or the text is no string; leave task={FILL!r} out.")
-        filling = Filling(asked, model.tokenizer, model.config.max_length)
-        example = Example((asked,))
+        filling = Filling(text, model.tokenizer, model.config.max_length)
+        example = Example((text,))
         return Reading(FILL, filling, example, Prediction(), layout(filling), filling.origins(example))
     reader = model.reader(task)
-    spec, found = reader.spec, reader.items(reader.examples([asked]))
+    spec, items = reader.spec, reader.items(reader.examples([text]))
     if Trait.WRITES in spec.traits:
         raise InputError(
             f"{model.folder}: writes texts ({spec.name}), and explain asks for a label, a place or a word; "
             "`filbert attend` shows where a writer looked before each word."
         )
-    said = found.predictions(model.engine.answers(found))[0] if spec.part else Prediction()
-    example = found.examples[0]
-    return Reading(spec.name, found, example, said, layout(found), found.origins(example))
+    prediction = items.predictions(model.engine.answers(items))[0] if spec.part else Prediction()
+    example = items.examples[0]
+    return Reading(spec.name, items, example, prediction, layout(items), items.origins(example))
 
 
-def _is_blank(model: Any, asked: Any) -> bool:
+def _is_blank(model: Looks, text: Asked) -> bool:
     """Whether only a [MASK] can be meant: the model fills blanks and was fine-tuned for nothing."""
-    if not isinstance(asked, str) or getattr(model.backbone, "mlm", None) is None:
+    if not isinstance(text, str) or not model.backbone.fills:
         return False
     try:
         model.task()

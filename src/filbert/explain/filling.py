@@ -41,23 +41,23 @@ class Words(Placed[Any]):
         tokenizer: Tokenizer = reading.task.tokenizer
         if self.word is not None and self.word not in tokenizer:
             raise InputError(f"the target {self.word!r} is no token of the vocabulary, so no [MASK] is filled with it.")
-        self.known = np.setdiff1d(np.arange(tokenizer.vocab_size), tokenizer.special_ids)
-        own = reading.layout
-        self.row = int(np.flatnonzero((own.token == self.first) & reading.task.owned)[0])
+        self.candidates = np.setdiff1d(np.arange(tokenizer.vocab_size), tokenizer.special_ids)
+        layout = reading.layout
+        self.row = int(np.flatnonzero((layout.token == self.first) & reading.task.owned)[0])
 
     def table(self, host: TorchHost, batch: Batch) -> Tensor:
         """[N, V] without special tokens."""
         rows_N = self.reading.layout.rows(batch, np.array([self.row]))[:, 0]
         scores_NV = host.head("mlm", host.vectors(batch.packed, rows_N))
-        return log_odds(scores_NV[:, torch.as_tensor(self.known, device=scores_NV.device)])
+        return log_odds(scores_NV[:, torch.as_tensor(self.candidates, device=scores_NV.device)])
 
     def picked(self, first_C: Floats) -> tuple[int, str]:
         """The token's column, or that of the likeliest."""
         tokenizer: Tokenizer = self.task.tokenizer
         column = int(first_C.argmax())
         if self.word is not None:
-            column = int(np.searchsorted(self.known, tokenizer.id_of(self.word)))
-        return column, tokenizer.token_of(int(self.known[column]))
+            column = int(np.searchsorted(self.candidates, tokenizer.id_of(self.word)))
+        return column, tokenizer.token_of(int(self.candidates[column]))
 
 
 class Filling:
@@ -97,8 +97,8 @@ class Filling:
 
 
 def question(reading: Reading, target: Target) -> Question[Any]:
-    """What is asked of that reading; of a task that has no question of its own each label gets a score."""
+    """The question of that reading; of a task without one of its own, its labels."""
     if reading.name == FILL:
         return Words(reading, target)
-    own = registry.task(reading.name).question
-    return own(reading, target) if own is not None else Labels(reading, target)
+    make = registry.task(reading.name).question
+    return make(reading, target) if make is not None else Labels(reading, target)

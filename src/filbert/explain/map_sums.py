@@ -100,9 +100,9 @@ def mixed(seen: Maps | Floats, residual: float = RESIDUAL) -> Doubles:
             f"{', '.join(map(str, seen.layers))}; ask a model that reads for layers=range(n)."
         )
     sums_LNN = _square(seen).astype(np.float64).sum(1)
-    own_NN, totals = np.eye(sums_LNN.shape[-1]), sums_LNN.sum(-1, keepdims=True)
-    mean_LNN = np.where(totals > 0, sums_LNN / np.where(totals > 0, totals, 1), own_NN)
-    return np.asarray((1 - residual) * mean_LNN + residual * own_NN)
+    identity_NN, totals = np.eye(sums_LNN.shape[-1]), sums_LNN.sum(-1, keepdims=True)
+    mean_LNN = np.where(totals > 0, sums_LNN / np.where(totals > 0, totals, 1), identity_NN)
+    return np.asarray((1 - residual) * mean_LNN + residual * identity_NN)
 
 
 def _values(seen: Maps | Floats) -> Floats:
@@ -160,18 +160,18 @@ class _Network:
 
     def distances(self) -> npt.NDArray[np.int64]:
         """[L-1, P, N] edges from each node to the sink along which something can still be sent; FAR: there are none."""
-        found = np.full(self.excess.shape, FAR)
-        found[0] = np.where(self.last > EPS, 1, FAR)
+        far = np.full(self.excess.shape, FAR)
+        far[0] = np.where(self.last > EPS, 1, FAR)
         is_open, is_used, before = self.down > EPS, self.back > EPS, None
-        while before is None or (before != found).any():
-            before = found.copy()
+        while before is None or (before != far).any():
+            before = far.copy()
             for layer in range(len(self.down)):
-                near = np.where(is_open[layer], found[layer][:, None], FAR).min(2) + 1
-                np.minimum(found[layer + 1], near, out=found[layer + 1])
+                near = np.where(is_open[layer], far[layer][:, None], FAR).min(2) + 1
+                np.minimum(far[layer + 1], near, out=far[layer + 1])
             for layer in reversed(range(len(self.down))):
-                near = np.where(is_used[layer], found[layer + 1][:, :, None], FAR).min(1) + 1
-                np.minimum(found[layer], near, out=found[layer])
-        return found
+                near = np.where(is_used[layer], far[layer + 1][:, :, None], FAR).min(1) + 1
+                np.minimum(far[layer], near, out=far[layer])
+        return far
 
     def push(self, far: npt.NDArray[np.int64]) -> None:
         """All excess goes on along edges to nodes that are one edge closer, layer by layer down, then up again."""
@@ -203,19 +203,19 @@ def _flows(capacities_LNN: Doubles, top: npt.NDArray[np.intp], bottom: npt.NDArr
     """[P] the maximum flow of each pair."""
     if len(capacities_LNN) == 1:
         return np.asarray(capacities_LNN[0][top, bottom])
-    network, found, pairs = _Network(capacities_LNN, top, bottom), np.zeros(len(top)), np.arange(len(top))
+    network, flows, pairs = _Network(capacities_LNN, top, bottom), np.zeros(len(top)), np.arange(len(top))
     network.spread()
     for _ in range(100 + 4 * network.excess[:, 0].size):  # far more rounds than it takes, lest rounding go on for ever
         far = network.distances()
         can_go = np.where(far < FAR, network.excess, 0).sum((0, 2)) > EPS
         going = can_go & (network.sent < network.most - EPS)
-        found[pairs] = network.sent
+        flows[pairs] = network.sent
         pairs = pairs[going]
         network.keep(going)
         if not len(pairs):
             break
         network.push(far[:, going])
-    return found
+    return flows
 
 
 def _shares(excess: Doubles, capacities: Doubles) -> Doubles:

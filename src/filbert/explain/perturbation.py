@@ -1,4 +1,4 @@
-"""One example as a model reads it: words left out or word vectors moved in, what the model then says out.
+"""One example in, with words left out or word vectors replaced; the scores of the model for it out.
 
 Many copies of the example go through the model together, as packs without padding (pack.lay). A word that stands
 in two windows, or in a question that is read beside every option, is one word: it is changed wherever it is read.
@@ -23,14 +23,16 @@ from torch import Tensor, nn
 from filbert.core import stopping
 from filbert.core.errors import InputError, one_of
 from filbert.core.protocols import Batch
-from filbert.core.records import Example
+from filbert.core.records import Example, Ints
 from filbert.explain.filling import question
+from filbert.explain.protocols import Engine
 from filbert.explain.word_groups import grouped
 from filbert.nn.attention import batch_tensors
 from filbert.nn.torch_ops import TorchHost
 from filbert.tasks.question import Question, Reading, Target
 
 Flags = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.float64]
 Change = Callable[[Batch, slice], None]  # what is done to a pack of copies before it is read; which copies they are
@@ -50,14 +52,14 @@ class Place:
     text: str
 
 
-class Subject:
-    """An example, the words that can be changed in it, and the question whose answer is watched.
+class Perturbation:
+    """An example, the words that can be changed in it, and the question whose score is measured.
 
     baseline: what a missing word is read as: the vector of [MASK], that of [PAD], or zeros; or "delete": the text is
     read without it.
     """
 
-    def __init__(self, engine: Any, reading: Reading, target: Target = None, baseline: str = "mask") -> None:
+    def __init__(self, engine: Engine, reading: Reading, target: Target = None, baseline: str = "mask") -> None:
         if baseline not in BASELINES:
             raise one_of("baseline", baseline, BASELINES)
         self.backbone, self.device, self.budget = engine.backbone, engine.device, engine.budget
@@ -76,9 +78,9 @@ class Subject:
         self.first_C, self.has_vectors = self._first()
         self.column, self.target = self.question.picked(self.first_C)
 
-    def with_baseline(self, baseline: str) -> Subject:
+    def with_baseline(self, baseline: str) -> Perturbation:
         """The same example and question, missing words being read as that."""
-        other = object.__new__(Subject)
+        other = object.__new__(Perturbation)
         other.__dict__ |= {**vars(self), "baseline": baseline}
         return other
 
@@ -91,7 +93,7 @@ class Subject:
         """[C] of the example as it is, and whether the model looks up one vector for each token, which can be moved."""
         (_, batch), *_ = self.packs(1, 1)
         seen: list[Any] = []
-        hooks = [table.register_forward_hook(lambda _, given, made: seen.append(given[0])) for table in self._tables]
+        hooks = [table.register_forward_hook(lambda _, inputs, made: seen.append(inputs[0])) for table in self._tables]
         try:
             with torch.inference_mode():
                 table_NC = self.question.table(self.host, batch).float().cpu().numpy()
@@ -105,8 +107,8 @@ class Subject:
     def values(self, kept_NW: npt.ArrayLike) -> Numbers:
         """[N] the target's value where only these words are left; equal copies are read once."""
         flags, back = np.unique(np.asarray(kept_NW, dtype=np.bool_), axis=0, return_inverse=True)
-        found: Numbers = self._kept(flags)[:, self.column].astype(np.float64)
-        return found[back.ravel()]
+        values: Numbers = self._kept(flags)[:, self.column].astype(np.float64)
+        return values[back.ravel()]
 
     def _kept(self, kept_NW: Flags) -> Floats:
         if self.baseline == "delete":
@@ -126,7 +128,7 @@ class Subject:
 
     def _deleted(self, kept_NW: Flags) -> Floats:
         """[N, C] of the texts without these words."""
-        task, found = self.reading.task, []
+        task, tables = self.reading.task, []
         some = max(1, self.budget // self.size)
         for begin in range(0, len(kept_NW), some):
             stopping.current().check()
@@ -135,18 +137,18 @@ class Subject:
             made = type(task)(texts, task.labels, task.tokenizer, task.config)
             batch = batch_tensors(made.batch(np.arange(len(texts))), self.device)
             with torch.inference_mode():
-                found.append(self.question.table(self.host, batch).float().cpu().numpy())
-        return np.concatenate(found)
+                tables.append(self.question.table(self.host, batch).float().cpu().numpy())
+        return np.concatenate(tables)
 
-    def strange(self, randoms: Sequence[np.random.Generator]) -> Floats:
-        """[N, C] where every word is one that nobody knows; wherever a token stands, it is read as the same.
+    def controls(self, randoms: Sequence[np.random.Generator]) -> Floats:
+        """[N, C] with a random vector in place of each word's; a token has the same one wherever it stands.
 
-        The vector of such a word has each of its coordinates from another random token. So it is as large as any, and
-        says nothing; but to a model whose vectors are themselves random it is as good as the word that was there.
-        Where words have no vectors that can be put in place, each is read as a random token.
+        Each coordinate of such a vector is that of another random token. So it is as large as any, and means nothing;
+        but to a model whose vectors are themselves random it is as good as the word that was there. Where words have no
+        vectors that can be replaced, each is read as a random token.
         """
-        own_X = np.asarray(self.reading.task.ids)[self.layout.token[self.rows_X]]
-        kinds_K, kind_X = np.unique(own_X, return_inverse=True)
+        ids_X = np.asarray(self.reading.task.ids)[self.layout.token[self.rows_X]]
+        kinds_K, kind_X = np.unique(ids_X, return_inverse=True)
         if not self.has_vectors:
             return self._replaced(kinds_K, kind_X, randoms)
         tokenizer = self.reading.task.tokenizer
@@ -166,16 +168,14 @@ class Subject:
 
         return self._table(len(randoms), put=put)
 
-    def _replaced(
-        self, kinds_K: npt.NDArray[Any], kind_X: npt.NDArray[Any], randoms: Sequence[np.random.Generator]
-    ) -> Floats:
+    def _replaced(self, kinds_K: Ints, kind_X: Places, randoms: Sequence[np.random.Generator]) -> Floats:
         """[N, C] with a random token for each; what goes on with a word is drawn among what does."""
         tokenizer = self.reading.task.tokenizer
         ordinary = np.setdiff1d(np.arange(tokenizer.vocab_size), tokenizer.special_ids)
-        goes_on = np.asarray(tokenizer.continues)
+        continues = np.asarray(tokenizer.continues)
         drawn_NK = np.empty((len(randoms), len(kinds_K)), dtype=np.int64)
         for flag in (False, True):
-            mine, pool = goes_on[kinds_K] == flag, ordinary[goes_on[ordinary] == flag]
+            mine, pool = continues[kinds_K] == flag, ordinary[continues[ordinary] == flag]
             pool = pool if len(pool) >= mine.sum() else ordinary
             for row, random in enumerate(randoms):
                 drawn_NK[row, mine] = random.choice(pool, int(mine.sum()), replace=len(pool) < mine.sum())
@@ -188,13 +188,13 @@ class Subject:
 
     def _table(self, count: int, change: Change | None = None, put: Put | None = None) -> Floats:
         """[N, C] of so many copies, each pack of them changed, or other vectors put in place, before it is read."""
-        found = []
+        tables = []
         for copies, batch in self.packs(count, self.budget):
             if change is not None:
                 change(batch, copies)
             with torch.inference_mode(), self._read_as(batch, put(batch, copies) if put else []):
-                found.append(self.question.table(self.host, batch).float().cpu().numpy())
-        return np.concatenate(found)
+                tables.append(self.question.table(self.host, batch).float().cpu().numpy())
+        return np.concatenate(tables)
 
     def packs(self, count: int, budget: int) -> Iterator[tuple[slice, Batch]]:
         """Packs of copies of the example, as tensors, and which copies each holds."""
@@ -223,15 +223,15 @@ class Subject:
             with torch.enable_grad(), self._read_as(batch, placed), torch.backends.cudnn.flags(enabled=False):
                 value_N = self.question.table(self.host, batch)[:, self.column]
                 gradients = torch.autograd.grad(value_N.sum(), placed)
-            found_NW = torch.zeros(count, len(self.words), device=self.device)
+            slopes_NW = torch.zeros(count, len(self.words), device=self.device)
             rows_NX = self.layout.rows(batch, self.rows_X)
             for gradient_TE, apart_TE in zip(gradients, apart, strict=True):
                 slope_T = (gradient_TE.float() * apart_TE.float()).sum(-1)
-                found_NW.index_add_(1, word_X, slope_T[rows_NX])
-            values[copies], slopes[copies] = value_N.detach().cpu().numpy(), found_NW.cpu().numpy()
+                slopes_NW.index_add_(1, word_X, slope_T[rows_NX])
+            values[copies], slopes[copies] = value_N.detach().cpu().numpy(), slopes_NW.cpu().numpy()
         return values, slopes
 
-    def _between(self, batch: Batch, share_NX: npt.NDArray[Any]) -> tuple[list[Tensor], list[Tensor]]:
+    def _between(self, batch: Batch, share_NX: Flags | Floats) -> tuple[list[Tensor], list[Tensor]]:
         """[T, E] of each table: the vectors so far on the way from the emptied text, and the whole way."""
         if not self.has_vectors:
             raise InputError(
@@ -261,8 +261,8 @@ class Subject:
 
     @property
     def _tables(self) -> list[nn.Embedding]:
-        embeddings = getattr(self.backbone, "embeddings", None)
-        tables = [getattr(embeddings, name, None) for name in TABLES]
+        modules = dict(self.backbone.named_modules(remove_duplicate=False))
+        tables = [modules.get(f"embeddings.{name}") for name in TABLES]
         return [table for table in tables if isinstance(table, nn.Embedding)]
 
     @contextmanager
@@ -270,7 +270,7 @@ class Subject:
         """Within it, a model that looks up the tokens of this batch finds these vectors; other batches are as ever."""
 
         def instead(x_TE: Tensor) -> Callable[..., Tensor | None]:
-            return lambda module, given, made: x_TE if given[0] is batch.packed.ids else None
+            return lambda module, inputs, made: x_TE if inputs[0] is batch.packed.ids else None
 
         pairs = zip(self._tables, placed, strict=True) if placed else ()
         hooks = [table.register_forward_hook(instead(x_TE)) for table, x_TE in pairs]
@@ -283,17 +283,17 @@ class Subject:
 
 def _words(reading: Reading) -> tuple[tuple[Place, ...], npt.NDArray[np.int64]]:
     """The words of all texts that the model reads, and [R] which word each row is of; -1: of none."""
-    own, origins = reading.layout, reading.origins
+    layout, origins = reading.layout, reading.origins
     word_U, words = np.full(len(origins) + 1, -1, dtype=np.int64), list[Place]()
     for part, text in enumerate(reading.example.texts):
-        mine = np.flatnonzero(np.isin(np.arange(len(origins)), own.token) & (origins[:, 0] == part))
+        mine = np.flatnonzero(np.isin(np.arange(len(origins)), layout.token) & (origins[:, 0] == part))
         places, back = np.unique(origins[mine, 1:], axis=0, return_inverse=True)  # a question stands in every option's
         number = np.empty(len(places), dtype=np.int64)
         for group in grouped(text, places[:, 0], places[:, 1]):
             number[list(group.tokens)] = len(words)
             words.append(Place(part, group.start, group.end, text[group.start : group.end]))
         word_U[mine] = number[back.ravel()]
-    return tuple(words), word_U[own.token]
+    return tuple(words), word_U[layout.token]
 
 
 def _cut(example: Example, missing: Sequence[Place]) -> Example:

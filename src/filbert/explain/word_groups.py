@@ -42,19 +42,19 @@ def grouped(text: str, starts: npt.ArrayLike, ends: npt.ArrayLike) -> list[Group
         return []
     spans = list(_whole(text, word_spans(text, _segmenter())))
     edges = np.array([end for _, end in spans], dtype=np.int64)
-    found: list[Group] = []
+    groups: list[Group] = []
     for token, (start, end) in enumerate(zip(begins.tolist(), behind.tolist(), strict=True)):
         first = int(np.searchsorted(edges, start, side="right"))
         last = int(np.searchsorted(edges, max(start, end - 1), side="right"))
         if first < len(spans):  # else only signs that are no part of a word are left
             start = min(start, spans[first][0])
             end = max(end, spans[min(last, len(spans) - 1)][1] if last < len(spans) else end)
-        if found and start < found[-1].end:
-            before = found.pop()
-            found.append(Group(before.start, max(before.end, end), (*before.tokens, token)))
+        if groups and start < groups[-1].end:
+            before = groups.pop()
+            groups.append(Group(before.start, max(before.end, end), (*before.tokens, token)))
         else:
-            found.append(Group(start, end, (token,)))
-    return found
+            groups.append(Group(start, end, (token,)))
+    return groups
 
 
 def _whole(text: str, spans: list[tuple[int, int]]) -> Iterator[tuple[int, int]]:

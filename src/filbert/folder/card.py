@@ -1,4 +1,4 @@
-"""A model's card (README.md): what is known of a model in; Markdown with sections that can be renewed out. No torch.
+"""A model's card (README.md): fields of its folder in; Markdown out, whose sections can be renewed. No torch.
 
 A card opens with a few lines that the Hugging Face hub reads; then a paragraph by the model's maker, and sections, each
 under a heading of the second rank. Whoever learns more of the model later (a report, an export in eight bits) renews
@@ -10,20 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from filbert.core.files import write_text
+from filbert.core.files import Json, write_text
 from filbert.folder.manifest import CARD, seal
 
 DATA, SCORES, EIGHT, LIMITS, LICENCE = "Data", "Scores", "In eight bits", "Limits", "Licence"
 ORDER = (DATA, SCORES, EIGHT, LIMITS, LICENCE)  # of those sections that are ours
 SHOWN_LABELS = 20
-HEAD_BYTES = 64 * 2**10  # of a foreign card that is looked at
+HEAD_BYTES = 64 * 2**10  # of another maker's card that are read
 _HEADING = re.compile(r"^## +(.+?) *$", re.MULTILINE)
 _LICENCE = re.compile(r"^licen[cs]e: *['\"]?([\w.+ -]{1,80}?)['\"]? *$", re.MULTILINE | re.IGNORECASE)
 
 
-def made(fields: Mapping[str, Any], card: str, answers: bool = False) -> str:
+def made(fields: Json, card: str, answers: bool = False) -> str:
     """A short card: what the model is, how to use it, and what its maker says of it; a whole card stays as it is.
 
     answers: whether it was fine-tuned for a task.
@@ -78,7 +77,7 @@ def with_section(card: str, title: str, body: str) -> str:
     place = _place(card, title)
     if place is None:
         later = ORDER[ORDER.index(title) + 1 :] if title in ORDER else ()
-        begin = next((found[0] for other in later if (found := _place(card, other))), len(card))
+        begin = next((other_place[0] for other in later if (other_place := _place(card, other))), len(card))
         place = (begin, begin)
     before, after = card[: place[0]].rstrip(), card[place[1] :].strip()
     return "\n\n".join(part for part in (before, new.strip(), after) if part) + "\n"
@@ -87,14 +86,14 @@ def with_section(card: str, title: str, body: str) -> str:
 def _place(card: str, title: str) -> tuple[int, int] | None:
     """Where a section begins, with its heading, and where it ends; lines within a code fence are no headings."""
     fences = [match.start() for match in re.finditer(r"^```", card, re.MULTILINE)]
-    found = [match for match in _HEADING.finditer(card) if sum(at < match.start() for at in fences) % 2 == 0]
-    for match, following in zip(found, [*found, None][1:], strict=True):
+    headings = [match for match in _HEADING.finditer(card) if sum(at < match.start() for at in fences) % 2 == 0]
+    for match, following in zip(headings, [*headings, None][1:], strict=True):
         if match[1] == title:
             return match.start(), following.start() if following else len(card)
     return None
 
 
-def renew(folder: Path, sections: Mapping[str, str], **stated: Any) -> None:
+def renew(folder: Path, sections: Mapping[str, str], **stated: object) -> None:
     """Writes these sections into a folder's card, and seals the folder; `stated` goes into its manifest."""
     path = folder / CARD
     card = path.read_text(encoding="utf-8") if path.exists() else "# A model made with filbert\n"
@@ -116,5 +115,5 @@ def licence_of(folder: Path) -> str:
     named = _LICENCE.search(front.partition("\n---")[0]) if card.startswith("---") else None
     if named:
         return named[1].strip()
-    said = section(card, LICENCE) or section(card, "License")
-    return " ".join(said.split("\n\n")[0].split())[:300]
+    text = section(card, LICENCE) or section(card, "License")
+    return " ".join(text.split("\n\n")[0].split())[:300]

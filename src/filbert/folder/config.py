@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from filbert.core.errors import InputError, one_of
+from filbert.core.files import Json
 from filbert.core.registry import members, model
 from filbert.core.version import VERSION
 from filbert.folder import fields as keys
@@ -21,11 +22,12 @@ from filbert.folder import sentence_transformers
 from filbert.folder.meta import family
 from filbert.folder.weights import inside, small_json
 from filbert.models import bert
+from filbert.nn.encoder import Shape
 from filbert.nn.heads import HEADS, every
 
 NAME = "config.json"
-OWN = {f"filbert-{name}": name for name in members("models")}  # kinds that only we write, and their files
-KINDS = ("bert", "modernbert", *OWN)
+OUR_KINDS = {f"filbert-{name}": name for name in members("models")}  # kinds that only we write, and their files
+KINDS = ("bert", "modernbert", *OUR_KINDS)
 FIELDS = keys.NAMES
 DEFAULTS = {  # what transformers takes for a field that a folder leaves out
     "bert": dataclasses.replace(bert.PRESETS["base"], vocab_size=30_522),
@@ -65,7 +67,7 @@ DEFAULT_FIELDS: dict[str, dict[str, Any]] = {  # written unless the folder that 
         "sep_token_id": None,
     },
 }  # fmt: skip
-SAID_OTHERWISE = ("torch_dtype", "_name_or_path", "num_labels", "layer_types", "rope_parameters")  # not written again
+NOT_KEPT = ("torch_dtype", "_name_or_path", "num_labels", "layer_types", "rope_parameters")  # not written again
 DTYPES = ("float32", "float16", "bfloat16", "float64", "auto")
 PROBLEMS = keys.PROBLEMS
 LONGEST_LIST = 1_001  # in a shape: a number for each layer, and one more
@@ -73,7 +75,7 @@ LONGEST_LIST = 1_001  # in a shape: a number for each layer, and one more
 
 @dataclass(frozen=True, kw_only=True)
 class Described:
-    """What a config.json says, checked; the weights are not yet known."""
+    """The fields of a config.json, checked; the weights are not read yet."""
 
     path: Path
     kind: str
@@ -106,7 +108,7 @@ def described(folder: Path) -> Described:
     architecture, parts = _architecture(path, fields, kind)
     labels, num_labels, odd = keys.labels(path, fields)
     notes += odd + keys.beside(folder, fields)
-    config = _own(path, fields, OWN[kind]) if kind in OWN else _theirs(path, fields, kind)
+    config = _of_filbert(path, fields, OUR_KINDS[kind]) if kind in OUR_KINDS else _of_transformers(path, fields, kind)
     return Described(
         path=path, kind=kind, config=config, parts=parts, architecture=architecture,
         labels=labels, num_labels=num_labels,
@@ -123,10 +125,10 @@ def _must_be(path: Path, name: str, value: object, allowed: object) -> None:
     raise InputError(f"{path}: {name} is {keys.short(value)!r}, but must be {shown}: filbert computes nothing else.")
 
 
-def _theirs(path: Path, fields: Mapping[str, Any], kind: str) -> bert.Config:
+def _of_transformers(path: Path, fields: Json, kind: str) -> bert.Config:
     """The shape that a transformers config describes."""
     default = DEFAULTS[kind]
-    found: dict[str, Any] = {}
+    shape: dict[str, Any] = {}
     for name, ours in FIELDS.items():
         if name == "type_vocab_size" and kind == "modernbert":
             continue
@@ -136,33 +138,33 @@ def _theirs(path: Path, fields: Mapping[str, Any], kind: str) -> bert.Config:
             raise InputError(
                 f"{path}: {name} is {keys.short(value)!r}, but must be a whole number from {max(low, 1)} to {high:,}."
             )
-        found[ours] = value
+        shape[ours] = value
     modern = kind == "modernbert"
-    found["eps"] = _number(path, fields, "norm_eps" if modern else "layer_norm_eps", default.eps, 0.1)
-    found["dropout"] = _number(path, fields, "mlp_dropout" if modern else "hidden_dropout_prob", default.dropout, 0.99)
+    shape["eps"] = _number(path, fields, "norm_eps" if modern else "layer_norm_eps", default.eps, 0.1)
+    shape["dropout"] = _number(path, fields, "mlp_dropout" if modern else "hidden_dropout_prob", default.dropout, 0.99)
     if modern:
-        _check_modern(path, fields, found["layers"])
+        _check_modern(path, fields, shape["layers"])
     else:
         activation = fields.get("hidden_act", "gelu")
         if not isinstance(activation, str) or activation not in ACTIVATIONS:
             raise one_of(f"{path}: hidden_act", keys.short(activation), ACTIVATIONS)
-        found["feedforward"] = ACTIVATIONS[activation]
-    if found["width"] % found["heads"] or (modern and found["width"] // found["heads"] % 2):
+        shape["feedforward"] = ACTIVATIONS[activation]
+    if shape["width"] % shape["heads"] or (modern and shape["width"] // shape["heads"] % 2):
         raise InputError(
-            f"{path}: hidden_size {found['width']} cannot be shared by num_attention_heads {found['heads']}; "
+            f"{path}: hidden_size {shape['width']} cannot be shared by num_attention_heads {shape['heads']}; "
             f"it must be {'an even' if modern else 'a'} multiple."
         )
-    return dataclasses.replace(default, **found)
+    return dataclasses.replace(default, **shape)
 
 
-def _number(path: Path, fields: Mapping[str, Any], name: str, default: float, most: float) -> float:
+def _number(path: Path, fields: Json, name: str, default: float, most: float) -> float:
     value = fields.get(name, default)
     if type(value) not in (int, float) or not math.isfinite(value) or not 0 <= value <= most:
         raise InputError(f"{path}: {name} is {keys.short(value)!r}, but must be a number from 0 to {most}.")
     return float(value)
 
 
-def _check_modern(path: Path, fields: Mapping[str, Any], layers: int) -> None:
+def _check_modern(path: Path, fields: Json, layers: int) -> None:
     """ModernBERT's rotations and windows, in the words of transformers 5."""
     kinds = fields.get("layer_types")
     every = [("sliding" if i % bert.GLOBAL_EVERY else "full") + "_attention" for i in range(layers)]
@@ -185,43 +187,43 @@ def _check_modern(path: Path, fields: Mapping[str, Any], layers: int) -> None:
         _must_be(path, f"rope_parameters.{name}.rope_type", (one or {}).get("rope_type"), "default")
 
 
-def _own(path: Path, fields: Mapping[str, Any], name: str) -> Any:
+def _of_filbert(path: Path, fields: Json, name: str) -> Any:
     """The shape that a config of ours describes."""
-    own = fields.get("filbert")
-    given = own.get("config") if isinstance(own, dict) else None
-    if not isinstance(given, dict):
+    ours = fields.get("filbert")
+    shape = ours.get("config") if isinstance(ours, dict) else None
+    if not isinstance(shape, dict):
         raise InputError(f"{path}: filbert.config must be an object with the fields of the model's shape.")
     config = model(name).config
-    known = [field.name for field in dataclasses.fields(config)]
-    for field in given:
-        if field not in known:
-            raise one_of(f"{path}: a field of filbert.config", field[:60], known)
-    for field, value in given.items():
+    names = [field.name for field in dataclasses.fields(config)]
+    for field in shape:
+        if field not in names:
+            raise one_of(f"{path}: a field of filbert.config", field[:60], names)
+    for field, value in shape.items():
         if isinstance(value, str | list | dict) and len(value) > (LONGEST_LIST if isinstance(value, list) else 60):
             raise InputError(f"{path}: filbert.config.{field} is too long to be a {field}.")
     try:
-        return config(**{field: tuple(value) if isinstance(value, list) else value for field, value in given.items()})
+        return config(**{field: tuple(value) if isinstance(value, list) else value for field, value in shape.items()})
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
 
-def _architecture(path: Path, fields: Mapping[str, Any], kind: str) -> tuple[str, tuple[str, ...]]:
+def _architecture(path: Path, fields: Json, kind: str) -> tuple[str, tuple[str, ...]]:
     """The class that transformers would load the folder with, and the heads it has."""
-    if kind in OWN:
-        own, allowed = fields.get("filbert"), _parts_of(OWN[kind])
-        parts = own.get("parts", []) if isinstance(own, dict) else []
+    if kind in OUR_KINDS:
+        ours, allowed = fields.get("filbert"), _parts_of(OUR_KINDS[kind])
+        parts = ours.get("parts", []) if isinstance(ours, dict) else []
         if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
             raise InputError(f"{path}: filbert.parts must be a list of names, of: {', '.join(allowed)}.")
         for part in parts:
             if part not in allowed:
                 raise one_of(f"{path}: a name in filbert.parts", part[:60], allowed)
         return "", tuple(part for part in allowed if part in parts)
-    given = fields.get("architectures")
-    if given is None or given == []:
+    listed = fields.get("architectures")
+    if listed is None or listed == []:
         return "", ()
     classes = [name for name in ARCHITECTURES if name.startswith("Modern") == (kind == "modernbert")]
-    first = given[0] if isinstance(given, list) else given
-    if not isinstance(given, list) or not isinstance(first, str) or first not in classes:
+    first = listed[0] if isinstance(listed, list) else listed
+    if not isinstance(listed, list) or not isinstance(first, str) or first not in classes:
         raise one_of(f"{path}: architectures", keys.short(first), classes)
     return first, ARCHITECTURES[first]
 
@@ -234,7 +236,7 @@ def _parts_of(name: str) -> tuple[str, ...]:
 # Writing --------------------------------------------------------------------------------------------------------------
 
 
-def kind_of(config: Any) -> str:
+def kind_of(config: Shape) -> str:
     """The kind of folder that holds such a model: one of transformers' where it has the layout, else our own."""
     if not isinstance(config, bert.Config):
         return f"filbert-{family(config)}"
@@ -261,24 +263,26 @@ def _task_first(name: str) -> tuple[bool, int]:
     return not set(heads) & HEADS.keys(), -len(heads)
 
 
-def written(
-    config: Any, parts: tuple[str, ...], labels: Sequence[str], dtype: str, more: Mapping[str, Any]
+def fields_of(
+    config: Shape, parts: tuple[str, ...], labels: Sequence[str], dtype: str, more: Mapping[str, object]
 ) -> dict[str, Any]:
-    """The fields of config.json for such a model; `more` is kept wherever it does not say what the model fixes."""
+    """The fields of config.json for such a model; of `more`, those that the model does not fix itself are kept."""
     kind = kind_of(config)
-    own: dict[str, Any] = {"version": VERSION, "dropout": config.dropout}
+    metadata: dict[str, Any] = {"version": VERSION, "dropout": config.dropout}
     fields: dict[str, Any] = {"model_type": kind}
-    if kind in OWN:
-        own = {"version": VERSION, "config": dataclasses.asdict(config), "parts": list(parts)}
+    if kind in OUR_KINDS:
+        shape = dataclasses.asdict(config)  # type: ignore[call-overload]  # Shape is a protocol of dataclasses
+        metadata = {"version": VERSION, "config": shape, "parts": list(parts)}
     else:
+        assert isinstance(config, bert.Config)  # no other has a kind of transformers'
         fields["architectures"] = [architecture_of(kind, parts)]
         fields |= {name: getattr(config, ours) for name, ours in FIELDS.items()}
         fields |= _modern_fields(config) if kind == "modernbert" else _classic_fields(config)
     if labels:
         fields["id2label"] = {str(i): label for i, label in enumerate(labels)}
         fields["label2id"] = {label: i for i, label in enumerate(labels)}
-    fields |= {"dtype": dtype, "filbert": own}
-    kept = {name: value for name, value in more.items() if name not in SAID_OTHERWISE}
+    fields |= {"dtype": dtype, "filbert": metadata}
+    kept = {name: value for name, value in more.items() if name not in NOT_KEPT}
     return DEFAULT_FIELDS.get(kind, {}) | kept | fields
 
 

@@ -1,16 +1,16 @@
-"""Fields of a config.json in; labels, words and what was passed over, each checked, out. No torch.
+"""Fields of a config.json in; labels, words and notes on ignored fields out, each checked. No torch.
 
-Every field is used, refused, or told: one that is none of those that we know is named in the notes.
+Every field is used, refused or known to be harmless; any other is named in the notes.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from filbert.core.errors import InputError, one_of
+from filbert.core.files import Json
 from filbert.folder.weights import inside, small_json
 from filbert.text import tokenizer_files
 
@@ -74,7 +74,7 @@ def short(value: object) -> object:
     return value if isinstance(value, int | float | bool | None) and abs(value or 0) < 10**20 else str(value)[:60]
 
 
-def word(path: Path, fields: Mapping[str, Any], name: str, allowed: Sequence[str]) -> str | None:
+def word(path: Path, fields: Json, name: str, allowed: Sequence[str]) -> str | None:
     """The field, if it is one of the words that are allowed; None where it is absent."""
     value = fields.get(name)
     if value is None:
@@ -84,22 +84,26 @@ def word(path: Path, fields: Mapping[str, Any], name: str, allowed: Sequence[str
     return value.removeprefix("torch.")
 
 
-def passed_over(path: Path, fields: dict[str, Any], used: Collection[str] = ()) -> list[str]:
-    """Takes out fields that name code to run; says so, and names the fields that nothing here knows."""
-    found = sorted(name for name in fields if name in CODE or name.startswith("_attn_implementation"))
-    values = [fields.pop(name) for name in found]
+def listed(names: Iterable[str]) -> str:
+    """Names with commas between, each cut where it is long."""
+    return ", ".join(name[:60] for name in names)
+
+
+def passed_over(path: Path, fields: dict[str, object], used: Collection[str] = ()) -> list[str]:
+    """Takes out fields that name code to run; notes that name them, and the fields that are not known here."""
+    code = sorted(name for name in fields if name in CODE or name.startswith("_attn_implementation"))
+    values = [fields.pop(name) for name in code]
     notes = []
     if any(values):
-        told = ", ".join(name[:60] for name in found)
-        notes.append(f"{path}: ignored {told}: filbert never runs code that a folder names.")
-    strange = sorted(name for name in fields if name not in USED and name not in HARMLESS and name not in used)
-    if strange:
-        more = f" and {len(strange) - 20} more" if len(strange) > 20 else ""
-        notes.append(f"{path}: passed over {', '.join(name[:60] for name in strange[:20])}{more}: not known here.")
+        notes.append(f"{path}: ignored {listed(code)}: filbert never runs code that a folder names.")
+    unknown = sorted(name for name in fields if name not in USED and name not in HARMLESS and name not in used)
+    if unknown:
+        more = f" and {len(unknown) - 20} more" if len(unknown) > 20 else ""
+        notes.append(f"{path}: passed over {listed(unknown[:20])}{more}: not known here.")
     return notes
 
 
-def labels(path: Path, fields: Mapping[str, Any]) -> tuple[list[str], int | None, list[str]]:
+def labels(path: Path, fields: Json) -> tuple[list[str], int | None, list[str]]:
     """The names of id2label (else label2id) in order, how many labels there are said to be, and what is odd of them."""
     count = fields.get("num_labels")
     if count is not None and (type(count) is not int or not 1 <= count <= MOST_LABELS):
@@ -107,29 +111,31 @@ def labels(path: Path, fields: Mapping[str, Any]) -> tuple[list[str], int | None
             f"{path}: num_labels is {short(count)!r}, but must be a whole number from 1 to {MOST_LABELS:,}."
         )
     names, places = fields.get("id2label"), fields.get("label2id")
-    own = _by_place(places)
-    told = "id2label" if names is not None else "label2id"
+    swapped = _by_place(places)
+    source = "id2label" if names is not None else "label2id"
     if names is None:
-        if places and own is None:
+        if places and swapped is None:
             raise InputError(f"{path}: label2id must give each label a number of its own, from 0 on.")
-        names = own
+        names = swapped
     if not names:
         return [], count, []
     if not isinstance(names, dict) or not all(isinstance(name, str) for name in names.values()):
         raise InputError(f"{path}: id2label must map each number from 0 to a label's name.")
-    found = [names.get(str(i)) for i in range(len(names))]
-    if None in found:
-        raise InputError(f"{path}: id2label has no entry {found.index(None)}, but needs every number from 0.")
-    for name, times in Counter(map(str, found)).items():
+    labels = [names.get(str(i)) for i in range(len(names))]
+    if None in labels:
+        raise InputError(f"{path}: id2label has no entry {labels.index(None)}, but needs every number from 0.")
+    for name, times in Counter(map(str, labels)).items():
         if times > 1:
-            both = [str(place) for place, other in enumerate(found) if other == name][:2]
-            raise InputError(f"{path}: {told} names {' and '.join(both)} both {name[:60]!r}; each needs its own name.")
+            both = [str(place) for place, other in enumerate(labels) if other == name][:2]
+            raise InputError(
+                f"{path}: {source} names {' and '.join(both)} both {name[:60]!r}; each needs its own name."
+            )
         if not _is_text(name):
-            raise InputError(f"{path}: {told} has {name!r:.60}, which holds half a character; names may not.")
-    if count is not None and count != len(found):
-        raise InputError(f"{path}: num_labels is {count}, but {told} names {len(found)}; let them agree.")
-    odd = [f"{path}: label2id says otherwise than id2label, which is read."] if places and own != names else []
-    return found, len(found), odd  # type: ignore[return-value]
+            raise InputError(f"{path}: {source} has {name!r:.60}, which holds half a character; names may not.")
+    if count is not None and count != len(labels):
+        raise InputError(f"{path}: num_labels is {count}, but {source} names {len(labels)}; let them agree.")
+    odd = [f"{path}: label2id says otherwise than id2label, which is read."] if places and swapped != names else []
+    return labels, len(labels), odd  # type: ignore[return-value]
 
 
 def _is_text(name: str) -> bool:
@@ -141,25 +147,28 @@ def _by_place(places: object) -> dict[str, str] | None:
     """label2id the other way round; None where it gives a number twice or none."""
     if not isinstance(places, dict):
         return None
-    found = {str(place): label for label, place in places.items()}
-    return found if len(found) == len(places) and set(found) == {str(i) for i in range(len(found))} else None
+    labels = {str(place): label for label, place in places.items()}
+    return labels if len(labels) == len(places) and set(labels) == {str(i) for i in range(len(labels))} else None
 
 
-def beside(folder: Path, fields: Mapping[str, Any]) -> list[str]:
-    """What the files beside config.json say that nothing here does, as notes; an adapter is refused."""
+def beside(folder: Path, fields: Json) -> list[str]:
+    """Notes on what the files beside config.json ask for and filbert does not do; an adapter is refused."""
     if (folder / ADAPTER).exists() or (folder / "adapter_model.safetensors").exists():
         raise InputError(adapter(folder))
     tokenizer_files.check_class(folder / "config.json", fields.get("tokenizer_class"))
     notes = list(tokenizer_files.read(folder).notes)
-    said = fields.get("sentence_transformers")
-    named = said.get("activation_fn") if isinstance(said, dict) else fields.get("sbert_ce_default_activation_function")
-    notes += squeezed(folder / "config.json", named)
+    settings = fields.get("sentence_transformers")
+    activation = fields.get("sbert_ce_default_activation_function")
+    if isinstance(settings, dict):
+        activation = settings.get("activation_fn")
+    notes += squeezed(folder / "config.json", activation)
     if (folder / GENERATION).exists():
         path = inside(folder, GENERATION)
-        found = sorted(name for name in small_json(path) if name not in GENERATION_HARMLESS)
-        if found:
-            told = ", ".join(name[:60] for name in found[:20])
-            notes.append(f"{path}: passed over {told}: how to write on is said where filbert is asked to.")
+        ignored = sorted(name for name in small_json(path) if name not in GENERATION_HARMLESS)
+        if ignored:
+            notes.append(
+                f"{path}: passed over {listed(ignored[:20])}: how to write on is said where filbert is asked to."
+            )
     return notes
 
 
@@ -167,15 +176,15 @@ def squeezed(path: Path, activation: object) -> list[str]:
     """A note on what sentence-transformers does to a cross-encoder's numbers and nothing here does."""
     if activation is None or str(activation).rpartition(".")[2] == "Identity":
         return []
-    told = str(activation).rpartition(".")[2][:40]
-    return [f"{path}: {told} is not applied to its numbers: they are as the head gives them; /rerank squeezes them."]
+    name = str(activation).rpartition(".")[2][:40]
+    return [f"{path}: {name} is not applied to its numbers: they are as the head gives them; /rerank squeezes them."]
 
 
 def adapter(folder: Path) -> str:
     """The sentence for a folder with an adapter, with the model that it belongs to."""
-    said = small_json(inside(folder, ADAPTER)) if (folder / ADAPTER).exists() else {}
-    base = str(said.get("base_model_name_or_path") or "its model")[:80]
+    config = small_json(inside(folder, ADAPTER)) if (folder / ADAPTER).exists() else {}
+    base = str(config.get("base_model_name_or_path") or "its model")[:80]
     return (
-        f"{folder / ADAPTER}: holds an adapter ({str(said.get('peft_type') or 'PEFT')[:20]}) on {base}, which is not "
+        f"{folder / ADAPTER}: holds an adapter ({str(config.get('peft_type') or 'PEFT')[:20]}) on {base}, which is not "
         "read by itself; merge it once where peft is: PeftModel.from_pretrained(…).merge_and_unload(), and save that."
     )

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from filbert.core.errors import InputError, one_of
-from filbert.core.files import check_free, json_text, named, write_text
+from filbert.core.files import Json, check_free, json_text, named, write_text
 from filbert.core.files import whole_folder as written_whole
 from filbert.folder import card as cards
 from filbert.folder import config as configs
@@ -90,10 +90,10 @@ def load(path: Path | str, *, dtype: str = "float32", verify: bool = False) -> L
         raise one_of("dtype", dtype, (*DTYPES, "stored"))
     if gpt2.is_one(folder := model_folder(path)):
         check_links(folder)
-        own, fields = gpt2.read(folder)
-        own = own.to(DTYPES.get(dtype, torch.float32)).eval()
+        gpt, fields = gpt2.read(folder)
         return Loaded(
-            folder=folder, model=own, kind=gpt2.KIND, labels=[], problem_type=None, fields=fields,
+            folder=folder, model=gpt.to(DTYPES.get(dtype, torch.float32)).eval(),
+            kind=gpt2.KIND, labels=[], problem_type=None, fields=fields,
             notes=gpt2.notes(folder, fields),
         )  # fmt: skip
     source = read(path, verify=verify)
@@ -144,12 +144,12 @@ def _joined(pieces: Sequence[weights.Stored], dtype: torch.dtype | None) -> Tens
 
 def save(
     folder: Path | str,
-    model: Any,
+    model: Encoder,
     tokenizer: Saves,
     *,
     labels: Sequence[str] = (),
     card: str = "",
-    fields: Mapping[str, Any] | None = None,
+    fields: Mapping[str, object] | None = None,
     files: Mapping[str, str] | None = None,
 ) -> Path:
     """Writes a model folder that transformers loads as well wherever it has the layout; an older one is replaced whole.
@@ -167,21 +167,19 @@ def save(
     if hasattr(tokenizer, "pad_id"):
         more["pad_token_id"] = tokenizer.pad_id
     dtype = WORDS[STORED[next(model.parameters()).dtype]]
-    about = configs.written(model.config, model.parts, labels, dtype, more)
+    about = configs.fields_of(model.config, model.parts, labels, dtype, more)
     with whole_folder(folder) as part:
         tokenizer.save(part, model.config.max_length)
         _write(part, tensors, about, card, files or {})
     return Path(folder)
 
 
-def _pieces(
-    kind: str, model: Any, state: Mapping[str, Tensor]
-) -> Iterator[tuple[str, tuple[str, tuple[int, ...], weights.Bytes]]]:
+def _pieces(kind: str, model: Encoder, state: Mapping[str, Tensor]) -> Iterator[tuple[str, weights.Raw]]:
     """The model's tensors as the folder names them, cut where transformers keeps three for our one."""
     for ours, theirs in read_transformers.layout(kind, model.config, model.parts):
         for name, piece in zip(theirs, state[ours].detach().cpu().chunk(len(theirs)), strict=True):
             raw = piece.contiguous().view(torch.uint8).numpy().reshape(-1)
-            yield name, (STORED[piece.dtype], tuple(piece.shape), raw)
+            yield name, weights.Raw(STORED[piece.dtype], tuple(piece.shape), raw)
 
 
 def import_folder(source: Path | str, out: Path | str) -> read_transformers.Source:
@@ -195,47 +193,49 @@ def import_folder(source: Path | str, out: Path | str) -> read_transformers.Sour
     folder = model_folder(source)
     card = f"Imported from the folder `{folder.resolve().name}`."
     if gpt2.is_one(folder):
-        own, told = gpt2.read(folder)
+        model, fields = gpt2.read(folder)
         tokenizer = Tokenizer.load(folder)
-        save(out, own, tokenizer, card=card)
+        save(out, model, tokenizer, card=card)
         done = read(out)
-        done.described.notes.extend([*gpt2.notes(folder, told), *vocab.unlike(folder, tokenizer.vocabulary)])
+        done.described.notes.extend([*gpt2.notes(folder, fields), *vocab.unlike(folder, tokenizer.vocabulary)])
         return done
-    found = read(source, verify=True)
-    about = found.described
-    tokenizer = Tokenizer.load(found.folder)
-    check_sizes(found.folder, tokenizer.vocab_size, about.config.vocab_size)
-    vectors = sentence_transformers.read(found.folder, about.config.width)
-    about.notes.extend([*vocab.unlike(found.folder, tokenizer.vocabulary), *vectors.notes])
-    read_transformers.check_data(found)
-    read_transformers.check_finite(found)
+    loaded = read(source, verify=True)
+    about = loaded.described
+    tokenizer = Tokenizer.load(loaded.folder)
+    check_sizes(loaded.folder, tokenizer.vocab_size, about.config.vocab_size)
+    vectors = sentence_transformers.read(loaded.folder, about.config.width)
+    about.notes.extend([*vocab.unlike(loaded.folder, tokenizer.vocabulary), *vectors.notes])
+    read_transformers.check_data(loaded)
+    read_transformers.check_finite(loaded)
     tensors = {
-        name: (piece.dtype, piece.shape, piece.raw())
-        for ours, theirs in read_transformers.layout(about.kind, about.config, found.parts)
-        for name, piece in zip(theirs, found.tensors[ours], strict=True)
+        name: weights.Raw(piece.dtype, piece.shape, piece.raw())
+        for ours, theirs in read_transformers.layout(about.kind, about.config, loaded.parts)
+        for name, piece in zip(theirs, loaded.tensors[ours], strict=True)
     }
-    dtype = WORDS[found.tensors["embeddings.words.weight"][0].dtype]
-    fields = configs.written(about.config, found.parts, found.labels, dtype, about.fields)
-    with whole_folder(out, found.folder) as part:
-        TokenizerFiles(found.folder).save(part, about.config.max_length)
-        carry(found.folder, vectors, part)
+    dtype = WORDS[loaded.tensors["embeddings.words.weight"][0].dtype]
+    fields = configs.fields_of(about.config, loaded.parts, loaded.labels, dtype, about.fields)
+    with whole_folder(out, loaded.folder) as part:
+        TokenizerFiles(loaded.folder).save(part, about.config.max_length)
+        carry(loaded.folder, vectors, part)
         for name in OURS:
-            if (found.folder / name).exists():
-                shutil.copyfile(weights.inside(found.folder, name), part / name)
-        has_list = not vectors.pool or (found.folder / sentence_transformers.MODULES).exists()
-        files = {} if has_list else sentence_transformers.written(vectors.pool or "", about.config.width, unit=False)
+            if (loaded.folder / name).exists():
+                shutil.copyfile(weights.inside(loaded.folder, name), part / name)
+        has_list = not vectors.pool or (loaded.folder / sentence_transformers.MODULES).exists()
+        files = (
+            {} if has_list else sentence_transformers.module_files(vectors.pool or "", about.config.width, unit=False)
+        )
         _write(part, tensors, fields, card, {n: text for n, text in files.items() if not (part / n).exists()})
-        about.notes.extend(_left(found, set(os.listdir(part))))
-    return found
+        about.notes.extend(_left(loaded, set(os.listdir(part))))
+    return loaded
 
 
-def _left(found: read_transformers.Source, taken: Collection[str]) -> list[str]:
-    """A note on what its import does not take along of a folder; its card is told anew, its shards are joined."""
-    joined = {piece.file.path.name for pieces in found.tensors.values() for piece in pieces}
-    known = {*taken, *joined, CARD, MANIFEST, weights.INDEX}
-    names = [file.name for file in found.folder.iterdir() if file.name[:1] != "."]
-    left = [name for name in names if name not in known]
-    return [f"{found.folder}: not taken along: {weights.named(left)}."] if left else []
+def _left(source: read_transformers.Source, taken: Collection[str]) -> list[str]:
+    """A note on what its import does not take along of a folder; its card is written anew, its shards are joined."""
+    joined = {piece.file.path.name for pieces in source.tensors.values() for piece in pieces}
+    expected = {*taken, *joined, CARD, MANIFEST, weights.INDEX}
+    names = [file.name for file in source.folder.iterdir() if file.name[:1] != "."]
+    left = [name for name in names if name not in expected]
+    return [f"{source.folder}: not taken along: {weights.named(left)}."] if left else []
 
 
 def check_sizes(folder: Path, tokens: int, rows: int) -> None:
@@ -281,9 +281,7 @@ class TokenizerFiles:
             write_text(Path(folder) / "vocab.txt", "".join(f"{token}\n" for token in tokens))
 
 
-def _write(
-    part: Path, tensors: Mapping[str, Any], fields: Mapping[str, Any], card: str, files: Mapping[str, str]
-) -> None:
+def _write(part: Path, tensors: Mapping[str, weights.Raw], fields: Json, card: str, files: Mapping[str, str]) -> None:
     weights.write(part / weights.WEIGHTS, tensors)
     write_text(part / configs.NAME, json_text(fields))
     write_text(part / CARD, cards.made(fields, card, answers="task.json" in {*files, *os.listdir(part)}))
@@ -318,13 +316,13 @@ def _replaceable(path: Path) -> bool:
     try:
         if weights.small_json(path / MANIFEST).get("format") != FORMAT:
             return False
-        known = {MANIFEST, *(manifest_files(path) or {})}
+        written = {MANIFEST, *(manifest_files(path) or {})}
     except InputError:
         return False
     held = {file.relative_to(path).as_posix() for file in path.rglob("*") if file.is_symlink() or not file.is_dir()}
-    if held - known:
+    if held - written:
         raise InputError(
-            f"{path}: holds {weights.named(held - known)} beside what filbert wrote, and would be replaced whole; take "
-            "that away, or choose another place."
+            f"{path}: holds {weights.named(held - written)} beside what filbert wrote, and would be replaced whole; "
+            "take that away, or choose another place."
         )
     return True

@@ -108,10 +108,10 @@ def _node(path: Path, raw: bytes) -> Node:
         )
     graphs: list[bytes] = []
     for attribute in fields[5]:
-        said = _fields(_bytes(attribute))
-        if said[5] or said[10] or said[22] or said[23]:
+        attributes = _fields(_bytes(attribute))
+        if attributes[5] or attributes[10] or attributes[22] or attributes[23]:
             raise InputError(f"{path}: has numbers within an operator, which no encoder's graph has; export it again.")
-        graphs += [_bytes(inner) for inner in (*said[6], *said[11])]
+        graphs += [_bytes(inner) for inner in (*attributes[6], *attributes[11])]
     inputs, outputs = (tuple(map(_text, fields[number])) for number in (1, 2))
     return Node(operator, inputs, outputs, tuple(graphs))
 
@@ -131,16 +131,20 @@ def _look_at_numbers(path: Path, tensor: Fields, stored: Mapping[str, Stored]) -
         if size != sum(len(_bytes(raw)) for raw in tensor[9]):
             raise InputError(f"{path}: the tensor {name[:120]!r} claims {size:,} bytes, but does not hold so many.")
         return
-    said = {_text(entry[1][-1]): _text(entry[2][-1]) for entry in entries}
-    place = said.get("location", "")
+    place_of = {_text(entry[1][-1]): _text(entry[2][-1]) for entry in entries}
+    place = place_of.get("location", "")
     if not plain_name(place):
         raise InputError(
             f"{path}: says that its numbers lie in {place[:120]!r}, but only files of the same folder are read."
         )
     inside(path.parent, place)
-    own = stored.get(name)
-    known = own is not None and {"location": own.file.path.name, "offset": str(own.start), "length": str(own.num_bytes)}
-    if own is None or said != known or tuple(dims) != own.shape or kind != KINDS.get(own.dtype):
+    known = stored.get(name)
+    expected = known is not None and {
+        "location": known.file.path.name,
+        "offset": str(known.start),
+        "length": str(known.num_bytes),
+    }
+    if known is None or place_of != expected or tuple(dims) != known.shape or kind != KINDS.get(known.dtype):
         raise InputError(
             f"{path}: the tensor {name[:120]!r} is not where and what the folder's weights have of that name; export "
             "the folder again."
@@ -152,10 +156,10 @@ def _look_at_numbers(path: Path, tensor: Fields, stored: Mapping[str, Stored]) -
 
 def _fields(raw: bytes) -> Fields:
     """The values of a message by the numbers of their fields."""
-    found: dict[int, list[Value]] = defaultdict(list)
+    values: dict[int, list[Value]] = defaultdict(list)
     for number, value in _parts(raw):
-        found[number].append(value)
-    return found
+        values[number].append(value)
+    return values
 
 
 def _bytes(value: Value) -> bytes:

@@ -84,8 +84,8 @@ def manifest_files(folder: Path) -> dict[str, Any] | None:
     if not isinstance(files, dict):
         raise InputError(f"{folder / MANIFEST}: files must be an object of file names.")
     for name, entry in files.items():
-        known = isinstance(entry, dict) and type(entry.get("bytes")) is int and isinstance(entry.get("sha256"), str)
-        if not known:
+        is_entry = isinstance(entry, dict) and type(entry.get("bytes")) is int and isinstance(entry.get("sha256"), str)
+        if not is_entry:
             raise InputError(f"{folder / MANIFEST}: the entry {name[:120]!r} must have bytes and sha256.")
     return files
 
@@ -101,7 +101,7 @@ def was_sealed(folder: Path) -> bool:
     return ours or "filbert" in weights.small_json(weights.inside(folder, CONFIG))
 
 
-def seal(folder: Path | str, **stated: Any) -> None:
+def seal(folder: Path | str, **stated: object) -> None:
     """Writes manifest.json over all files that the folder holds now; call it after adding one.
 
     stated: what the maker promises of the folder (`int8`: what eight bits cost); what was stated before stays.
@@ -123,16 +123,16 @@ def _homes(folder: Path) -> list[Path]:
 
 def stated(folder: Path, name: str) -> dict[str, Any]:
     """What the folder's maker promises under that name; empty where nothing is."""
-    found = _stated(folder).get(name, {})
-    if not isinstance(found, dict):
+    value = _stated(folder).get(name, {})
+    if not isinstance(value, dict):
         raise InputError(f"{folder / MANIFEST}: stated.{name} must be an object; fetch the folder again.")
-    return found
+    return value
 
 
 def _stated(folder: Path) -> dict[str, Any]:
     if not (folder / MANIFEST).exists():
         return {}
-    found = weights.small_json(weights.inside(folder, MANIFEST)).get("stated", {})
-    if not isinstance(found, dict):
+    value = weights.small_json(weights.inside(folder, MANIFEST)).get("stated", {})
+    if not isinstance(value, dict):
         raise InputError(f"{folder / MANIFEST}: stated must be an object; fetch the folder again.")
-    return found
+    return value

@@ -10,16 +10,16 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from filbert.core.errors import InputError
+from filbert.core.records import Reals
 from filbert.folder import config as configs
 from filbert.folder import meta, weights
 from filbert.folder.weights import Stored, Tensors, named
 from filbert.models import bert
+from filbert.nn.encoder import Shape
 from filbert.nn.heads import every
 
 TIED = {  # copies that some folders carry along, and what they must be equal to
@@ -61,11 +61,12 @@ class Source:
     copies: tuple[tuple[Stored, Stored], ...]  # tied tensors that were stored twice and must be equal
 
 
-def layout(kind: str, config: Any, parts: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def layout(kind: str, config: Shape, parts: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Our names and the folder's, as transformers writes them for the architecture that has those parts."""
-    if kind in configs.OWN:
+    if kind in configs.OUR_KINDS:
         yield from ((name, (name,)) for name in meta.shapes(config, parts, 2))
         return
+    assert isinstance(config, bert.Config)  # that of all kinds but our own
     names = bert.classic_names if kind == "bert" else bert.modern_names
     bare = configs.architecture_of(kind, parts) in ("BertModel", "ModernBertModel")
     prefix = "" if bare else bert.ENCODER_PREFIX[kind]
@@ -76,13 +77,13 @@ def layout(kind: str, config: Any, parts: tuple[str, ...]) -> Iterator[tuple[str
 def read(folder: Path) -> Source:
     """The folder's config and headers, checked against each other."""
     about = configs.described(folder)
-    found, copies = _canonical(about.path.parent, about.kind, weights.read_folder(folder))
+    stored, copies = _canonical(about.path.parent, about.kind, weights.read_folder(folder))
     is_copied = any(copy.name.endswith("decoder.weight") for copy, _ in copies)
-    parts = _parts(about, found, is_copied)
-    num_labels = _num_labels(about, parts, found)
+    parts = _parts(about, stored, is_copied)
+    num_labels = _num_labels(about, parts, stored)
     expected = meta.shapes(about.config, parts, num_labels)
-    _check_size(about, expected, found)
-    tensors = _fitted(about, parts, expected, found)
+    _check_size(about, expected, stored)
+    tensors = _fitted(about, parts, expected, stored)
     labels = about.labels
     if {*NAMED} & set(parts) and not labels:
         labels = [f"LABEL_{i}" for i in range(num_labels)]
@@ -94,39 +95,41 @@ def read(folder: Path) -> Source:
 
 def _canonical(folder: Path, kind: str, stored: Tensors) -> tuple[Tensors, tuple[tuple[Stored, Stored], ...]]:
     """The tensors without the encoder's prefix and under today's names; copies of tied ones apart."""
-    found: Tensors = {}
+    tensors: Tensors = {}
     prefix = bert.ENCODER_PREFIX.get(kind, "")
-    for given, tensor in stored.items():
-        name = given.removeprefix(prefix)
+    for stored_name, tensor in stored.items():
+        name = stored_name.removeprefix(prefix)
         if kind == "bert":  # the names of 2018
             name = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
-        if kind not in configs.OWN and name.endswith(PASSED_OVER):
+        if kind not in configs.OUR_KINDS and name.endswith(PASSED_OVER):
             continue
-        if name in found:
-            raise InputError(f"{folder}: the tensor {name[:120]!r} stands twice, the second time as {given[:120]!r}.")
-        found[name] = tensor
+        if name in tensors:
+            raise InputError(
+                f"{folder}: the tensor {name[:120]!r} stands twice, the second time as {stored_name[:120]!r}."
+            )
+        tensors[name] = tensor
     copies = []
     for copy, original in TIED.get(kind, {}).items():
-        if copy in found and original in found:
-            copies.append((found.pop(copy), found[original]))
-        elif copy in found and copy.endswith(".bias"):
-            found[original] = found.pop(copy)
-    return found, tuple(copies)
+        if copy in tensors and original in tensors:
+            copies.append((tensors.pop(copy), tensors[original]))
+        elif copy in tensors and copy.endswith(".bias"):
+            tensors[original] = tensors.pop(copy)
+    return tensors, tuple(copies)
 
 
-def _parts(about: configs.Described, found: Tensors, is_copied: bool) -> tuple[str, ...]:
+def _parts(about: configs.Described, tensors: Tensors, is_copied: bool) -> tuple[str, ...]:
     """The heads that the weights hold. One that the architecture has and the weights have not is refused or noted.
 
     is_copied: whether the folder stores the word table a second time, as the output weights.
     """
-    if about.kind in configs.OWN:
+    if about.kind in configs.OUR_KINDS:
         return about.parts
     have = {
-        part for part, start in EVIDENCE[about.kind].items() if any(name.startswith(start) for name in found)
+        part for part, start in EVIDENCE[about.kind].items() if any(name.startswith(start) for name in tensors)
     }  # fmt: skip
-    if about.kind == "bert" and any(name.startswith("classifier.") for name in found):
-        asked = {"labels", "tokens", "choice"} & set(about.parts)
-        have |= asked or {"labels" if "pooler" in have else "tokens"}
+    if about.kind == "bert" and any(name.startswith("classifier.") for name in tensors):
+        named_heads = {"labels", "tokens", "choice"} & set(about.parts)
+        have |= named_heads or {"labels" if "pooler" in have else "tokens"}
     lost = set(about.parts) - have
     if lost - {"mlm", "nsp"}:
         raise InputError(
@@ -143,28 +146,28 @@ def _parts(about: configs.Described, found: Tensors, is_copied: bool) -> tuple[s
     return tuple(part for part in ("pooler", *bert.Bert.own, *every()) if part in have)
 
 
-def _num_labels(about: configs.Described, parts: tuple[str, ...], found: Tensors) -> int:
+def _num_labels(about: configs.Described, parts: tuple[str, ...], tensors: Tensors) -> int:
     """How many labels the task head has: as config.json says, or as the tensor has where it does not say."""
     if about.num_labels is not None:
         return about.num_labels
     for part in NAMED:
         for name in ("classifier.bias", f"filbert.heads.{part}.bias", f"heads.{part}.bias"):
-            if part in parts and name in found and len(found[name].shape) == 1:
-                return found[name].shape[0]
+            if part in parts and name in tensors and len(tensors[name].shape) == 1:
+                return tensors[name].shape[0]
     return 2
 
 
-def _check_size(about: configs.Described, expected: dict[str, tuple[int, ...]], found: Tensors) -> None:
+def _check_size(about: configs.Described, expected: dict[str, tuple[int, ...]], tensors: Tensors) -> None:
     """Refuses a config that asks for far more numbers than the weights hold, before anything is built from it."""
-    asked = sum(math.prod(shape) for shape in expected.values())
-    held = sum(tensor.size for tensor in found.values())
-    if asked > 2 * held:
+    described = sum(math.prod(shape) for shape in expected.values())
+    held = sum(tensor.size for tensor in tensors.values())
+    if described > 2 * held:
         raise InputError(
-            f"{about.path}: describes a model of {asked:,} numbers, but the weights hold {held:,}; "
+            f"{about.path}: describes a model of {described:,} numbers, but the weights hold {held:,}; "
             "they do not belong together: fetch the folder again."
         )
     table = 4 * about.config.max_length * about.config.width
-    if getattr(about.config, "positions", "") == "sinusoidal" and table > TABLE_LIMIT + 4 * held:
+    if vars(about.config).get("positions") == "sinusoidal" and table > TABLE_LIMIT + 4 * held:
         raise InputError(
             f"{about.path}: max_length {about.config.max_length:,} asks for a table of {table:,} bytes, more than the "
             "weights themselves have; give the length that the model was trained for."
@@ -172,7 +175,7 @@ def _check_size(about: configs.Described, expected: dict[str, tuple[int, ...]], 
 
 
 def _fitted(
-    about: configs.Described, parts: tuple[str, ...], expected: dict[str, tuple[int, ...]], found: Tensors
+    about: configs.Described, parts: tuple[str, ...], expected: dict[str, tuple[int, ...]], tensors: Tensors
 ) -> dict[str, tuple[Stored, ...]]:
     """Our names with the tensors that make them up, or one sentence that lists all that do not fit."""
     prefix = bert.ENCODER_PREFIX.get(about.kind, "")
@@ -181,14 +184,14 @@ def _fitted(
     for ours, names in layout(about.kind, about.config, parts):
         theirs = [name if name.startswith(bert.HEAD_NAMES) else name.removeprefix(prefix) for name in names]
         used.update(theirs)
-        missing += [name for name in theirs if name not in found]
-        pieces = tuple(found[name] for name in theirs if name in found)
+        missing += [name for name in theirs if name not in tensors]
+        pieces = tuple(tensors[name] for name in theirs if name in tensors)
         rows, *rest = expected[ours]
         shape = (rows // len(theirs), *rest)
         wrong += [f"{p.name[:120]!r} is {p.dtype} {list(p.shape)} and must be a float {list(shape)}"
                   for p in pieces if p.shape != shape or p.dtype not in weights.FLOATS]  # fmt: skip
         fitted[ours] = pieces
-    extra = found.keys() - used
+    extra = tensors.keys() - used
     brought = sorted({name.split(".")[2] for name in extra if name.startswith("filbert.heads.")} - every().keys())
     if brought:
         raise InputError(
@@ -227,7 +230,7 @@ def check_finite(source: Source) -> None:
                 raise not_finite(piece)
 
 
-def finite(values: npt.NDArray[Any]) -> bool:
+def finite(values: Reals) -> bool:
     """Whether all the numbers are finite: their sum tells in one pass, and only a sum that is not needs a second."""
     with np.errstate(all="ignore"):
         return bool(np.isfinite(values.sum(dtype=np.float32)) or np.isfinite(values).all())

@@ -1,4 +1,4 @@
-"""What a run without torch must know of a model folder: written when it is exported, read back without torch.
+"""Runtime metadata of a model folder: written when it is exported, read back to answer without torch.
 
 runtime.json holds the few numbers of the shape that reading and heads need, and where each head's tensors lie in the
 weight file, so that no module has to be built. The weights themselves stay in model.safetensors, and model.onnx points
@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from filbert.core.errors import InputError
-from filbert.core.files import json_text, write_text
+from filbert.core.files import Json, json_text, write_text
 from filbert.folder import fields as keys
 from filbert.folder import weights
 from filbert.folder.manifest import CONFIG, check_manifest, model_folder
@@ -37,7 +37,7 @@ FIELDS: Mapping[str, type] = {
     "activation": str, "heads": dict,
 }  # fmt: skip
 TIED = (CONFIG, RUNTIME, ENCODER, SMALL_ENCODER, FORMER_ENCODER)  # files whose hashes are compared at every load
-OWN = {"vocab_size": "vocab_size", "width": "width", "max_length": "max_length", "eps": "eps",
+SHAPE_FIELDS = {"vocab_size": "vocab_size", "width": "width", "max_length": "max_length", "eps": "eps",
        "activation": "feedforward"}  # fmt: skip
 PREFIX = {"bert": "bert.", "modernbert": "model."}
 HEADS = {  # our heads' tensors, and what transformers calls them
@@ -67,7 +67,7 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class Portable:
-    """A folder that runs without torch: as much of `folder.Loaded` as answering needs."""
+    """A folder that runs without torch: its runtime metadata, and as much of `folder.Loaded` as answering needs."""
 
     folder: Path
     config: Shape
@@ -83,25 +83,25 @@ class Portable:
 
     @property
     def model(self) -> Portable:
-        """Itself: what is asked of a model before it reads are its parts."""
+        """Itself, where a model's config and parts are looked up."""
         return self
 
 
 def write(source: Source) -> Path:
     """Writes runtime.json for the folder that these weights lie in."""
     about = source.described
-    own = {name: pieces for name, pieces in source.tensors.items() if not name.startswith(ENCODER_NAMES)}
-    if any(name.startswith("mlm.") for name in own):
-        own["words"] = source.tensors[WORDS]
-    told = {
+    heads_of = {name: pieces for name, pieces in source.tensors.items() if not name.startswith(ENCODER_NAMES)}
+    if any(name.startswith("mlm.") for name in heads_of):
+        heads_of["words"] = source.tensors[WORDS]
+    metadata = {
         "format": FORMAT, "kind": about.kind, "vocab_size": about.config.vocab_size, "width": about.config.width,
         "max_length": about.config.max_length, "parts": list(source.parts), "labels": list(source.labels),
         "problem_type": about.problem_type, "eps": float(vars(about.config).get("eps", EPS)),
         "activation": vars(about.config).get("feedforward", ACTIVATION),
-        "heads": {name: [piece.name for piece in pieces] for name, pieces in own.items()},
+        "heads": {name: [piece.name for piece in pieces] for name, pieces in heads_of.items()},
     }  # fmt: skip
     path = source.folder / RUNTIME
-    write_text(path, json_text(told))
+    write_text(path, json_text(metadata))
     return path
 
 
@@ -123,63 +123,65 @@ def load(path: Path | str, *, verify: bool = False) -> Portable:
         )
     check_manifest(folder, hashes=verify, always=TIED)
     path = weights.inside(folder, RUNTIME)
-    told = weights.small_json(path)
-    if told.get("format") != FORMAT:
+    metadata = weights.small_json(path)
+    if metadata.get("format") != FORMAT:
         raise InputError(f"{path}: is not of the form {FORMAT!r}; export the folder again.")
     for name, kind in FIELDS.items():
-        if type(told.get(name)) is not kind:
+        if type(metadata.get(name)) is not kind:
             raise InputError(f"{path}: {name} must be of type {kind.__name__}; export the folder again.")
     where = weights.inside(folder, CONFIG)
     fields = weights.small_json(where)
     notes = keys.passed_over(where, fields)
     labels, _, odd = keys.labels(where, fields)
     stored = weights.read_folder(folder)
-    parts = tuple(map(str, told["parts"]))
-    _compare(path, told, fields, labels or [f"LABEL_{i}" for i in range(len(told["labels"]))])
-    _check_heads(path, told, parts, stored)
+    parts = tuple(map(str, metadata["parts"]))
+    _compare(path, metadata, fields, labels or [f"LABEL_{i}" for i in range(len(metadata["labels"]))])
+    _check_heads(path, metadata, parts, stored)
     small = folder / SMALL_WEIGHTS
     tensors = {**stored, **(weights.read(weights.inside(folder, SMALL_WEIGHTS)) if small.exists() else {})}
-    heads = {name: _numbers(path, stored[names[0]]) for name, names in told["heads"].items()}
+    heads = {name: _numbers(path, stored[names[0]]) for name, names in metadata["heads"].items()}
     return Portable(
-        folder=folder, config=Shape(told["vocab_size"], told["width"], told["max_length"]), kind=told["kind"],
-        parts=parts, labels=[str(label) for label in told["labels"]], problem_type=told.get("problem_type"),
-        notes=[*notes, *odd, *keys.beside(folder, fields)], eps=told["eps"], activation=told["activation"], heads=heads,
+        folder=folder, config=Shape(metadata["vocab_size"], metadata["width"], metadata["max_length"]),
+        kind=metadata["kind"],
+        parts=parts, labels=[str(label) for label in metadata["labels"]], problem_type=metadata.get("problem_type"),
+        notes=[*notes, *odd, *keys.beside(folder, fields)], eps=metadata["eps"],
+        activation=metadata["activation"], heads=heads,
         stored=tensors,
     )  # fmt: skip
 
 
-def _compare(path: Path, told: Mapping[str, Any], fields: Mapping[str, Any], labels: list[str]) -> None:
-    """Refuses a runtime.json that says otherwise than config.json."""
+def _compare(path: Path, metadata: Json, fields: Json, labels: list[str]) -> None:
+    """Refuses a runtime.json that differs from config.json."""
     kind = str(fields.get("model_type"))
-    said: dict[str, Any] = {"kind": kind, "problem_type": keys.word(path, fields, "problem_type", keys.PROBLEMS)}
+    expected: dict[str, Any] = {"kind": kind, "problem_type": keys.word(path, fields, "problem_type", keys.PROBLEMS)}
     if kind in keys.DEFAULTS:
         named = {ours: theirs for theirs, ours in keys.NAMES.items()}
         usual = keys.DEFAULTS[kind]
-        said |= {name: fields.get(named[name], usual[name]) for name in ("vocab_size", "width", "max_length")}
-        said["eps"] = fields.get("norm_eps" if kind == "modernbert" else "layer_norm_eps", usual["eps"])
+        expected |= {name: fields.get(named[name], usual[name]) for name in ("vocab_size", "width", "max_length")}
+        expected["eps"] = fields.get("norm_eps" if kind == "modernbert" else "layer_norm_eps", usual["eps"])
         activation = keys.ACTIVATIONS.get(str(fields.get("hidden_act", "gelu")))
-        said["activation"] = "geglu" if kind == "modernbert" else activation
+        expected["activation"] = "geglu" if kind == "modernbert" else activation
     else:
-        own = fields.get("filbert")
-        shape = own.get("config") if isinstance(own, dict) else None
+        of_filbert = fields.get("filbert")
+        shape = of_filbert.get("config") if isinstance(of_filbert, dict) else None
         otherwise: dict[str, Any] = {"eps": EPS, "feedforward": ACTIVATION}
         if isinstance(shape, dict):
-            said |= {ours: shape.get(theirs, otherwise.get(theirs)) for ours, theirs in OWN.items()}
-        said["parts"] = own.get("parts") if isinstance(own, dict) else None
-    if told["labels"]:
-        said["labels"] = labels
-    for name, value in said.items():
-        if told.get(name) != value:
+            expected |= {ours: shape.get(theirs, otherwise.get(theirs)) for ours, theirs in SHAPE_FIELDS.items()}
+        expected["parts"] = of_filbert.get("parts") if isinstance(of_filbert, dict) else None
+    if metadata["labels"]:
+        expected["labels"] = labels
+    for name, value in expected.items():
+        if metadata.get(name) != value:
             raise InputError(
-                f"{path}: {name} is {str(told.get(name))[:60]}, but {CONFIG} says {str(value)[:60]}; they are not of "
-                "one folder: export it again."
+                f"{path}: {name} is {str(metadata.get(name))[:60]}, but {CONFIG} says {str(value)[:60]}; they are not "
+                "of one folder: export it again."
             )
 
 
-def _check_heads(path: Path, told: Mapping[str, Any], parts: tuple[str, ...], stored: weights.Tensors) -> None:
+def _check_heads(path: Path, metadata: Json, parts: tuple[str, ...], stored: weights.Tensors) -> None:
     """Refuses heads that the weights do not hold under the names that such a folder has, or of another size."""
-    named, kind = told["heads"], told["kind"]
-    known = {_bare(kind, name): name for name in stored}
+    named, kind = metadata["heads"], metadata["kind"]
+    by_bare_name = {_bare(kind, name): name for name in stored}
     for ours, names in named.items():
         if not isinstance(names, list) or len(names) != 1 or names[0] not in stored:
             raise InputError(f"{path}: names tensors that the weight file does not have; export the folder again.")
@@ -188,12 +190,12 @@ def _check_heads(path: Path, told: Mapping[str, Any], parts: tuple[str, ...], st
                 f"{path}: {ours[:60]!r} is no head's tensor that {names[0][:60]!r} can be; export it again."
             )
     listed = {names[0] for names in named.values()}
-    lost = [name for bare, name in known.items() if _is_heads(kind, bare) and name not in listed]
+    lost = [name for bare, name in by_bare_name.items() if _is_heads(kind, bare) and name not in listed]
     have = {ours.split(".")[1] if ours.startswith("heads.") else ours.split(".")[0] for ours in named} - {"words"}
     if lost or have != set(parts):
         what = lost[0] if lost else ", ".join(sorted(have ^ set(parts)))
         raise InputError(f"{path}: leaves out or makes up a head ({what[:120]}); export the folder again.")
-    shapes = _shapes(told["width"], told["vocab_size"], len(told["labels"]))
+    shapes = _shapes(metadata["width"], metadata["vocab_size"], len(metadata["labels"]))
     for ours, names in named.items():
         piece = stored[names[0]]
         if piece.shape != shapes.get(ours, piece.shape) or piece.dtype not in weights.FLOATS:
@@ -204,13 +206,13 @@ def _check_heads(path: Path, told: Mapping[str, Any], parts: tuple[str, ...], st
 
 
 def _shapes(width: int, words: int, labels: int) -> dict[str, tuple[int, ...]]:
-    """The sizes of heads' tensors, of those that are told by these numbers alone."""
-    found: dict[str, tuple[int, ...]] = {"words": (words, width), "mlm.bias": (words,), "mlm.norm.weight": (width,)}
+    """The shapes of heads' tensors, where they follow from these numbers alone."""
+    shapes: dict[str, tuple[int, ...]] = {"words": (words, width), "mlm.bias": (words,), "mlm.norm.weight": (width,)}
     for name, size in {"pooler": width, "mlm.dense": width, "nsp": 2}.items():
-        found |= {f"{name}.weight": (size, width), f"{name}.bias": (size,)}
+        shapes |= {f"{name}.weight": (size, width), f"{name}.bias": (size,)}
     for part, head in heads.every().items():
-        found |= {f"heads.{part}.{name}": shape for name, shape in head.shapes(width, labels).items()}
-    return found
+        shapes |= {f"heads.{part}.{name}": shape for name, shape in head.shapes(width, labels).items()}
+    return shapes
 
 
 def _bare(kind: str, name: str) -> str:

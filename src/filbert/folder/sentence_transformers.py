@@ -20,7 +20,7 @@ from filbert.core.errors import InputError
 from filbert.core.files import json_array, json_text
 from filbert.core.records import Floats
 from filbert.folder import weights
-from filbert.folder.fields import squeezed
+from filbert.folder.fields import listed, squeezed
 from filbert.nn.ops import NUMPY
 from filbert.pack.pooling import unit_length
 from filbert.text.tokenizer_files import CONFIG as TOKENIZER
@@ -60,10 +60,10 @@ class Dense:
 
     def __call__(self, vectors_ND: Floats) -> Floats:
         """[N, out]."""
-        found = vectors_ND @ self.weight.array().astype(np.float32).T
+        mapped = vectors_ND @ self.weight.array().astype(np.float32).T
         if self.bias is not None:
-            found = found + self.bias.array().astype(np.float32)
-        return np.asarray(ACTIVATIONS[self.activation](found), dtype=np.float32)
+            mapped = mapped + self.bias.array().astype(np.float32)
+        return np.asarray(ACTIVATIONS[self.activation](mapped), dtype=np.float32)
 
 
 Step = Dense | Literal["unit"]
@@ -71,7 +71,7 @@ Step = Dense | Literal["unit"]
 
 @dataclass(frozen=True, kw_only=True)
 class Vectors:
-    """How a folder's maker makes vectors; all empty where nothing is said."""
+    """How a folder's maker makes vectors; all empty where its files do not tell."""
 
     pool: str | None = None  # cls or mean
     steps: tuple[Step, ...] = ()  # after pooling
@@ -102,26 +102,26 @@ class Vectors:
 
 
 def read(folder: Path, width: int) -> Vectors:
-    """What the folder's files say of vectors; width: of its encoder. Files that contradict themselves are refused."""
-    found = _followed(folder, width) if (folder / MODULES).exists() else _pooled_alone(folder, width)
+    """How the folder's files make vectors; width: of its encoder. Files that contradict themselves are refused."""
+    vectors = _followed(folder, width) if (folder / MODULES).exists() else _pooled_alone(folder, width)
     if (folder / POOLING).exists():
-        said = weights.small_json(weights.inside(folder, POOLING)).get("pool")
-        if said not in ("cls", "mean"):
-            raise InputError(f"{folder / POOLING}: pool is {str(said)[:60]!r}, but must be cls or mean.")
-        found = replace(found, pool=str(said), files=(*found.files, POOLING))
-    found = _read_as(folder, found)
-    found = _prompted(folder, found)
-    told = f"{found.refused} Give pool=… to pool them otherwise." if found.refused else ""
-    return replace(found, notes=(*([told] if told else []), *found.notes))
+        pool = weights.small_json(weights.inside(folder, POOLING)).get("pool")
+        if pool not in ("cls", "mean"):
+            raise InputError(f"{folder / POOLING}: pool is {str(pool)[:60]!r}, but must be cls or mean.")
+        vectors = replace(vectors, pool=str(pool), files=(*vectors.files, POOLING))
+    vectors = _read_as(folder, vectors)
+    vectors = _prompted(folder, vectors)
+    refusal = f"{vectors.refused} Give pool=… to pool them otherwise." if vectors.refused else ""
+    return replace(vectors, notes=(*([refusal] if refusal else []), *vectors.notes))
 
 
-def written(pool: str, width: int, unit: bool) -> dict[str, str]:
+def module_files(pool: str, width: int, unit: bool) -> dict[str, str]:
     """The files by which sentence-transformers makes vectors so: names and contents."""
     kinds = [("", "Transformer"), ("1_Pooling", "Pooling"), *([("2_Normalize", "Normalize")] if unit else [])]
-    listed = [{"idx": i, "name": str(i), "path": path, "type": f"{MAKER}models.{kind}"}
+    modules = [{"idx": i, "name": str(i), "path": path, "type": f"{MAKER}models.{kind}"}
               for i, (path, kind) in enumerate(kinds)]  # fmt: skip
     modes = {f"pooling_mode_{name}": POOLS[name] == pool for name in ("cls_token", "mean_tokens")}
-    files = {MODULES: json_text(listed), POOL_CONFIG: json_text({"word_embedding_dimension": width, **modes})}
+    files = {MODULES: json_text(modules), POOL_CONFIG: json_text({"word_embedding_dimension": width, **modes})}
     return files | ({"2_Normalize/config.json": json_text({})} if unit else {})
 
 
@@ -131,7 +131,7 @@ def written(pool: str, width: int, unit: bool) -> dict[str, str]:
 def _followed(folder: Path, width: int) -> Vectors:
     """The modules in their order."""
     path = weights.inside(folder, MODULES)
-    found = Vectors(files=(MODULES,))
+    vectors = Vectors(files=(MODULES,))
     kinds: list[str] = []
     for place, entry in enumerate(json_array(path, weights.JSON_LIMIT)):
         where = f"{path}: module {place}"
@@ -140,12 +140,14 @@ def _followed(folder: Path, width: int) -> Vectors:
         if (kind == "Transformer" and place) or kinds.count("Pooling") > 1:
             raise InputError(f"{where} is {kind} once more; one Transformer and one Pooling are read.")
         if kind != "Transformer" and not place:
-            found = replace(found, refused=f"{where} is {kind[:60]}, but filbert's vectors begin with a Transformer.")
-        if place and kind not in ("Pooling", "Dropout") and not found.pool and not found.refused:
-            found = replace(found, refused=f"{where} is {kind}, which stands before a Pooling: it is not computed.")
+            vectors = replace(
+                vectors, refused=f"{where} is {kind[:60]}, but filbert's vectors begin with a Transformer."
+            )
+        if place and kind not in ("Pooling", "Dropout") and not vectors.pool and not vectors.refused:
+            vectors = replace(vectors, refused=f"{where} is {kind}, which stands before a Pooling: it is not computed.")
         if place:
-            found = _with(found, kind, home, where, width)
-    return found
+            vectors = _with(vectors, kind, home, where, width)
+    return vectors
 
 
 def check_begins(folder: Path) -> None:
@@ -162,8 +164,8 @@ def _entry(where: str, entry: object, folder: Path) -> tuple[str, Path]:
     """A module's class, without its package, and its folder."""
     if not isinstance(entry, dict) or not all(isinstance(entry.get(name), str) for name in ("path", "type")):
         raise InputError(f"{where} must be an object with path and type.")
-    if strange := sorted(set(entry) - {"path", "type", *HARMLESS[MODULES]}):
-        raise InputError(f"{where} has {strange[0][:60]}, which is not read; take it away if nothing hangs on it.")
+    if unknown := sorted(set(entry) - {"path", "type", *HARMLESS[MODULES]}):
+        raise InputError(f"{where} has {unknown[0][:60]}, which is not read; take it away if nothing hangs on it.")
     kind = str(entry["type"])
     if not kind.startswith(MAKER):
         raise InputError(f"{where} is of the type {kind[:80]!r}: filbert never runs code that a folder names.")
@@ -176,21 +178,21 @@ def _entry(where: str, entry: object, folder: Path) -> tuple[str, Path]:
     return name, folder / home
 
 
-def _with(found: Vectors, kind: str, home: Path, where: str, width: int) -> Vectors:
-    """What is known so far, and what this module adds."""
+def _with(vectors: Vectors, kind: str, home: Path, where: str, width: int) -> Vectors:
+    """The vectors so far, with this module after them."""
     files = tuple(f"{home.name}/{name}" for name in ("config.json", weights.WEIGHTS) if (home / name).exists())
-    found = replace(found, files=(*found.files, *files))
+    vectors = replace(vectors, files=(*vectors.files, *files))
     if kind == "Pooling":
-        return _pooled(found, home, width)
+        return _pooled(vectors, home, width)
     if kind == "Normalize":
         _check_names(home)
-        return replace(found, steps=(*found.steps, "unit"))
+        return replace(vectors, steps=(*vectors.steps, "unit"))
     if kind == "Dense":
-        dense = _dense(home, found.width or width)
-        return replace(found, steps=(*found.steps, dense))
+        dense = _dense(home, vectors.width or width)
+        return replace(vectors, steps=(*vectors.steps, dense))
     if kind == "Dropout":  # of training
-        return found
-    return replace(found, refused=found.refused or f"{where} is {kind[:60]}, which filbert does not compute.")
+        return vectors
+    return replace(vectors, refused=vectors.refused or f"{where} is {kind[:60]}, which filbert does not compute.")
 
 
 def _pooled_alone(folder: Path, width: int) -> Vectors:
@@ -201,31 +203,35 @@ def _pooled_alone(folder: Path, width: int) -> Vectors:
     return _pooled(Vectors(files=(POOL_CONFIG,)), home, width)
 
 
-def _pooled(found: Vectors, home: Path, width: int) -> Vectors:
+def _pooled(vectors: Vectors, home: Path, width: int) -> Vectors:
     """The pooling that a folder asks for, in the words of sentence-transformers 6 or in the switches before it."""
     path = weights.inside(home.parent, f"{home.name}/config.json")
-    said = weights.small_json(path)
+    config = weights.small_json(path)
     for name in WIDTHS:
-        if said.get(name, width) != width:
-            raise InputError(f"{path}: {name} is {str(said[name])[:20]}, but the model's vectors have {width} numbers.")
-    switches = {name: on for name, on in said.items() if name.startswith("pooling_mode_")}
+        if config.get(name, width) != width:
+            raise InputError(
+                f"{path}: {name} is {str(config[name])[:20]}, but the model's vectors have {width} numbers."
+            )
+    switches = {name: on for name, on in config.items() if name.startswith("pooling_mode_")}
     if not all(isinstance(on, bool) for on in switches.values()):
         raise InputError(f"{path}: the fields pooling_mode_… must be true or false.")
-    named = said.get("pooling_mode", [name.removeprefix("pooling_mode_") for name, on in switches.items() if on])
+    named = config.get("pooling_mode", [name.removeprefix("pooling_mode_") for name, on in switches.items() if on])
     modes = named if isinstance(named, list) else [named]
     if not modes or not all(isinstance(mode, str) for mode in modes):
         raise InputError(f"{path}: pooling_mode must name how vectors are pooled: cls or mean.")
-    strange = sorted(set(said) - {*WIDTHS, *switches, "pooling_mode", "include_prompt"})
-    notes = (*found.notes, *([f"{path}: passed over {', '.join(n[:60] for n in strange[:20])}."] if strange else []))
-    refused = found.refused
+    unknown = sorted(set(config) - {*WIDTHS, *switches, "pooling_mode", "include_prompt"})
+    notes = vectors.notes
+    if unknown:
+        notes = (*notes, f"{path}: passed over {listed(unknown[:20])}.")
+    refused = vectors.refused
     if len(modes) > 1 or modes[0] not in POOLS:
         refused = (
             f"{path}: pooling_mode is {' and '.join(mode[:30] for mode in modes)}, but filbert pools by cls or mean."
         )
-    elif said.get("include_prompt", True) is not True:
-        notes = (*notes, f"{path}: include_prompt is {said['include_prompt']}, so prompts are not put before texts.")
+    elif config.get("include_prompt", True) is not True:
+        notes = (*notes, f"{path}: include_prompt is {config['include_prompt']}, so prompts are not put before texts.")
     pool = None if refused else POOLS[modes[0]]
-    return replace(found, pool=pool, refused=refused, notes=notes)
+    return replace(vectors, pool=pool, refused=refused, notes=notes)
 
 
 def _check_names(home: Path) -> dict[str, Any]:
@@ -233,24 +239,24 @@ def _check_names(home: Path) -> dict[str, Any]:
     if not (home / "config.json").exists():
         return {}
     path = weights.inside(home.parent, f"{home.name}/config.json")
-    said = weights.small_json(path)
+    config = weights.small_json(path)
     for name in ("module_input_name", "module_output_name"):
-        if said.get(name, TEXT) not in (TEXT, None):
-            raise InputError(f"{path}: {name} is {str(said[name])[:60]!r}, but only {TEXT} is read and written here.")
+        if config.get(name, TEXT) not in (TEXT, None):
+            raise InputError(f"{path}: {name} is {str(config[name])[:60]!r}, but only {TEXT} is read and written here.")
     ours = {"module_input_name", "module_output_name", "in_features", "out_features", "bias", "activation_function"}
-    if strange := sorted(set(said) - ours):
-        raise InputError(f"{path}: has {strange[0][:60]}, which is not read; take it away if nothing hangs on it.")
-    return said
+    if unknown := sorted(set(config) - ours):
+        raise InputError(f"{path}: has {unknown[0][:60]}, which is not read; take it away if nothing hangs on it.")
+    return config
 
 
 def _dense(home: Path, width: int) -> Dense:
     """A Dense module, its sizes compared with its config and with what comes before it."""
-    said = _check_names(home)
+    config = _check_names(home)
     path = home / "config.json"
-    sizes = said.get("out_features"), said.get("in_features")
+    sizes = config.get("out_features"), config.get("in_features")
     if not all(type(size) is int and 1 <= size <= MOST_WIDTH for size in sizes) or sizes[1] != width:
         raise InputError(f"{path}: in_features and out_features are {sizes[1]} and {sizes[0]}, but {width} come in.")
-    named = said.get("activation_function", "torch.nn.modules.activation.Tanh")
+    named = config.get("activation_function", "torch.nn.modules.activation.Tanh")
     activation = str(named).rpartition(".")[2]
     if not str(named).startswith("torch.nn.modules.") or activation not in ACTIVATIONS:
         raise InputError(
@@ -259,7 +265,7 @@ def _dense(home: Path, width: int) -> Dense:
     if not (home / weights.WEIGHTS).exists():
         raise InputError(f"{home}: has no {weights.WEIGHTS}; save the folder once with a newer sentence-transformers.")
     stored = weights.read(weights.inside(home.parent, f"{home.name}/{weights.WEIGHTS}"))
-    wanted = {"linear.weight": sizes, **({"linear.bias": sizes[:1]} if said.get("bias", True) else {})}
+    wanted = {"linear.weight": sizes, **({"linear.bias": sizes[:1]} if config.get("bias", True) else {})}
     if {name: piece.shape for name, piece in stored.items()} != wanted:
         raise InputError(
             f"{home / weights.WEIGHTS}: holds other tensors than {path} describes; fetch the folder again."
@@ -278,9 +284,9 @@ def window(folder: Path, most: int) -> int:
     path = folder / TOKENIZER
     if not path.exists():
         return most
-    said = weights.small_json(weights.inside(folder, TOKENIZER))
+    config = weights.small_json(weights.inside(folder, TOKENIZER))
     for name in ("model_max_length", "max_len"):
-        value = said.get(name)
+        value = config.get(name)
         if value is not None:
             return min(most, _length(path, name, value))
     return most
@@ -292,55 +298,55 @@ def _length(path: Path, name: str, value: object) -> int:
     raise InputError(f"{path}: {name} is {str(value)[:30]}, but must be a whole number of {LEAST_WINDOW} or more.")
 
 
-def _read_as(folder: Path, found: Vectors) -> Vectors:
+def _read_as(folder: Path, vectors: Vectors) -> Vectors:
     """With sentence_bert_config.json: how long a window is, and whether texts are lower-cased."""
     if not (folder / READING).exists():
-        return found
+        return vectors
     path = weights.inside(folder, READING)
-    said = weights.small_json(path)
-    length, lower = said.get("max_seq_length"), said.get("do_lower_case", False)
+    config = weights.small_json(path)
+    length, lower = config.get("max_seq_length"), config.get("do_lower_case", False)
     if not isinstance(lower, bool):
         raise InputError(f"{path}: do_lower_case is {str(lower)[:60]!r}, but must be true or false.")
-    strange = sorted(set(said) - {"max_seq_length", "do_lower_case", *HARMLESS[READING]})
-    notes = [f"{path}: passed over {', '.join(name[:60] for name in strange[:20])}."] if strange else []
+    unknown = sorted(set(config) - {"max_seq_length", "do_lower_case", *HARMLESS[READING]})
+    notes = [f"{path}: passed over {listed(unknown[:20])}."] if unknown else []
     return replace(
-        found, lowercase=lower, notes=(*found.notes, *notes), files=(*found.files, READING),
+        vectors, lowercase=lower, notes=(*vectors.notes, *notes), files=(*vectors.files, READING),
         max_length=None if length is None else _length(path, "max_seq_length", length),
     )  # fmt: skip
 
 
-def _prompted(folder: Path, found: Vectors) -> Vectors:
+def _prompted(folder: Path, vectors: Vectors) -> Vectors:
     """With config_sentence_transformers.json: what stands before texts."""
     if not (folder / PROMPTS).exists():
-        return found
+        return vectors
     path = weights.inside(folder, PROMPTS)
-    said = weights.small_json(path)
-    prompts, default = said.get("prompts") or {}, said.get("default_prompt_name")
+    config = weights.small_json(path)
+    prompts, default = config.get("prompts") or {}, config.get("default_prompt_name")
     if not isinstance(prompts, dict) or not all(isinstance(text, str) for text in prompts.values()):
         raise InputError(f"{path}: prompts must be an object of names and texts.")
     if default is not None and default not in prompts:
         raise InputError(f"{path}: default_prompt_name is {str(default)[:60]!r}, which is none of prompts.")
     full = {str(name): text for name, text in prompts.items() if text}
-    told, refused = list(found.notes), found.refused
-    if default in full and any("include_prompt" in note for note in told):
+    notes, refused = list(vectors.notes), vectors.refused
+    if default in full and any("include_prompt" in note for note in notes):
         refused = refused or f"{path}: its prompt stands before texts and is not pooled, which filbert does not do."
     others = sorted(set(full) - {default})
     if others:
-        told.append(f"{path}: its prompts {', '.join(name[:60] for name in others[:20])} are put before texts by name "
+        notes.append(f"{path}: its prompts {listed(others[:20])} are put before texts by name "
                     "alone: embed(texts, prompt=…).")  # fmt: skip
-    similar = said.get("similarity_fn_name")
+    similar = config.get("similarity_fn_name")
     if similar not in (None, "cosine"):
-        told.append(f"{path}: similarity_fn_name is {str(similar)[:30]}, but searching here is by cosine.")
-    told += squeezed(path, said.get("activation_fn"))
+        notes.append(f"{path}: similarity_fn_name is {str(similar)[:30]}, but searching here is by cosine.")
+    notes += squeezed(path, config.get("activation_fn"))
     ours = {"activation_fn", "prompts", "default_prompt_name", "similarity_fn_name", *HARMLESS[PROMPTS]}
-    if strange := sorted(set(said) - ours):
-        told.append(f"{path}: passed over {', '.join(name[:60] for name in strange[:20])}.")
+    if unknown := sorted(set(config) - ours):
+        notes.append(f"{path}: passed over {listed(unknown[:20])}.")
     return replace(
-        found, prompts=full, prompt=default if default in full else None, notes=tuple(told), refused=refused,
-        files=(*found.files, PROMPTS),
+        vectors, prompts=full, prompt=default if default in full else None, notes=tuple(notes), refused=refused,
+        files=(*vectors.files, PROMPTS),
     )  # fmt: skip
 
 
-def carried(folder: Path, found: Vectors) -> Sequence[tuple[str, Path]]:
+def carried(folder: Path, vectors: Vectors) -> Sequence[tuple[str, Path]]:
     """The files that say how vectors are made: their names and where they lie, to be copied along."""
-    return [(name, weights.inside(folder, name)) for name in dict.fromkeys(found.files)]
+    return [(name, weights.inside(folder, name)) for name in dict.fromkeys(vectors.files)]

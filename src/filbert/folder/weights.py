@@ -1,4 +1,4 @@
-"""Weights on disk: safetensors files in, named arrays that are read only when asked out, and back. No torch, no pickle.
+"""Weights on disk: safetensors files in, named arrays out that are read on demand, and back. No torch, no pickle.
 
 A file is trusted for nothing: its header is bounded before it is read and every byte of its data must belong to exactly
 one tensor, so that what a header promises is what the file holds and nothing is allocated on a header's word alone.
@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,22 @@ ELSEWHERE = (".h5", ".msgpack", ".index", ".onnx", ".gguf")  # other frameworks'
 _CLASS = re.compile(r"[A-Z][A-Za-z0-9]{0,80}")
 
 Bytes = npt.NDArray[np.uint8]
+
+
+class Sized(NamedTuple):
+    """A tensor that is to be written, without its numbers."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    num_bytes: int
+
+
+class Raw(NamedTuple):
+    """A tensor that is to be written."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    raw: Bytes
 
 
 class File:
@@ -74,10 +90,10 @@ class Stored:
         """Its bytes as they lie in the file."""
         if not self.num_bytes:
             return np.zeros(0, np.uint8)
-        found = self.file.bytes[self.start : self.start + self.num_bytes]
-        if len(found) != self.num_bytes:
+        raw = self.file.bytes[self.start : self.start + self.num_bytes]
+        if len(raw) != self.num_bytes:
             raise InputError(f"{self.file.path}: became shorter while it was read; load it again.")
-        return found
+        return raw
 
     def array(self) -> npt.NDArray[Any]:
         """Its numbers; a view of the file, except that bfloat16 becomes float32."""
@@ -91,10 +107,10 @@ Tensors = dict[str, Stored]
 def convert(folder: Path) -> str:
     """The line that converts a folder of pickles, by the class that its config.json names: so no head is lost."""
     try:
-        given = json_object(inside(folder, "config.json"), JSON_LIMIT).get("architectures")
+        architectures = json_object(inside(folder, "config.json"), JSON_LIMIT).get("architectures")
     except InputError:
-        given = None
-    first = given[0] if isinstance(given, list) and given else None
+        architectures = None
+    first = architectures[0] if isinstance(architectures, list) and architectures else None
     name = first if isinstance(first, str) and _CLASS.fullmatch(first) else "AutoModel"
     return (
         f'convert it once where you trust it: python -c "from transformers import {name} as M, AutoTokenizer as T; '
@@ -146,12 +162,12 @@ def _what_else(folder: Path, start: bytes, length: int, size: int) -> str:
 
 
 def _header(path: Path, raw: bytes) -> dict[str, Any]:
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
+    def unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+        entries = dict(pairs)
+        if len(entries) != len(pairs):
             twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
             raise ValueError(f"the key {twice[:120]!r} stands twice")
-        return found
+        return entries
 
     try:
         header = json.loads(raw.decode("utf-8"), object_pairs_hook=unique)
@@ -169,22 +185,22 @@ def _header(path: Path, raw: bytes) -> dict[str, Any]:
     return header
 
 
-def _placed(path: Path, header: dict[str, Any], first: int, size: int) -> Tensors:
+def _placed(path: Path, header: Mapping[str, object], first: int, size: int) -> Tensors:
     """The tensors of a header, if their bytes tile the data from the first to the last."""
     file = File(path)
-    found = {name: _entry(file, name, entry, first, size) for name, entry in header.items()}
+    tensors = {name: _entry(file, name, entry, first, size) for name, entry in header.items()}
     at = first
-    for stored in sorted(found.values(), key=lambda s: (s.start, s.num_bytes)):
+    for stored in sorted(tensors.values(), key=lambda s: (s.start, s.num_bytes)):
         if stored.start != at:
             fault = "shares bytes with another tensor" if stored.start < at else "leaves unused bytes before it"
             raise InputError(f"{path}: tensor {stored.name[:120]!r} {fault}; fetch the file again.")
         at += stored.num_bytes
     if at != size:
         raise InputError(f"{path}: {size - at:,} bytes after the last tensor belong to none; fetch the file again.")
-    return found
+    return tensors
 
 
-def _entry(file: File, name: str, entry: Any, first: int, size: int) -> Stored:
+def _entry(file: File, name: str, entry: object, first: int, size: int) -> Stored:
     where = f"{file.path}: tensor {name[:120]!r}"
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "data_offsets"}:
         raise InputError(f"{where} must have dtype, shape and data_offsets, and nothing else; fetch the file again.")
@@ -204,7 +220,7 @@ def _entry(file: File, name: str, entry: Any, first: int, size: int) -> Stored:
     return Stored(name, dtype, tuple(shape), file, first + offsets[0], num_bytes)
 
 
-def _counts(value: Any) -> bool:
+def _counts(value: object) -> TypeGuard[list[int]]:
     return isinstance(value, list) and all(type(number) is int and 0 <= number < 2**63 for number in value)
 
 
@@ -267,17 +283,17 @@ def _sharded(folder: Path) -> Tensors:
             raise InputError(
                 f"{index}: weight_map names {shard[:120]!r}, but only .safetensors files of this folder are read."
             )
-    found: Tensors = {}
+    tensors: Tensors = {}
     for shard in shards:
-        tensors = read(inside(folder, shard))
-        strays = {name for name in tensors if places.get(name) != shard}
+        of_shard = read(inside(folder, shard))
+        strays = {name for name in of_shard if places.get(name) != shard}
         if strays:
             raise InputError(f"{folder / shard}: has tensors that {INDEX} does not place there: {named(strays)}.")
-        found |= tensors
-    lost = places.keys() - found.keys()
+        tensors |= of_shard
+    lost = places.keys() - tensors.keys()
     if lost:
         raise InputError(f"{index}: weight_map names tensors that their shards do not hold: {named(lost)}.")
-    return found
+    return tensors
 
 
 def _no_weights(folder: Path) -> str:
@@ -296,18 +312,16 @@ def _no_weights(folder: Path) -> str:
 # Writing --------------------------------------------------------------------------------------------------------------
 
 
-def header(
-    told: Mapping[str, tuple[str, tuple[int, ...], int]], metadata: Mapping[str, str] | None = None
-) -> tuple[bytes, list[str], int]:
+def header(tensors: Mapping[str, Sized], metadata: Mapping[str, str] | None = None) -> tuple[bytes, list[str], int]:
     """The head of a file with these tensors (dtype, shape, bytes), the order of their data, and all bytes of that.
 
     Wider numbers come first and the data begins at a multiple of 64, so that every tensor is aligned when mapped.
     """
-    order = sorted(told, key=lambda name: (-np.dtype(DTYPES[told[name][0]]).itemsize, name))
+    order = sorted(tensors, key=lambda name: (-np.dtype(DTYPES[tensors[name].dtype]).itemsize, name))
     entries: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     at = 0
     for name in order:
-        dtype, shape, num_bytes = told[name]
+        dtype, shape, num_bytes = tensors[name]
         entries[name] = {"dtype": dtype, "shape": list(shape), "data_offsets": [at, at + num_bytes]}
         at += num_bytes
     text = json.dumps(entries, separators=(",", ":")).encode()
@@ -315,11 +329,12 @@ def header(
     return len(text).to_bytes(8, "little") + text, order, at
 
 
-def write(path: Path | str, tensors: Mapping[str, tuple[str, tuple[int, ...], Bytes]]) -> None:
-    """Writes (dtype, shape, bytes) by name as a safetensors file; the same tensors always give the same bytes."""
-    told = {name: (dtype, shape, raw.nbytes) for name, (dtype, shape, raw) in tensors.items()}
-    head, order, _ = header(told, {"format": "pt"})  # transformers asks for this word
+def write(path: Path | str, tensors: Mapping[str, Raw]) -> None:
+    """Writes tensors by name as a safetensors file; the same tensors always give the same bytes."""
+    sized = {name: Sized(dtype, shape, raw.nbytes) for name, (dtype, shape, raw) in tensors.items()}
+    head, order, _ = header(sized, {"format": "pt"})  # transformers asks for this word
     with whole_file(path) as part, part.open("wb") as handle:
         handle.write(head)
         for name in order:
-            handle.write(np.ascontiguousarray(tensors[name][2]).data)
+            *_, raw = tensors[name]
+            handle.write(np.ascontiguousarray(raw).data)

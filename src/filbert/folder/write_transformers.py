@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from filbert.core.errors import InputError
-from filbert.core.files import json_text, write_text
+from filbert.core.files import Json, json_text, write_text
+from filbert.core.registry import is_task, task
 from filbert.folder import card, runtime, sentence_transformers, weights
 from filbert.folder import folder as folders
-from filbert.folder.config import ARCHITECTURES, OWN, architecture_of
+from filbert.folder.config import ARCHITECTURES, OUR_KINDS, architecture_of
 from filbert.folder.manifest import MANIFEST, seal
+from filbert.nn.encoder import Shape
 from filbert.nn.heads import every
 
 TASK, SECTION = "task.json", "In transformers"
@@ -25,60 +26,53 @@ def export(path: Path | str, out: Path | str) -> tuple[Path, str, list[str]]:
 
     A folder of which transformers would make another model is refused with one sentence.
     """
-    found = folders.read(path, verify=True)
-    about = found.described
-    if about.kind in OWN:
-        raise InputError(f"{found.folder}: is of the layout {about.kind}, and transformers has no class for it.")
-    architecture = architecture_of(about.kind, found.parts)
-    for part in found.parts:
+    source = folders.read(path, verify=True)
+    about = source.described
+    if about.kind in OUR_KINDS:
+        raise InputError(f"{source.folder}: is of the layout {about.kind}, and transformers has no class for it.")
+    architecture = architecture_of(about.kind, source.parts)
+    for part in source.parts:
         if part in every() and part not in ARCHITECTURES[architecture]:
-            raise InputError(f"{found.folder}: {every()[part].lacks}.")
-    said = weights.small_json(weights.inside(found.folder, TASK)) if (found.folder / TASK).exists() else {}
-    remarks = _remarks(said)
+            raise InputError(f"{source.folder}: {every()[part].lacks}.")
+    task_fields = weights.small_json(weights.inside(source.folder, TASK)) if (source.folder / TASK).exists() else {}
+    remarks = _remarks(task_fields)
     loads = "AutoModel" + architecture.removeprefix("Modern").removeprefix("Bert").removeprefix("Model")
-    with folders.whole_folder(out, found.folder) as part_folder:
-        folders.copied(found.folder, part_folder, LEFT)
-        _write_modules(part_folder, said, about.config)
+    with folders.whole_folder(out, source.folder) as part_folder:
+        folders.copied(source.folder, part_folder, LEFT)
+        _write_modules(part_folder, task_fields, about.config)
         seal(part_folder)
-        told = f"`transformers.{loads}.from_pretrained(FOLDER)` and `AutoTokenizer` load it, with the same numbers."
-        card.renew(part_folder, {SECTION: "\n".join([told, "", card.bullets(remarks)])})
+        loader = f"`transformers.{loads}.from_pretrained(FOLDER)` and `AutoTokenizer` load it, with the same numbers."
+        card.renew(part_folder, {SECTION: "\n".join([loader, "", card.bullets(remarks)])})
     return Path(out), loads, remarks
 
 
-def _write_modules(part: Path, said: dict[str, Any], config: Any) -> None:
+def _write_modules(part: Path, task_fields: Json, config: Shape) -> None:
     """The files by which sentence-transformers makes the vectors that a folder was fine-tuned for."""
-    if said.get("task") != "embed" or said.get("pool", "mean") not in ("cls", "mean"):
+    name = task_fields.get("task")
+    gives_vectors = is_task(name) and not task(str(name)).part
+    if not gives_vectors or task_fields.get("pool", "mean") not in ("cls", "mean"):
         return
-    files = sentence_transformers.written(str(said.get("pool", "mean")), config.width, unit=True)
-    files[sentence_transformers.READING] = json_text({"max_seq_length": said.get("max_length", config.max_length)})
+    files = sentence_transformers.module_files(str(task_fields.get("pool", "mean")), config.width, unit=True)
+    files[sentence_transformers.READING] = json_text(
+        {"max_seq_length": task_fields.get("max_length", config.max_length)}
+    )
     for name, text in files.items():
         (part / name).parent.mkdir(exist_ok=True)
         write_text(part / name, text)
 
 
-def _remarks(said: dict[str, Any]) -> list[str]:
+def _remarks(task_fields: Json) -> list[str]:
     """What transformers does not do with such a folder."""
-    length = said.get("max_length")
-    found = ["A text longer than the model is cut there, not read in windows."]
+    length = task_fields.get("max_length")
+    remarks = ["A text longer than the model is cut there, not read in windows."]
     if length:
-        found = [f"A text longer than {length} tokens is cut there (max_length={length}), not read in windows."]
-    heat = said.get("temperature", 1.0)
+        remarks = [f"A text longer than {length} tokens is cut there (max_length={length}), not read in windows."]
+    heat = task_fields.get("temperature", 1.0)
     if heat != 1.0:
-        found.append(f"Scores are not calibrated there: divide the logits by {heat!r} first.")
-    if said.get("several"):
-        found.append(f"A label is given from a probability of {said['several']!r} on; there, say so yourself.")
-    if said.get("answer", "label") != "label":
-        found.append(f"The number is logit × {said.get('scale', 1.0)!r} + {said.get('center', 0.0)!r}.")
-    if said.get("task") == "embed":
-        pool = said.get("pool", "mean")
-        if pool in ("cls", "mean"):
-            found.append(
-                f"A text's vector is the {pool} of the last layer, to length 1; sentence-transformers does so."
-            )
-        else:
-            found.append("A text is summed up in the model's own way; there is none there.")
-    if said.get("task") == "blank":
-        found.append("The text around the blank and the labels' words are in task.json; there, apply them yourself.")
-    if said.get("task") in ("tag", "answer"):
-        found.append("Spans are decoded by filbert's own rules; there, by the pipeline's.")
-    return found
+        remarks.append(f"Scores are not calibrated there: divide the logits by {heat!r} first.")
+    if task_fields.get("several"):
+        remarks.append(f"A label is given from a probability of {task_fields['several']!r} on; there, say so yourself.")
+    if task_fields.get("answer", "label") != "label":
+        remarks.append(f"The number is logit × {task_fields.get('scale', 1.0)!r} + {task_fields.get('center', 0.0)!r}.")
+    name = task_fields.get("task")
+    return remarks + (task(str(name)).abroad(task_fields) if is_task(name) else [])

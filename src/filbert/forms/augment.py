@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -55,13 +55,13 @@ class Fills(Protocol):
 
 def copies(examples: Sequence[Example], tokenizer: Tokenizer, how: Options, fill: Fills | None) -> list[Example]:
     """The changed copies of all examples, numbered on from them; one that came out as it went in is left out."""
-    found: list[Example] = []
+    changed: list[Example] = []
     for kind in how.kinds:
         for copy in range(how.copies):
             for example, texts in _changed(kind, copy, examples, tokenizer, how, fill):
                 if texts != example.texts:
-                    found.append(replace(example, texts=texts, id=len(examples) + len(found)))
-    return found
+                    changed.append(replace(example, texts=texts, id=len(examples) + len(changed)))
+    return changed
 
 
 def _changed(
@@ -77,12 +77,12 @@ def _changed(
         tokens = list(tokenizer.pieces(flat))
         if kind == "replace":
             assert fill is not None, "words are put in by a model"
-            changed = _replaced(flat, tokens, each, (tokenizer, how.prob, fill))
+            changed = _replaced(flat, tokens, each, tokenizer, how.prob, fill)
         else:
             change = {"delete": deleted, "swap": swapped}[kind]
             changed = [
-                change(text, units(own, continues), how.prob, random)
-                for text, own, random in zip(flat, tokens, each, strict=True)
+                change(text, units(words, continues), how.prob, random)
+                for text, words, random in zip(flat, tokens, each, strict=True)
             ]
         left = iter(changed)
         for example in some:
@@ -118,7 +118,7 @@ def _chosen(size: int, prob: float, random: np.random.Generator, spare: int = 0)
     return np.sort(random.permutation(size)[:count])
 
 
-def _spliced(text: str, places: npt.NDArray[Any], put: Sequence[str]) -> str:
+def _spliced(text: str, places: npt.NDArray[np.integer], put: Sequence[str]) -> str:
     """The text with other characters at these places, which stand in order."""
     parts, at = [], 0
     for (start, end), word in zip(places.tolist(), put, strict=True):
@@ -131,32 +131,38 @@ def _replaced(
     texts: Sequence[str],
     tokens: Sequence[Tokens],
     randoms: Sequence[np.random.Generator],
-    by: tuple[Tokenizer, float, Fills],
+    tokenizer: Tokenizer,
+    prob: float,
+    fill: Fills,
 ) -> list[str]:
     """The texts with some of their tokens hidden and filled in again; long ones are read in windows."""
-    tokenizer, prob, fill = by
-    hidden = [_chosen(len(own.ids), prob, random) for own, random in zip(tokens, randoms, strict=True)]
+    hidden = [_chosen(len(pieces.ids), prob, random) for pieces, random in zip(tokens, randoms, strict=True)]
     draws = [random.random(len(places)) for places, random in zip(hidden, randoms, strict=True)]
     windows: list[Encoding] = []
     blanks: list[Places] = []
-    for own, places in zip(tokens, hidden, strict=True):
-        masked = own.ids.copy()
+    for pieces, places in zip(tokens, hidden, strict=True):
+        masked = pieces.ids.copy()
         masked[places] = tokenizer.mask_id
-        for window in windowed(tokenizer, Tokens(masked, own.starts, own.ends), None, fill.max_length, OVERLAP):
+        for window in windowed(tokenizer, Tokens(masked, pieces.starts, pieces.ends), None, fill.max_length, OVERLAP):
             at = np.flatnonzero((window.ids == tokenizer.mask_id) & window.owned)
             if len(at):
                 windows.append(window)
                 blanks.append(at)
     # Each token is owned by one window, and windows stand in order: their blanks, end to end, are the hidden tokens.
     edges = np.cumsum([len(at) for at in blanks])[:-1]
-    joined = [np.concatenate([own.ids[at] for own, at in zip(tokens, hidden, strict=True)]), np.concatenate(draws)]
+    joined = [
+        np.concatenate([pieces.ids[at] for pieces, at in zip(tokens, hidden, strict=True)]),
+        np.concatenate(draws),
+    ]
     if not windows:
         return list(texts)
-    found = np.concatenate(fill(windows, blanks, *(np.split(each, edges) for each in joined)))
+    filled = np.concatenate(fill(windows, blanks, *(np.split(each, edges) for each in joined)))
     skipped = tokenizer.continues * len(PREFIX)
     result, first = [], 0
-    for text, own, places in zip(texts, tokens, hidden, strict=True):
-        words = [tokenizer.vocabulary[index][skipped[index] :] for index in found[first : first + len(places)].tolist()]
+    for text, pieces, places in zip(texts, tokens, hidden, strict=True):
+        words = [
+            tokenizer.vocabulary[index][skipped[index] :] for index in filled[first : first + len(places)].tolist()
+        ]
         first += len(places)
-        result.append(_spliced(text, np.stack([own.starts[places], own.ends[places]], axis=1), words))
+        result.append(_spliced(text, np.stack([pieces.starts[places], pieces.ends[places]], axis=1), words))
     return result

@@ -60,57 +60,56 @@ def _pairs(source: str, reading: Reading) -> Iterator[tuple[str, str]]:
         return
     inside, links = walked(source)
     for link in links:
-        told = "links to folders were not followed; name these folders themselves"
-        reading.count(told, link, 0, "is a link to a folder, which is not followed; left out.")
+        what = "links to folders were not followed; name these folders themselves"
+        reading.count(what, link, 0, "is a link to a folder, which is not followed; left out.")
     for path in sorted(each for each in map(Path, inside) if each.suffix in (".ann", ".txt")):
         other = path.with_suffix(".ann" if path.suffix == ".txt" else ".txt")
         if path.suffix == ".ann" and other.is_file():
             yield str(other), str(path)
         elif not other.is_file() and path.suffix == ".txt":
-            told = "texts of the folder were left out, for no .ann file stands beside them"
-            reading.count(told, str(path), 0, "no .ann file stands beside it; left out.")
+            what = "texts of the folder were left out, for no .ann file stands beside them"
+            reading.count(what, str(path), 0, "no .ann file stands beside it; left out.")
         elif not other.is_file():
             reading.fault(str(path), 0, f"has no text beside it; brat needs {other.name} there.")
 
 
 def _marks(text: str, ann_path: str, reading: Reading) -> _Marks:
-    found = _Marks()
-    for line, written in whole_lines(ann_path, reading):
-        if not written.strip():
+    marks = _Marks()
+    for line, content in whole_lines(ann_path, reading):
+        if not content.strip():
             continue
-        if (match := _ENTITY.fullmatch(written)) is not None:
-            _add_entity(found, text, match, (ann_path, line, reading))
-        elif (match := _RELATION.fullmatch(written)) is not None:
-            found.relations.append({"from_id": match[3], "to_id": match[4], "label": match[2]})
-        elif written[0] in _PASSED:
-            told = f"{_PASSED[written[0]]} of brat were passed over, for no task learns from them"
-            reading.count(told, ann_path, line, f"{written[:20]!r} is passed over.")
+        if (match := _ENTITY.fullmatch(content)) is not None:
+            _add_entity(marks, text, match, ann_path, line, reading)
+        elif (match := _RELATION.fullmatch(content)) is not None:
+            marks.relations.append({"from_id": match[3], "to_id": match[4], "label": match[2]})
+        elif content[0] in _PASSED:
+            what = f"{_PASSED[content[0]]} of brat were passed over, for no task learns from them"
+            reading.count(what, ann_path, line, f"{content[:20]!r} is passed over.")
         else:
-            reading.fault(ann_path, line, f"{written[:30]!r} is not an annotation as brat writes it.")
-    known = {each["id"]: each for each in found.entities}
-    kept = [each for each in found.relations if each["from_id"] in known and each["to_id"] in known]
-    for _ in range(len(found.relations) - len(kept)):
-        told = "relations were left out, for an entity of theirs is not there or was left out"
-        reading.count(told, ann_path, 0, "a relation is left out, for an entity of it is not there.")
+            reading.fault(ann_path, line, f"{content[:30]!r} is not an annotation as brat writes it.")
+    by_id = {each["id"]: each for each in marks.entities}
+    kept = [each for each in marks.relations if each["from_id"] in by_id and each["to_id"] in by_id]
+    for _ in range(len(marks.relations) - len(kept)):
+        what = "relations were left out, for an entity of theirs is not there or was left out"
+        reading.count(what, ann_path, 0, "a relation is left out, for an entity of it is not there.")
     for each in kept:
-        ends = [known[each[name]] for name in ("from_id", "to_id")]
+        ends = [by_id[each[name]] for name in ("from_id", "to_id")]
         each |= {"start": min(end["start"] for end in ends), "end": max(end["end"] for end in ends)}
-    found.relations = kept
-    return found
+    marks.relations = kept
+    return marks
 
 
-def _add_entity(found: _Marks, text: str, match: re.Match[str], place: tuple[str, int, Reading]) -> None:
-    source, line, reading = place
+def _add_entity(marks: _Marks, text: str, match: re.Match[str], source: str, line: int, reading: Reading) -> None:
     name, label, stretches, mention = match.groups()
     if ";" in stretches:
-        told = "entities in several pieces were left out, for tags can say only whole stretches"
-        reading.count(told, source, line, f"the entity {name} is in several pieces; left out.")
+        what = "entities in several pieces were left out, for tags can say only whole stretches"
+        reading.count(what, source, line, f"the entity {name} is in several pieces; left out.")
         return
     start, end = map(int, stretches.split())
     after_crlf = [_without_returns(text, at) for at in (start, end)]
     for at in ((start, end), after_crlf):
         if _flat(text[at[0] : at[1]]) == _flat(mention) and at[0] < at[1] <= len(text):
-            found.entities.append({"id": name, "start": at[0], "end": at[1], "label": label})
+            marks.entities.append({"id": name, "start": at[0], "end": at[1], "label": label})
             return
     message = f"the entity {name} at {start}:{end} is {text[start:end][:30]!r}, but is said to be {mention[:30]!r}"
     reading.fault(source, line, f"{message}; was the text changed?")
@@ -144,22 +143,22 @@ def _stretches(text: str, marks: _Marks) -> Iterator[tuple[int, int]]:
 
 
 def _merged(stretches: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    found: list[tuple[int, int]] = []
+    merged: list[tuple[int, int]] = []
     for start, end in stretches:
-        if found and start < found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
+        if merged and start < merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
         else:
-            found.append((start, end))
-    return found
+            merged.append((start, end))
+    return merged
 
 
 def fasttext_rows(source: str, reading: Reading) -> Iterator[Row]:
     """The lines of a fastText file: the words that begin with __label__ are its labels, all else is its text."""
-    for line, written in whole_lines(source, reading):
-        if not written.strip():
+    for line, content in whole_lines(source, reading):
+        if not content.strip():
             reading.report.num_blank += 1
             continue
-        rest, labels = written.strip(), list[str]()
+        rest, labels = content.strip(), list[str]()
         while rest.startswith(FASTTEXT):
             label, *more = rest.split(maxsplit=1)
             labels += label.removeprefix(FASTTEXT).rstrip(",").split(f",{FASTTEXT}")

@@ -36,15 +36,15 @@ def _beside(source: str) -> Mapping[str, Any]:
 
 def _parquet_features(source: str) -> Mapping[str, Any]:
     """What the library `datasets` writes into the schema."""
-    written = (needed("pyarrow.parquet", "data").read_schema(source).metadata or {}).get(b"huggingface")
+    metadata = (needed("pyarrow.parquet", "data").read_schema(source).metadata or {}).get(b"huggingface")
     try:
-        features = json.loads(written or b"{}").get("info", {}).get("features", {})
+        features = json.loads(metadata or b"{}").get("info", {}).get("features", {})
     except (ValueError, AttributeError):
         return {}
     return features if isinstance(features, Mapping) else {}
 
 
-def _names(feature: Any) -> tuple[str, ...]:
+def _names(feature: object) -> tuple[str, ...]:
     """The names of a ClassLabel, itself or within a list of such."""
     while isinstance(feature, (Mapping, list)):
         if isinstance(feature, list):

@@ -12,7 +12,7 @@ from filbert.forms.spec import FileSpec, Roles
 
 SCORE_NAMES = (*LABEL_NAMES, "similarity", "score")  # of pairs that are more or less alike
 # Names of columns ("relation" is one) that are taken where several could be meant: the plainest.
-_PLAIN_NAMES = ("text", "sentence", "label", "relation", "entities", "context", "question", "answers")
+_PLAINEST_NAMES = ("text", "sentence", "label", "relation", "entities", "context", "question", "answers")
 
 
 def named_roles(spec: FileSpec, columns: Mapping[str, str | int] | None) -> dict[str, str]:
@@ -91,11 +91,11 @@ def usual_column(source: str, spec: FileSpec, by_low: Mapping[str, str], role: s
 def one_column(source: str, by_low: Mapping[str, str], role: str, names: Iterable[str]) -> dict[str, str]:
     """{role: column} for the one column with such a name, the plainest name first; two of a kind are refused."""
     present = list(dict.fromkeys(name for name in names if name in by_low))
-    plain = [name for name in present if name in _PLAIN_NAMES]
-    if len(present) > 1 and not plain:
+    plainest = [name for name in present if name in _PLAINEST_NAMES]
+    if len(present) > 1 and not plainest:
         listed = " or ".join(by_low[name] for name in present)
         raise InputError(f"{source}: which column is the {role}, {listed}? Name it: --columns {role}=….")
-    chosen = (plain or present)[:1]
+    chosen = (plainest or present)[:1]
     return {role: by_low[chosen[0]]} if chosen else {}
 
 
@@ -115,7 +115,7 @@ def pair_aliases(first: str, second: str) -> dict[str, str]:
 
 def _roles_by_place(source: str, spec: FileSpec, form: Shape) -> dict[str, str]:
     if spec.no_places:
-        raise InputError(f"{source}: is {form.told}; {spec.no_places}")
+        raise InputError(f"{source}: is {form.description}; {spec.no_places}")
     roles = spec.places.get(len(form.columns))
     if roles is None:
         shown = (

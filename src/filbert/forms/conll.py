@@ -1,6 +1,6 @@
 """A file with a word and its tag on each line comes in; its columns, and its sentences word by word, go out.
 
-Which column is what is told from nearly all lines, not from one: numbers that count the words of a sentence are an
+Which column is what follows from nearly all lines, not from one: numbers that count the words of a sentence are an
 index, a digit behind every character (科0 技1) counts the characters of a word, and of two layers of tags the first,
 outer one is taken. Whatever is passed over is counted or named.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from filbert.text.streams import CorpusReport, Reading, whole_lines
 
-LOOKED_LINES = 5_000  # what the columns are told from
+LOOKED_LINES = 5_000  # by which the columns are found
 FEWEST = 4  # lines of a word and O that are taken for sentences without an entity
 WORDS = 0.3  # share of tokens of several characters from which a file is of words, and not of characters
 DOCUMENT = "-DOCSTART-"
@@ -123,26 +123,34 @@ def columns(lines: Sequence[str]) -> Columns:
     usual = [row for row in rows if row and len(row) == count]
     if count < 2:
         return Columns(count, 0, count - 1)
-    is_indexed = count > 2 and _counts([row[0] if len(row) == count else "" for row in rows], len(usual))
+    is_indexed = count > 2 and _counts(_cells_of(rows, 0, count), len(usual))
     word = int(is_indexed)
-    tagged = [
-        at for at in range(word + 1, count) if nearly(sum(bool(TAG.fullmatch(row[at])) for row in usual), len(usual))
-    ]
+    tagged = [at for at in range(word + 1, count) if _are_tags(usual, at)]
     tag, layers = _layers(usual, tagged, word)
-    is_numbered = _is_numbered([row[word] if len(row) == count else "" for row in rows], len(usual))
-    own = [bare(row[word]) if is_numbered else row[word] for row in usual]
+    is_numbered = _is_numbered(_cells_of(rows, word, count), len(usual))
+    tokens = [bare(row[word]) if is_numbered else row[word] for row in usual]
     return Columns(
         count, word, tag, layers, is_indexed, is_numbered,
-        has_words=sum(len(each) > 1 for each in own) >= WORDS * len(own),
+        has_words=sum(len(each) > 1 for each in tokens) >= WORDS * len(tokens),
         has_prefixes=tag in tagged,
         labels=frozenset(row[tag] for row in usual),
     )  # fmt: skip
 
 
-def _counts(found: Sequence[str], total: int) -> bool:
+def _cells_of(rows: Sequence[Sequence[str]], column: int, count: int) -> list[str]:
+    """The cells of a column; "" where a row has not `count` cells."""
+    return [row[column] if len(row) == count else "" for row in rows]
+
+
+def _are_tags(rows: Sequence[Sequence[str]], column: int) -> bool:
+    """Whether nearly all cells of a column are tags with a prefix, or O."""
+    return nearly(sum(TAG.fullmatch(row[column]) is not None for row in rows), len(rows))
+
+
+def _counts(column: Sequence[str], total: int) -> bool:
     """Whether nearly all cells count on from the one before, within sentences; "" stands between these."""
     good, before = 0, -1
-    for cell in found:
+    for cell in column:
         number = int(cell) if cell.isascii() and cell.isdigit() and len(cell) < 10 else -1
         good += number >= 0 and (number == before + 1 if before >= 0 else number <= 1)
         before = number
@@ -184,26 +192,26 @@ def are_marked(labels: Iterable[str]) -> bool:
     """Whether labels say of some kind where it begins and where it goes on, in any letters: b-per, I-PER, PER-B."""
     edges: dict[str, set[str]] = {"b": set(), "i": set()}
     for label in labels:
-        if found := _EDGE.fullmatch(label.lower()):
-            edges[found[1] or found[4]].add(found[2] or found[3])
+        if match := _EDGE.fullmatch(label.lower()):
+            edges[match[1] or match[4]].add(match[2] or match[3])
     return bool(edges["b"] & edges["i"])
 
 
 def bare(word: str) -> str:
     """A character without its number: 技 of 技1, 3 of 30."""
-    found = _NUMBERED.fullmatch(word)
-    return found[1] if found else word
+    match = _NUMBERED.fullmatch(word)
+    return match[1] if match else word
 
 
 def is_tagged(lines: Sequence[str], is_head: bool) -> bool:
     """Whether nearly every line is a word and a tag with a prefix, or O; not all are alike, unless these are a head."""
-    found = columns(lines)
-    if not found.has_prefixes:
+    form = columns(lines)
+    if not form.has_prefixes:
         return False
-    inked = [line for line in lines if not found.is_gap(line) and not found.is_comment(line)]
-    tags = [row[found.tag] for line in inked if len(row := cells(line)) == found.count]
+    inked = [line for line in lines if not form.is_gap(line) and not form.is_comment(line)]
+    tags = [row[form.tag] for line in inked if len(row := cells(line)) == form.count]
     num_matching = sum(bool(TAG.fullmatch(tag)) for tag in tags)
-    is_all = len(tags) == len(inked) >= FEWEST and found.count == 2  # a word and O on each line: not a text by chance
+    is_all = len(tags) == len(inked) >= FEWEST and form.count == 2  # a word and O on each line: not a text by chance
     return nearly(num_matching, len(inked)) and (is_head or is_all or len(set(tags)) > 1)
 
 
@@ -215,26 +223,26 @@ def columns_of(source: str, reading: Reading) -> Columns:
 
 def sentences(source: str, reading: Reading) -> Iterator[Sentence]:
     """The sentences of a file; what its columns hold beside words and tags is named, comments are counted."""
-    known = columns_of(source, reading)
-    for remark in known.remarks():
+    form = columns_of(source, reading)
+    for remark in form.remarks():
         reading.tell(remark)
     lines, words, tags = list[int](), list[str](), list[str]()
     for number, line in itertools.chain(whole_lines(source, reading), [(0, "")]):
-        if known.is_gap(line):
+        if form.is_gap(line):
             if words:
-                yield Sentence(lines, words, tags, known.has_words)
+                yield Sentence(lines, words, tags, form.has_words)
             lines, words, tags = [], [], []
             if line.startswith(DOCUMENT):
                 what = "lines that begin a document (-DOCSTART-) were passed over"
                 reading.count(what, source, number, "begins a document; passed over.")
-        elif known.is_comment(line):
+        elif form.is_comment(line):
             reading.count(COMMENTS, source, number, "is a comment; passed over.")
-        elif len(row := cells(line)) != known.count:
-            reading.fault(source, number, _odd(line, row, known.count))
+        elif len(row := cells(line)) != form.count:
+            reading.fault(source, number, _odd(line, row, form.count))
         else:
-            word = row[known.word] if row[known.word].strip() else " "
-            words.append(bare(word) if known.is_numbered else word)
-            tags.append(row[known.tag])
+            word = row[form.word] if row[form.word].strip() else " "
+            words.append(bare(word) if form.is_numbered else word)
+            tags.append(row[form.tag])
             lines.append(number)
 
 

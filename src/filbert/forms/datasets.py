@@ -82,21 +82,21 @@ def formed(
 
 def writable(source: str, spec: FileSpec, entries: Iterator[Entry], reading: Reading) -> Iterator[Entry]:
     """The same; a label that no file could hold is a fault. Texts are clean by now."""
-    known = set[str]()
+    seen = set[str]()
     for line, texts, gold in entries:
-        new = {*spec.labels(gold)} - known
-        known |= new
+        new = {*spec.labels(gold)} - seen
+        seen |= new
         wrong = next((label for label in new if not is_clean(label)), None)
         if wrong is None:
             yield line, texts, gold
             continue
-        known.discard(wrong)
+        seen.discard(wrong)
         reading.fault(source, line, f"the label {wrong!r:.60} holds a NUL, or half a surrogate pair; write it without.")
 
 
 @contextlib.contextmanager
 def _named(path: str) -> Iterator[str]:
-    """The path itself; standard input is put in a temporary file, because a shape is told by a first look."""
+    """The path itself; standard input is put in a temporary file, because its first lines are read for its shape."""
     if path != "-":
         yield path
         return
@@ -111,8 +111,8 @@ def _read(source: str, spec: FileSpec, form: Shape, named: Roles, reading: Readi
     owner = spec_of_form(form.kind)
     if owner is not None:
         if form.kind not in spec.forms:
-            raise InputError(f"{source}: is {form.told}, which is data for {owner.task}, not for {spec.task}.")
-        tell_columns(form.told, named, reading)
+            raise InputError(f"{source}: is {form.description}, which is data for {owner.task}, not for {spec.task}.")
+        tell_columns(form.description, named, reading)
         return spec.forms[form.kind].read(source, reading)
     roles = column_roles(source, spec, form, named)
     selection = Selection(spec, form, roles, named)
@@ -149,9 +149,9 @@ def _tell_passed(selection: Selection, columns: Iterable[str], reading: Reading)
 def read_as(spec: FileSpec, form: Shape, roles: Roles) -> str:
     """What a file was taken for, and which column for what, as every command says it."""
     if spec_of_form(form.kind) is not None:
-        return f"read as {form.told}, for {spec.task}"
+        return f"read as {form.description}, for {spec.task}"
     column = "" if form.has_header else "column "
-    return f"read as {form.told}, for {spec.task} with " + ", ".join(
+    return f"read as {form.description}, for {spec.task} with " + ", ".join(
         f"{role} from {column}{name}" for role, name in roles.items()
     )
 
@@ -175,16 +175,16 @@ def taken_rows(source: str, rows: Iterator[Row], selection: Selection, reading: 
 def _watched(source: str, rows: Iterator[Row], selection: Selection, reading: Reading) -> Iterator[Row]:
     """The rows; a column that the first ones do not have, and that would have been read, is refused."""
     roles = selection.roles
-    known = set(selection.form.columns) | selection.form.nested
+    seen = set(selection.form.columns) | selection.form.nested
     for line, row in rows:
-        if not selection.named and not row.keys() <= known:
-            for name in row.keys() - known:
+        if not selection.named and not row.keys() <= seen:
+            for name in row.keys() - seen:
                 role = late_role(selection.spec, roles, name)
                 if role:
                     named = ",".join(f"{each}={column}" for each, column in {**roles, role: name}.items())
                     message = f"brings the column {name!r}, which no row before it has; name it: --columns {named}."
                     reading.fault(source, line, message)
-            known |= row.keys()
+            seen |= row.keys()
         yield line, row
 
 

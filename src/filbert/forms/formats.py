@@ -1,6 +1,6 @@
 """A labelled file comes in; its shape (table, JSON, or a form of one task) and its raw rows go out, with line numbers.
 
-Nothing is guessed silently: what the shape was taken to be is said in `Shape.told`, and what cannot be told is refused.
+Nothing is guessed silently: `Shape.description` says what the file was taken for, and what is in doubt is refused.
 Where a guess could be wrong, `Shape.is_guessed`, and every command that reads the file says what it was taken for.
 Forms that are data for one task alone are recognised by that task (`FileSpec.shape_of_lines`, `shape_of_json`).
 """
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,13 +20,13 @@ from filbert.forms.spec import specs
 from filbert.text import tables
 from filbert.text.streams import Reading, refuse, texts, whole_lines
 
-HEAD_LINES = 200  # what a shape is told from
+HEAD_LINES = 200  # by which a shape is found
 TABLE_ROWS = 1000  # of a table
 JSON_CHARS = 512 * 2**20  # a SQuAD-style file is one JSON value and must fit in memory
 
 
 class Undecodable(InputError):
-    """The head of a file has bytes that are not of its encoding, so that nothing can be told from it."""
+    """The head of a file has bytes that are not of its encoding, so that its shape cannot be found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +39,9 @@ class Shape:
     columns: tuple[str, ...] = ()  # names, or "1", "2", … where there is no header
     has_header: bool = True
     delimiter: str = ""
-    told: str = ""  # one sentence for the user
+    description: str = ""  # one sentence for the user
     sample: tuple[tuple[str, ...], ...] = field(default=(), repr=False)  # the first rows of a table without header
-    is_guessed: bool = False  # whether users should be told, for it could be otherwise
+    is_guessed: bool = False  # whether it could be otherwise, so that users are told
     tool: str = ""  # the annotation tool whose export it is, one of forms.exports
     nested: frozenset[str] = frozenset()  # columns that hold objects or lists, which data.text reaches into
     doubles: frozenset[str] = frozenset()  # columns of an export that hold what text or label hold, by another name
@@ -51,8 +51,8 @@ def shape(source: str, reading: Reading, column_names: tuple[str, ...] = ()) -> 
     """What the file is, by its suffix and its first lines; `column_names` are those the user speaks of."""
     if exports.is_brat(source):
         columns = ("text", "entities", "relations")
-        told = "brat: texts (.txt) with their annotations (.ann) beside them, a row for each line"
-        return Shape("brat", columns, told=told, is_guessed=True)
+        description = "brat: texts (.txt) with their annotations (.ann) beside them, a row for each line"
+        return Shape("brat", columns, description=description, is_guessed=True)
     kind = tables.kind(source)
     if kind == "parquet":
         return _parquet_shape(source, reading)
@@ -66,12 +66,12 @@ def shape(source: str, reading: Reading, column_names: tuple[str, ...] = ()) -> 
     if kind == "json":
         raise InputError(f"{source}: does not begin with {{ or [, so it is not JSON; give it the suffix of what it is.")
     if nearly(sum(line.lstrip().startswith(exports.FASTTEXT) for line in inked), len(inked)):
-        return Shape("fasttext", ("text", "label"), told="fastText: __label__… and a text on each line")
+        return Shape("fasttext", ("text", "label"), description="fastText: __label__… and a text on each line")
     if kind in ("text", "tsv") and (form := _line_shape([line for _, line in head], kind)) is not None:
         return form
     delimiter = _delimiter(kind, inked)
     if not delimiter:
-        return Shape("text", ("1",), has_header=False, told="plain text, one text per line")
+        return Shape("text", ("1",), has_header=False, description="plain text, one text per line")
     return _table_shape(source, delimiter, reading, column_names)
 
 
@@ -93,7 +93,7 @@ def _aside(reading: Reading) -> Reading:
 
 
 def _check_bytes(source: str, reading: Reading) -> None:
-    """Refuses a file whose head does not decode: whatever is told from it would be told of other characters."""
+    """Refuses a file whose head does not decode: its shape would be found from other characters than it has."""
 
     def undecodable(source: str, line: int, message: str) -> None:
         try:
@@ -111,10 +111,10 @@ def _parquet_shape(source: str, reading: Reading) -> Shape:
     rows = [row for _, row in itertools.islice(tables.parquet_rows(source, Reading(fault=reading.fault)), HEAD_LINES)]
     if not rows:
         raise InputError(f"{source}: has no rows; there is nothing to learn from.")
-    return of_rows(Shape("parquet", told="Parquet"), rows)
+    return of_rows(Shape("parquet", description="Parquet"), rows)
 
 
-def of_rows(form: Shape, rows: list[dict[str, Any]]) -> Shape:
+def of_rows(form: Shape, rows: Sequence[dict[str, object]]) -> Shape:
     """The shape with the columns of all rows that were looked at, and with the tool that wrote them."""
     tool = exports.tool_of(rows)
     seen = rows if not tool else [row for _, row in exports.plain_rows(tool, "", _numbered_rows(rows), QUIET)]
@@ -124,18 +124,28 @@ def of_rows(form: Shape, rows: list[dict[str, Any]]) -> Shape:
     shown = exports.shown_columns(tool, columns)
     if not tool:
         return replace(form, columns=shown, nested=frozenset(nested))
-    known = {name: [row.get(name) for row in seen] for name in ("text", "label") if name in columns}
-    doubles = {name for name in shown if name not in known and [row.get(name) for row in seen] in known.values()}
-    told = f"{form.told}, the export of {tool}"
+    text_and_label = {name: [row.get(name) for row in seen] for name in ("text", "label") if name in columns}
+    doubles = {
+        name
+        for name in shown
+        if name not in text_and_label and [row.get(name) for row in seen] in text_and_label.values()
+    }
+    description = f"{form.description}, the export of {tool}"
     return replace(
-        form, columns=shown, nested=frozenset(nested), tool=tool, told=told, is_guessed=True, doubles=frozenset(doubles)
+        form,
+        columns=shown,
+        nested=frozenset(nested),
+        tool=tool,
+        description=description,
+        is_guessed=True,
+        doubles=frozenset(doubles),
     )
 
 
 QUIET = Reading(fault=lambda *_: None)
 
 
-def _numbered_rows(rows: list[dict[str, Any]]) -> Iterator[tables.Row]:
+def _numbered_rows(rows: Sequence[dict[str, object]]) -> Iterator[tables.Row]:
     return iter([(number, row) for number, row in enumerate(rows, 1)])
 
 
@@ -157,7 +167,7 @@ def _json_shape(source: str, inked: list[str], reading: Reading, column_names: t
     first = _value(inked[0])
     if isinstance(first, dict) and not (len(inked) == 1 and _holds_rows(first)):
         rows = [row for row in map(_value, inked) if isinstance(row, dict)]
-        return _with_late(source, of_rows(Shape("json", told="JSON lines"), rows), reading, column_names)
+        return _with_late(source, of_rows(Shape("json", description="JSON lines"), rows), reading, column_names)
     if first is None and inked[0].startswith("{") and len(inked[0]) > 1 and len(inked) > 1 and inked[1].startswith("{"):
         return _broken_lines(source, inked, reading)
     value = whole_json(source, _aside(reading))
@@ -168,9 +178,11 @@ def _json_shape(source: str, inked: list[str], reading: Reading, column_names: t
     if (form := _value_shape(value)) is not None:
         return form
     if isinstance(value, dict) and isinstance(value.get("data"), list):
-        return of_rows(Shape("held", told="a JSON object with an array of objects in data"), value["data"])
+        return of_rows(Shape("held", description="a JSON object with an array of objects in data"), value["data"])
     if isinstance(value, list) and any(isinstance(row, dict) for row in value):
-        return of_rows(Shape("array", told="a JSON array of objects"), [row for row in value if isinstance(row, dict)])
+        return of_rows(
+            Shape("array", description="a JSON array of objects"), [row for row in value if isinstance(row, dict)]
+        )
     if isinstance(value, dict):
         names = ", ".join(map(repr, list(value)[:5]))
         message = f"is one JSON object with {names}; write its rows as JSON lines, one object per line"
@@ -178,9 +190,13 @@ def _json_shape(source: str, inked: list[str], reading: Reading, column_names: t
     raise InputError(f"{source}: is JSON of no known form; use JSON lines with one object per line.")
 
 
-def _holds_rows(value: dict[str, Any]) -> bool:
+def _holds_rows(value: Mapping[str, object]) -> bool:
     """Whether an object is no row, but has rows within: {"data": […]}, {"train": [{…}, …]}."""
-    lists = [own for own in value.values() if isinstance(own, list) and all(isinstance(row, dict) for row in own)]
+    lists = [
+        value_of
+        for value_of in value.values()
+        if isinstance(value_of, list) and all(isinstance(row, dict) for row in value_of)
+    ]
     return isinstance(value.get("data"), list) or (len(lists) == len(value) and any(lists))
 
 
@@ -190,21 +206,21 @@ def _broken_lines(source: str, inked: list[str], reading: Reading) -> Shape:
     if not rows:
         for _ in tables.json_rows(source, Reading(reading.encoding, "replace")):
             break
-    return of_rows(Shape("json", told="JSON lines"), rows)
+    return of_rows(Shape("json", description="JSON lines"), rows)
 
 
 def _with_late(source: str, form: Shape, reading: Reading, column_names: tuple[str, ...]) -> Shape:
     """The shape with the columns that the user names and that only rows behind the head have."""
     roots = {name if name in form.columns else name.partition(".")[0] for name in column_names}
     missing = roots - {*form.columns, *form.nested}
-    found = dict[str, bool]()
+    late = dict[str, bool]()
     for _, row in tables.json_rows(source, _aside(reading)) if missing else ():
         for name in missing & row.keys():
-            found[name] = found.get(name, False) or isinstance(row[name], (dict, list))
-        if len(found) == len(missing):
+            late[name] = late.get(name, False) or isinstance(row[name], (dict, list))
+        if len(late) == len(missing):
             break
-    nested = form.nested | {name for name, is_nested in found.items() if is_nested}
-    return replace(form, columns=(*form.columns, *found), nested=nested)
+    nested = form.nested | {name for name, is_nested in late.items() if is_nested}
+    return replace(form, columns=(*form.columns, *late), nested=nested)
 
 
 def whole_json(source: str, reading: Reading) -> Any:
@@ -233,7 +249,7 @@ def _delimiter(kind: str, inked: list[str]) -> str:
     first = inked[0]
     for delimiter in (",", "\t", ";"):
         names = [name.strip().strip('"').lower() for name in first.split(delimiter)]
-        if len(names) > 1 and any(name in headers.KNOWN_NAMES for name in names):
+        if len(names) > 1 and any(name in headers.USUAL_NAMES for name in names):
             return delimiter
     tabs = {line.count("\t") for line in inked}
     # The same number of tabs on every line of a .csv without a known header: it is tab-separated, whatever its name.
@@ -247,46 +263,46 @@ def _table_shape(source: str, delimiter: str, reading: Reading, column_names: tu
         raise InputError(f"{source}: no row of it can be read; is a quotation mark left open on the first line?")
     first = tuple(cell.strip() for cell in rows[0])
     parts = first[0].lower().split("|")
-    if len(first) == 1 < len(parts) and set(parts) <= headers.KNOWN_NAMES:
+    if len(first) == 1 < len(parts) and set(parts) <= headers.USUAL_NAMES:
         raise InputError(f"{source}: {first[0][:80]!r} parts its columns by |, which is not read; use commas or tabs.")
     called = {",": "comma", "\t": "tab", ";": "semicolon"}[delimiter] + "-separated"
     are_numbers = _are_places(first, column_names)
     seems = _header(source, first, rows[1:], column_names)
     if seems == headers.SURE:
-        is_sure = headers.is_known(first) and not are_numbers
+        is_sure = headers.has_usual_names(first) and not are_numbers
         listed = ", ".join(first)
         is_guessed = not is_sure and (not column_names or are_numbers)
-        told = (
+        description = (
             f"{called}; its first line is taken for the header: {listed}"
             if is_guessed
             else (f"{called} with the header {listed}")
         )
-        form = Shape("table", first, True, delimiter, told, is_guessed=is_guessed)
+        form = Shape("table", first, True, delimiter, description, is_guessed=is_guessed)
         # Of two columns with one name the first counts.
         whole = [dict(zip(first[::-1], row[::-1], strict=True)) for row in rows[1:] if len(row) == len(first)]
         return replace(form, tool=exports.tool_of_table(whole))
     columns = tuple(str(place) for place in range(1, len(first) + 1))
-    told = f"{called} without a header, {len(first)} column{'s' * (len(first) > 1)}"
+    description = f"{called} without a header, {len(first)} column{'s' * (len(first) > 1)}"
     if seems == headers.PERHAPS:
-        told += f" (its first line, {', '.join(first)[:80]}, is read as the others are)"
-    return Shape("table", columns, False, delimiter, told, tuple(rows), is_guessed=seems == headers.PERHAPS)
+        description += f" (its first line, {', '.join(first)[:80]}, is read as the others are)"
+    return Shape("table", columns, False, delimiter, description, tuple(rows), is_guessed=seems == headers.PERHAPS)
 
 
 def _header(source: str, first: tuple[str, ...], below: list[tuple[str, ...]], column_names: tuple[str, ...]) -> int:
     """Whether a first row is a header: by known names, by those the user speaks of, by its looks; doubt is refused."""
-    if any(not name.isdigit() for name in column_names) or headers.is_known(first):
+    if any(not name.isdigit() for name in column_names) or headers.has_usual_names(first):
         return headers.SURE
     seems = headers.looks(first, below)
     if column_names and _are_places(first, column_names):
         return seems  # a first row may hold the number 1 where the user speaks of column 1
     if column_names or seems == headers.SURE:
         return headers.SURE if any(name in first for name in column_names) else seems
-    known = [cell for cell in first if cell.lower() in headers.KNOWN_NAMES]
-    if seems == headers.PERHAPS or (known and len(first) > 1):
-        unknown = next(cell for cell in first if cell not in known)
+    usual = [cell for cell in first if cell.lower() in headers.USUAL_NAMES]
+    if seems == headers.PERHAPS or (usual and len(first) > 1):
+        unknown = next(cell for cell in first if cell not in usual)
         kind = (
-            f"{known[0]!r} is a known column name, {unknown[:40]!r} is not"
-            if known
+            f"{usual[0]!r} is a known column name, {unknown[:40]!r} is not"
+            if usual
             else (f"{', '.join(first)[:80]} stands there alone")
         )
         raise InputError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from filbert.core.errors import InputError
@@ -22,15 +22,16 @@ ENOUGH_ROWS = 10  # from which on labels that mostly stand once are odd
 _PYTHONS = re.compile(r"""\s*\[\s*['"].*['"]\s*\]\s*""", re.DOTALL)
 
 Labels = tuple[str, ...]
+Gold = str | Iterable[object] | None  # what a file says of a text: a cell, or a list; None: nothing
 
 
-def parted(golds: Sequence[Any]) -> list[Labels | None]:
+def parted(golds: Sequence[Gold]) -> list[Labels | None]:
     """The labels of every text of a dataset; None where they are not known."""
     separator = _separator(golds)[0]
     return [_parts(gold, separator) for gold in golds]
 
 
-def uncut(golds: Sequence[Any]) -> str:
+def uncut(golds: Sequence[Gold]) -> str:
     """What to know of labels in cells that are cut at one sign and hold another that cuts; nothing where none does."""
     separator, cells = _separator(golds)
     others = [each for each in SEPARATORS if each != separator]
@@ -41,30 +42,30 @@ def uncut(golds: Sequence[Any]) -> str:
     return f"labels are cut at {separator!r} only: {len(left):,} hold another such sign, as {min(left)!r} does."
 
 
-def _separator(golds: Sequence[Any]) -> tuple[str | None, list[str]]:
+def _separator(golds: Sequence[Gold]) -> tuple[str | None, list[str]]:
     """What stands between the labels of a cell, and all such cells."""
     cells = [gold for gold in golds if isinstance(gold, str) and _listed(gold) is None]
     return next((each for each in SEPARATORS if any(each in cell for cell in cells)), None), cells
 
 
-def apart(gold: Any, known: Collection[str]) -> Labels | None:
+def apart(gold: Gold, labels: Collection[str]) -> Labels | None:
     """The labels of one text by the labels that there are: a cell is cut only where that gives known ones."""
     if not isinstance(gold, str) or _listed(gold) is not None:
         return _parts(gold, None)
-    if gold.strip() in known:
+    if gold.strip() in labels:
         return (gold.strip(),)
     present = [each for each in SEPARATORS if each in gold]
     tried = [_parts(gold, separator) or () for separator in present]
-    return next((parts for parts in tried if all(label in known for label in parts)), tried[0] if tried else (gold,))
+    return next((parts for parts in tried if all(label in labels for label in parts)), tried[0] if tried else (gold,))
 
 
-def _parts(gold: Any, separator: str | None) -> Labels | None:
+def _parts(gold: Gold, separator: str | None) -> Labels | None:
     if gold is None:
         return None
-    listed = _listed(gold) if isinstance(gold, str) else list(gold)
-    if listed is None:
-        listed = gold.split(separator) if separator else [gold]
-    return tuple(dict.fromkeys(label for label in (str(each).strip() for each in listed) if label))
+    parts: Iterable[object] | None = _listed(gold) if isinstance(gold, str) else list(gold)
+    if parts is None:
+        parts = str(gold).split(separator) if separator else [gold]
+    return tuple(dict.fromkeys(label for label in (str(each).strip() for each in parts) if label))
 
 
 def _listed(cell: str) -> list[Any] | None:
@@ -72,10 +73,10 @@ def _listed(cell: str) -> list[Any] | None:
     if not cell.strip().startswith("["):
         return None
     try:
-        found = json.loads(cell)
+        value = json.loads(cell)
     except ValueError:
         return None
-    return found if isinstance(found, list) else None
+    return value if isinstance(value, list) else None
 
 
 def is_pythons(cell: str) -> bool:
@@ -106,7 +107,7 @@ def numbers(counts: Mapping[str, int]) -> dict[str, float] | None:
 
 
 def number_range(counts: Mapping[str, int], values: Mapping[str, float]) -> str:
-    """How numbers that stand as labels are told of: from where to where they go, and their mean."""
+    """A sentence on numbers that stand as labels: the least, the greatest, and their mean."""
     fine = {label: value for label, value in values.items() if math.isfinite(value)}
     mean = sum(value * counts[label] for label, value in fine.items()) / sum(counts[label] for label in fine)
     low, high = min(fine.values()), max(fine.values())
@@ -118,7 +119,7 @@ def are_measured(values: Mapping[str, float]) -> bool:
     return len(values) > 2 and any(value % 1 for value in values.values() if math.isfinite(value))
 
 
-def only(gold: Any) -> Any:
+def only(gold: object) -> Any:
     """The one label of a text whose list has one; else the gold as it is."""
     return gold[0] if isinstance(gold, tuple) and len(gold) == 1 else gold
 
@@ -137,13 +138,13 @@ def weights(words: str) -> dict[str, float]:
     """{"spam": 2.0} from spam=2, or from a JSON object where a label has a comma or an equals sign in it."""
     try:
         pairs = [word.rpartition("=") for word in words.split(",")]
-        said = json.loads(words) if words.startswith("{") else {name.strip(): float(x) for name, _, x in pairs}
-        found = {name: float(weight) for name, weight in said.items()}
+        by_label = json.loads(words) if words.startswith("{") else {name.strip(): float(x) for name, _, x in pairs}
+        weights = {name: float(weight) for name, weight in by_label.items()}
     except (ValueError, TypeError):
-        found = {"": -1.0}
-    if not all(name and 0 <= weight < float("inf") for name, weight in found.items()):
+        weights = {"": -1.0}
+    if not all(name and 0 <= weight < float("inf") for name, weight in weights.items()):
         raise InputError(
             f"task.class_weights is {words[:80]!r}, but must be balanced, or labels with numbers of 0 or more, such as "
             'spam=2,ham=0.5 or {"spam": 2}.'
         )
-    return found
+    return weights

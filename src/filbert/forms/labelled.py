@@ -9,8 +9,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
 
 from filbert.forms import label_sets
 from filbert.forms.class_names import number_names
@@ -81,7 +80,7 @@ def doubted(entries: Iterator[Entry], roles: Roles, reading: Reading) -> Iterato
 
 
 def row_texts(
-    source: str, line: int, row: dict[str, Any], names: list[str], reading: Reading
+    source: str, line: int, row: Mapping[str, object], names: list[str], reading: Reading
 ) -> tuple[str, ...] | None:
     """The row's texts, cleaned, or None after a fault."""
     texts = []
@@ -122,7 +121,7 @@ class _Labels:
         self.type_line: tuple[type, int] | None = None
         self.is_labelled: bool | None = None
 
-    def label(self, line: int, value: Any) -> tuple[bool, str | tuple[str, ...] | None]:
+    def label(self, line: int, value: object) -> tuple[bool, str | tuple[str, ...] | None]:
         """(whether the row can be used, its label as text, or its labels where the file has lists)."""
         if self.says_none and isinstance(value, str) and value == NO_LABEL:
             self.reading.count(

@@ -13,7 +13,7 @@ MENTION = ("text", "mention", "word", "entity_text")  # fields that say what is 
 _WIDE = re.compile("[\U00010000-\U0010ffff]")
 
 
-def text_of(source: str, line: int, row: dict[str, Any], name: str, reading: Reading) -> str | None:
+def text_of(source: str, line: int, row: Mapping[str, object], name: str, reading: Reading) -> str | None:
     """What the field holds, cleaned; None after a fault."""
     value = row.get(name)
     if isinstance(value, str):
@@ -38,21 +38,20 @@ def moved(text: str, place: Place) -> Place:
     return start, end
 
 
-def says_words(mark: Any, *more: str) -> bool:
+def says_words(mark: object, *more: str) -> bool:
     """Whether a mark says what it marks beside where it stands, so that the place is checked."""
     return isinstance(mark, str) or (isinstance(mark, Mapping) and isinstance(first_of(mark, *MENTION, *more), str))
 
 
-def tell_wide(text: str, end: int, where: tuple[str, int, Reading]) -> None:
+def tell_wide(text: str, end: int, source: str, line: int, reading: Reading) -> None:
     """Counts a text of which a tool that counts UTF-16 units would mean another stretch, and nothing shows it."""
     if _WIDE.search(text, 0, end):
-        source, line, reading = where
         what = "texts have marks whose words are not given behind characters that are two in UTF-16 (😀)"
         message = "marks stand behind a character that is two in UTF-16 (😀); their places were taken to count it once."
         reading.count(f"{what}; places were taken to count them once", source, line, message)
 
 
-def end_hint(text: str, start: Any, end: Any, mention: Any) -> str:
+def end_hint(text: str, start: object, end: object, mention: object) -> str:
     """What seems to be counted otherwise than in characters from start to end."""
     if type(start) is not int or type(end) is not int or not isinstance(mention, str) or min(start, end) < 0:
         return ""
@@ -67,6 +66,6 @@ def end_hint(text: str, start: Any, end: Any, mention: Any) -> str:
     return ""
 
 
-def first_of(item: Mapping[str, Any], *names: str) -> Any:
+def first_of(item: Mapping[str, object], *names: str) -> Any:
     """What the first of these fields that is there holds; None where none is."""
     return next((item[name] for name in names if name in item), None)

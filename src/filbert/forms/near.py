@@ -61,12 +61,12 @@ def letters(text: str) -> str:
 
 
 class Neighbours:
-    """The copies among some rows, each a tuple of texts: those that are asked about, then those that are known."""
+    """The copies among some rows, each a tuple of texts: those that are looked up (queries), then those to look in."""
 
     def __init__(
-        self, asked: Sequence[tuple[str, ...]], known: Sequence[tuple[str, ...]], most_letters: int = LETTERS
+        self, queries: Sequence[tuple[str, ...]], references: Sequence[tuple[str, ...]], most_letters: int = LETTERS
     ) -> None:
-        self.rows, self.num_asked = [*asked, *known], len(asked)
+        self.rows, self.num_queries = [*queries, *references], len(queries)
         numbers: dict[str, int] = {}
         self.keys = [tuple(numbers.setdefault(letters(text), len(numbers)) for text in row) for row in self.rows]
         compared, self.num_compared = self._compared(list(numbers), most_letters)
@@ -76,16 +76,16 @@ class Neighbours:
             self.near.setdefault(two, []).append(one)
 
     def _compared(self, texts: list[str], most_letters: int) -> tuple[list[str], int]:
-        """The texts that near ones are looked for ("" for the others), and how many of the known rows that are.
+        """The texts that are compared ("" for the others), and how many of the reference rows that are.
 
-        Of too many letters it is all rows that are asked about and, of the known ones, as many as fit, by chance.
+        Of too many letters these are all queries and as many reference rows as fit, drawn by chance.
         """
         if sum(map(len, texts)) <= most_letters:
-            return texts, len(self.rows) - self.num_asked
+            return texts, len(self.rows) - self.num_queries
         kept: set[int] = set()
-        size, taken = 0, -self.num_asked
-        drawn = generator(0, "neighbours").permutation(len(self.rows) - self.num_asked) + self.num_asked
-        for row in itertools.chain(range(self.num_asked), drawn.tolist()):
+        size, taken = 0, -self.num_queries
+        drawn = generator(0, "neighbours").permutation(len(self.rows) - self.num_queries) + self.num_queries
+        for row in itertools.chain(range(self.num_queries), drawn.tolist()):
             fresh = set(self.keys[row]) - kept
             size += sum(len(texts[key]) for key in fresh)
             if size > most_letters:
@@ -94,46 +94,46 @@ class Neighbours:
             taken += 1
         return [text if key in kept else "" for key, text in enumerate(texts)], max(0, taken)
 
-    def leaks(self, asked: range | None = None) -> list[Match]:
-        """Every asked row that repeats a known one, with the first of the known that it repeats best."""
-        known = range(self.num_asked, len(self.rows))
-        return self._matches(range(self.num_asked) if asked is None else asked, self._places(known))
+    def leaks(self, queries: range | None = None) -> list[Match]:
+        """Every query that repeats a reference row, with the first of those that it repeats best."""
+        references = range(self.num_queries, len(self.rows))
+        return self._matches(range(self.num_queries) if queries is None else queries, self._places(references))
 
     def repeats(self) -> list[Match]:
-        """Every known row that repeats an earlier known one; rows count from the first known."""
+        """Every reference row that repeats an earlier one; rows count from the first reference."""
         places: dict[tuple[int, ...], list[int]] = {}
-        found = []
-        for row in range(self.num_asked, len(self.rows)):
-            found += self._matches([row], places)
+        matches = []
+        for row in range(self.num_queries, len(self.rows)):
+            matches += self._matches([row], places)
             places.setdefault(self.keys[row], []).append(row)
-        move = self.num_asked
-        return [Match(match.row - move, match.other - move, match.kind) for match in found]
+        move = self.num_queries
+        return [Match(match.row - move, match.other - move, match.kind) for match in matches]
 
-    def _places(self, known: Iterable[int]) -> dict[tuple[int, ...], list[int]]:
+    def _places(self, rows: Iterable[int]) -> dict[tuple[int, ...], list[int]]:
         places: dict[tuple[int, ...], list[int]] = {}
-        for row in known:
+        for row in rows:
             places.setdefault(self.keys[row], []).append(row)
         return places
 
-    def _matches(self, asked: Iterable[int], places: dict[tuple[int, ...], list[int]]) -> list[Match]:
-        found = []
-        for row in asked:
+    def _matches(self, rows: Iterable[int], places: dict[tuple[int, ...], list[int]]) -> list[Match]:
+        matches = []
+        for row in rows:
             same = places.get(self.keys[row], ())
             other = next((each for each in same if self.rows[each] == self.rows[row]), None)
             if other is not None:
-                found.append(Match(row, other, "exact"))
+                matches.append(Match(row, other, "exact"))
                 continue
             other = same[0] if same else next((places[key][0] for key in self._around(row) if key in places), None)
             if other is not None:
-                found.append(Match(row, other, "near"))
-        return found
+                matches.append(Match(row, other, "near"))
+        return matches
 
     def _around(self, row: int) -> Iterator[tuple[int, ...]]:
         """The keys of rows that would be near this one."""
-        own = self.keys[row]
-        if not any(key in self.near for key in own):
+        keys = self.keys[row]
+        if not any(key in self.near for key in keys):
             return
-        choices = [(key, *self.near.get(key, ())) for key in own]
+        choices = [(key, *self.near.get(key, ())) for key in keys]
         yield from itertools.islice(itertools.product(*choices), 1, MOST_COMBINED)
 
 
@@ -141,12 +141,12 @@ def pairs(texts: Sequence[str]) -> Places:
     """[P, 2] the near ones among texts that are letters only and all different; "" is near nothing."""
     sizes = np.fromiter(map(len, texts), dtype=np.int64, count=len(texts))
     long = np.flatnonzero(np.fromiter(map(_weight, texts), dtype=np.int64, count=len(texts)) >= FEWEST)
-    found = [_sharing(_shuffles(texts, long[sizes[long] <= LONGEST_SHUFFLED]))]
-    found.append(_sharing(_edits(texts, long[sizes[long] <= LONGEST_EDITED])))
+    near = [_sharing(_shuffles(texts, long[sizes[long] <= LONGEST_SHUFFLED]))]
+    near.append(_sharing(_edits(texts, long[sizes[long] <= LONGEST_EDITED])))
     for run, least, below in RUNS:
         chosen = long[(sizes[long] >= least) & (sizes[long] < below)]
-        found.append(_overlapping(texts, chosen, run))
-    return np.unique(np.concatenate(found), axis=0)
+        near.append(_overlapping(texts, chosen, run))
+    return np.unique(np.concatenate(near), axis=0)
 
 
 def _weight(text: str) -> int:
@@ -178,14 +178,14 @@ def _sharing(keyed: tuple[Places, Places]) -> Places:
     keys, owners = keyed
     order = np.lexsort((owners, keys))
     keys, owners = keys[order], owners[order]
-    found = []
+    shared = []
     for step in range(1, CROWD + 1):
         same = np.flatnonzero(keys[step:] == keys[:-step])
         if not len(same):
             break
         both = np.stack((owners[same], owners[same + step]), axis=1)
-        found.append(np.unique(both[both[:, 0] != both[:, 1]], axis=0))
-    return np.unique(np.concatenate(found), axis=0) if found else np.zeros((0, 2), dtype=np.int64)
+        shared.append(np.unique(both[both[:, 0] != both[:, 1]], axis=0))
+    return np.unique(np.concatenate(shared), axis=0) if shared else np.zeros((0, 2), dtype=np.int64)
 
 
 def _overlapping(texts: Sequence[str], chosen: Places, run: int) -> Places:
@@ -197,8 +197,8 @@ def _overlapping(texts: Sequence[str], chosen: Places, run: int) -> Places:
     candidates = np.unique(np.concatenate([_sharing((band, everyone)) for band in sets.bands()]), axis=0)
     one, two = np.diff(sets.edges)[candidates].T
     candidates = candidates[np.minimum(one, two) >= ALIKE * np.maximum(one, two) - 1e-9]
-    found: Places = chosen[candidates[sets.overlaps(candidates) >= ALIKE - 1e-9]]
-    return found
+    overlapping: Places = chosen[candidates[sets.overlaps(candidates) >= ALIKE - 1e-9]]
+    return overlapping
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,12 +222,12 @@ class _Sets:
         for step in range(run):
             keys = (keys << np.uint64(_BITS)) | codes[step : step + num]
         whole = owners[:num] == owners[run - 1 :]  # a run must not go from one text into the next
-        known, places = np.unique(keys[whole], return_inverse=True)
-        most = len(known) + 1
+        distinct, places = np.unique(keys[whole], return_inverse=True)
+        most = len(distinct) + 1
         both = np.unique(owners[:num][whole] * most + places)
-        found = both // most
-        edges = np.searchsorted(found, np.arange(len(texts) + 1))
-        return cls(both % most, found, edges, most)
+        owners_of_members = both // most
+        edges = np.searchsorted(owners_of_members, np.arange(len(texts) + 1))
+        return cls(both % most, owners_of_members, edges, most)
 
     def bands(self) -> Iterator[Places]:
         """[T] keys, one array for each band: sets have the same with the chance of their overlap to the DEPTH."""

@@ -26,7 +26,7 @@ from filbert.forms.formats import Shape, of_rows
 from filbert.forms.spec import FileSpec, Roles, Selection
 from filbert.text import tables
 from filbert.text.arguments import Dataset, Frame, Lazy, Row, called
-from filbert.text.streams import Reading
+from filbert.text.streams import Fault, Reading
 
 SAMPLE = 1_000  # rows that tell whether the label comes last
 ALLOWED = (
@@ -53,7 +53,7 @@ class Column(Protocol):
         ...
 
 
-Given = Iterable[Any] | Mapping[str, Any] | Frame | Dataset | Arrow
+Data = Iterable[object] | Mapping[str, object] | Frame | Dataset | Arrow
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Table:
     rows: list[dict[str, Any]]
 
 
-def kept(source: Any, what: str = "the data") -> Any:
+def kept(source: object, what: str = "the data") -> Any:
     """The data as they can be read more than once: a generator becomes a list; whatever is no data is refused."""
     if isinstance(source, str | PurePath):
         if not str(source):
@@ -86,18 +86,18 @@ def kept(source: Any, what: str = "the data") -> Any:
     return source if isinstance(source, list | tuple) else list(source)
 
 
-def _is_column(value: Any) -> bool:
+def _is_column(value: object) -> bool:
     return isinstance(value, list | Row | Column)
 
 
-def are_rows(source: Any) -> bool:
+def are_rows(source: object) -> bool:
     """Whether data that were `kept` are rows, rather than files and examples."""
     if isinstance(source, list | tuple):
         return any(not isinstance(part, str | PurePath | Example) for part in source)
     return not isinstance(source, str | PurePath)
 
 
-def table(source: Given, what: str = "the data") -> Table:
+def table(source: Data, what: str = "the data") -> Table:
     """The rows of whatever holds them, each a dict; cells that NumPy, pandas or polars made become plain values."""
     try:
         return _read(source, what)
@@ -107,7 +107,7 @@ def table(source: Given, what: str = "the data") -> Table:
         ) from None
 
 
-def _read(source: Given, what: str) -> Table:
+def _read(source: Data, what: str) -> Table:
     if isinstance(source, Arrow):
         _check_once(getattr(getattr(source, "schema", None), "names", ()), what)
         return _table(source.to_pylist(), what)
@@ -125,18 +125,18 @@ def _of_dataset(source: Dataset, what: str) -> Table:
     """Numbers that stand for names, as datasets write classes, become these; below 0 they say that there is none."""
     if not isinstance(source, Iterable):
         raise InputError(f"{what} is {called(source)}, through whose rows nobody can go; give a list of rows.")
-    found = _table(source, what)
+    held = _table(source, what)
     features = getattr(source, "features", None) or {}
-    for column in found.columns:
+    for column in held.columns:
         feature = features.get(column)
         names = getattr(feature, "names", None) or getattr(getattr(feature, "feature", None), "names", None)
         if names:
-            for row in found.rows:
+            for row in held.rows:
                 row[column] = _class_name(row.get(column), names)
-    return found
+    return held
 
 
-def _class_name(value: Any, names: Sequence[str]) -> Any:
+def _class_name(value: object, names: Sequence[str]) -> object:
     if isinstance(value, list):
         return [_class_name(each, names) for each in value]
     if type(value) is not int:
@@ -144,14 +144,14 @@ def _class_name(value: Any, names: Sequence[str]) -> Any:
     return names[value] if 0 <= value < len(names) else None
 
 
-def _of_columns(source: Mapping[Any, Any], what: str) -> Table:
+def _of_columns(source: Mapping[str, object], what: str) -> Table:
     """A dict of columns, as datasets[:100] is."""
-    if source and all(isinstance(own, Frame | Dataset) for own in source.values()):
+    if source and all(isinstance(cells, Frame | Dataset) for cells in source.values()):
         some = ", ".join(map(str, source))
         raise InputError(f"{what} is {called(source)} of several sets: {some}; give one: data[{next(iter(source))!r}].")
     _check_once(source, what)
-    columns = {str(name): plain(own) for name, own in source.items()}
-    if not columns or not all(isinstance(own, list) for own in columns.values()):
+    columns = {str(name): plain(cells) for name, cells in source.items()}
+    if not columns or not all(isinstance(cells, list) for cells in columns.values()):
         raise InputError(f"{what} is a dict, but not of columns, {{'text': […], 'label': […]}}; one row is [{{…}}].")
     return _beside(columns, what)
 
@@ -166,11 +166,11 @@ def _of_frame(source: Frame, what: str) -> Table:
         columns = {}
     if not columns and names:
         raise InputError(f"{what} is {called(source)}, through whose columns nobody can go; give a list of rows.")
-    found = _beside(columns, what)
-    return dataclasses.replace(found, has_names=not all(type(name) is int for name in names))
+    held = _beside(columns, what)
+    return dataclasses.replace(held, has_names=not all(type(name) is int for name in names))
 
 
-def _check_once(names: Iterable[Any], what: str) -> None:
+def _check_once(names: Iterable[object], what: str) -> None:
     """Refuses names of columns that are one as text, as 0 and "0" are: the later would take the other's place."""
     counts = Counter(map(str, names))
     twice = next((name for name, count in counts.items() if count > 1), None)
@@ -178,8 +178,8 @@ def _check_once(names: Iterable[Any], what: str) -> None:
         raise InputError(f"{what}: the column {twice!r} stands twice; rename one.")
 
 
-def _beside(columns: Mapping[str, list[Any]], what: str) -> Table:
-    sizes = {name: len(own) for name, own in columns.items()}
+def _beside(columns: Mapping[str, list[object]], what: str) -> Table:
+    sizes = {name: len(cells) for name, cells in columns.items()}
     if len(set(sizes.values())) > 1:
         listed = ", ".join(f"{name} has {size:,}" for name, size in sizes.items())
         raise InputError(f"{what}: its columns are not of one length: {listed}.")
@@ -187,30 +187,31 @@ def _beside(columns: Mapping[str, list[Any]], what: str) -> Table:
     return Table(tuple(columns), True, rows)
 
 
-def _table(source: Iterable[Any], what: str) -> Table:
+def _table(source: Iterable[object], what: str) -> Table:
     """The rows; all are dicts, or all are tuples of one length."""
-    found = [_row(index, row, what) for index, row in enumerate(source)]
-    names = dict.fromkeys(name for row in found if isinstance(row, dict) for name in row)
-    if found and not isinstance(found[0], dict):
-        names = dict.fromkeys(str(place) for place in range(1, len(found[0]) + 1))
+    read_rows = [_row(index, row, what) for index, row in enumerate(source)]
+    names = dict.fromkeys(name for row in read_rows if isinstance(row, dict) for name in row)
+    if read_rows and not isinstance(read_rows[0], dict):
+        names = dict.fromkeys(str(place) for place in range(1, len(read_rows[0]) + 1))
     rows = []
-    for index, row in enumerate(found):
-        if isinstance(row, dict) is not isinstance(found[0], dict):
+    for index, row in enumerate(read_rows):
+        if isinstance(row, dict) is not isinstance(read_rows[0], dict):
             kinds = ("a dict", "a tuple") if isinstance(row, dict) else ("a tuple", "a dict")
             raise InputError(f"{what} row {index}: is {kinds[0]}, but row 0 is {kinds[1]}; write all alike.")
         if not isinstance(row, dict) and len(row) != len(names):
             raise InputError(f"{what} row {index}: has {len(row)} values, but row 0 has {len(names)}.")
         rows.append(row if isinstance(row, dict) else dict(zip(names, row, strict=True)))
-    return Table(tuple(names), not found or isinstance(found[0], dict), rows)
+    return Table(tuple(names), not read_rows or isinstance(read_rows[0], dict), rows)
 
 
-def _row(index: int, row: Any, what: str) -> dict[str, Any] | list[Any]:
+def _row(index: int, row: object, what: str) -> dict[str, Any] | list[Any]:
     if isinstance(row, tuple) and hasattr(row, "_fields"):  # as itertuples gives them: by name
         return {str(name): plain(value) for name, value in zip(row._fields, row, strict=True)}
     if isinstance(row, Mapping):
         return {str(name): plain(value) for name, value in row.items()}
     if names := getattr(getattr(row, "dtype", None), "names", None):  # of a structured array
-        return {name: plain(row[name]) for name in names}
+        record: Any = row
+        return {name: plain(record[name]) for name in names}
     values = plain(row) if isinstance(row, tuple | list | Row) else None
     if isinstance(values, list) and values:
         return values
@@ -220,7 +221,7 @@ def _row(index: int, row: Any, what: str) -> dict[str, Any] | list[Any]:
     )
 
 
-def plain(value: Any) -> Any:
+def plain(value: object) -> Any:
     """A cell as JSON would have it: lists for arrays, Python's numbers for NumPy's, None where it is missing."""
     if isinstance(value, float):
         return None if math.isnan(value) else float(value)
@@ -229,11 +230,11 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, bytes | bool | int | type):
         return value
     if isinstance(value, Mapping):
-        return {str(name): plain(own) for name, own in value.items()}
+        return {str(name): plain(each) for name, each in value.items()}
     if isinstance(value, set | frozenset):
         return sorted(map(plain, value), key=str)
     if isinstance(value, tuple | list):
-        return [plain(own) for own in value]
+        return [plain(each) for each in value]
     if isinstance(value, Row):
         return plain(value.tolist())
     if isinstance(value, Column):
@@ -246,7 +247,7 @@ def plain(value: Any) -> Any:
 
 
 def examples(
-    source: Given, spec: FileSpec, columns: Mapping[str, str | int], reading: Reading, what: str = "the data"
+    source: Data, spec: FileSpec, columns: Mapping[str, str | int], reading: Reading, what: str = "the data"
 ) -> Iterator[Example]:
     """The examples of the rows in order, numbered from 0; what is skipped or mended is counted in reading.report.
 
@@ -265,8 +266,8 @@ def examples(
     numbered = list(enumerate(held.rows, 1))
 
     def rows(how: Reading) -> Iterator[tables.Row]:
-        plain_rows = exports.plain_rows(form.tool, what, iter(numbered), how) if form.tool else iter(numbered)
-        return taken_rows(what, plain_rows, selection, how)
+        made = exports.plain_rows(form.tool, what, iter(numbered), how) if form.tool else iter(numbered)
+        return taken_rows(what, made, selection, how)
 
     tell_taken(selection, reading)
     entries = writable(what, spec, spec.rows(what, rows, roles, by_row), by_row)
@@ -274,8 +275,8 @@ def examples(
         yield Example(texts, gold, number)
 
 
-def _at_row(fault: Any) -> Any:
-    """The same way to take a fault, for rows that are counted from 1 here and from 0 by who gave them."""
+def _at_row(fault: Fault) -> Fault:
+    """The callback for faults, with rows counted from 0 as the caller counts them, and not from 1 as here."""
 
     def at(source: str, row: int, message: str) -> None:
         fault(f"{source} row {row - 1}" if row else source, 0, message)
@@ -283,12 +284,12 @@ def _at_row(fault: Any) -> Any:
     return at
 
 
-def _shape(found: Table) -> Shape:
+def _shape(held: Table) -> Shape:
     """What the rows are, as of a file with or without a header."""
-    if found.has_names:
-        return of_rows(Shape("rows", found.columns, told="rows"), found.rows)
-    sample = tuple(tuple(map(str, row.values())) for row in found.rows[:SAMPLE])
-    return Shape("rows", found.columns, has_header=False, told="rows", sample=sample)
+    if held.has_names:
+        return of_rows(Shape("rows", held.columns, description="rows"), held.rows)
+    sample = tuple(tuple(map(str, row.values())) for row in held.rows[:SAMPLE])
+    return Shape("rows", held.columns, has_header=False, description="rows", sample=sample)
 
 
 def _roles(form: Shape, spec: FileSpec, named: Roles, what: str) -> dict[str, str]:
@@ -305,8 +306,8 @@ def _roles(form: Shape, spec: FileSpec, named: Roles, what: str) -> dict[str, st
 def _in_python(sentence: str) -> str:
     """A sentence whose advice is of the command line, with what is written in Python instead."""
 
-    def written(match: re.Match[str]) -> str:
+    def in_python(match: re.Match[str]) -> str:
         pairs = (pair.partition("=") for pair in match[1].split(","))
         return "columns={" + ", ".join(f"'{role}': {name}" for role, _, name in pairs) + "}"
 
-    return re.sub(r"--columns ([^\s.;]+)", written, sentence)
+    return re.sub(r"--columns ([^\s.;]+)", in_python, sentence)

@@ -27,7 +27,7 @@ class Place:
         self.reading.fault(self.source, self.line, self.where + message)
 
 
-def objects(source: str, holder: Mapping[str, Any], name: str, reading: Reading) -> Iterator[Mapping[str, Any]]:
+def objects(source: str, holder: Mapping[str, object], name: str, reading: Reading) -> Iterator[Mapping[str, Any]]:
     """The objects in the list of that name; anything else there is a fault."""
     items = holder.get(name)
     if not isinstance(items, (list, tuple)):
@@ -40,7 +40,7 @@ def objects(source: str, holder: Mapping[str, Any], name: str, reading: Reading)
             reading.fault(source, 0, f"item {number} of a list of {name} is not an object {{…}}.")
 
 
-def text_field(holder: Mapping[str, Any], name: str, place: Place) -> str | None:
+def text_field(holder: Mapping[str, object], name: str, place: Place) -> str | None:
     """The text in the field, cleaned; empty where there is none; None after a fault."""
     value = holder.get(name, "")
     if value is None or isinstance(value, str):
@@ -49,7 +49,7 @@ def text_field(holder: Mapping[str, Any], name: str, place: Place) -> str | None
     return None
 
 
-def as_list(value: Any) -> list[Any]:
+def as_list(value: object) -> list[Any]:
     """The items of a list; of anything else, itself alone."""
     return list(value) if isinstance(value, (list, tuple)) else [value]
 

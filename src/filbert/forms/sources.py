@@ -22,7 +22,7 @@ from filbert.forms.spec import FileSpec, spec_of_form
 from filbert.text import streams, tables
 from filbert.text.streams import Reading
 
-Source = str | Path | objects.Given  # a file of labelled data, several, examples, or rows in whatever holds them
+Source = str | Path | objects.Data  # a file of labelled data, several, examples, or rows in whatever holds them
 UTF8 = "utf-8"
 
 
@@ -81,14 +81,16 @@ def _listed_file(task: str, path: str | Path, options: ReadOptions, reading: Rea
     return list(file_examples(task, path, options, reading))
 
 
-def _row_examples(task: str, source: objects.Given, options: ReadOptions, reading: Reading) -> list[Example]:
+def _row_examples(task: str, source: objects.Data, options: ReadOptions, reading: Reading) -> list[Example]:
     """The examples of rows, by the columns that the user gave, else by those of the training data that they have."""
     spec = registry.files(task)
-    columns, known = options.columns or {}, options.trained_on or AS_EACH_SAYS
-    if not columns and known.columns:
+    columns, trained = options.columns or {}, options.trained_on or AS_EACH_SAYS
+    if not columns and trained.columns:
         have = objects.table(source).columns
-        fitting = {role: own for role, own in known.columns.items() if str(own) in have and not str(own).isdigit()}
-        if fitting and all(role in fitting or role_of(spec, role) in spec.optional for role in known.columns):
+        fitting = {
+            role: name for role, name in trained.columns.items() if str(name) in have and not str(name).isdigit()
+        }
+        if fitting and all(role in fitting or role_of(spec, role) in spec.optional for role in trained.columns):
             columns = fitting
             named = ", ".join(f"{role} from {name}" for role, name in columns.items())
             reading.tell(f"columns are those of the model's training data: {named}; `columns` says otherwise.")
@@ -98,19 +100,19 @@ def _row_examples(task: str, source: objects.Given, options: ReadOptions, readin
 def file_examples(task: str, path: str | Path, options: ReadOptions, reading: Reading) -> Iterator[Example]:
     """The examples of one file, one by one; otherwise as `read`."""
     spec = registry.files(task)
-    known = options.trained_on or AS_EACH_SAYS
-    encoding = options.encoding or (_known_encoding(str(path), known.encoding) if known.encoding else "")
+    trained = options.trained_on or AS_EACH_SAYS
+    encoding = options.encoding or (_training_encoding(str(path), trained.encoding) if trained.encoding else "")
     if encoding and not options.encoding:
         reading.tell(f"read as {encoding}, as the model's training data were; --encoding says otherwise.")
     reading = dataclasses.replace(reading, encoding=encoding or reading.encoding)
-    columns = options.columns or known_columns(str(path), spec, known.columns or {}, reading)
+    columns = options.columns or training_columns(str(path), spec, trained.columns or {}, reading)
     if columns and not options.columns:
         named = ", ".join(f"{role} from {name}" for role, name in columns.items())
         reading.tell(f"columns are those of the model's training data: {named}; --columns says otherwise.")
     return datasets.file_examples(path, spec, columns or None, reading)
 
 
-def _known_encoding(path: str, encoding: str) -> str:
+def _training_encoding(path: str, encoding: str) -> str:
     """The encoding of the training data, where the file's first megabyte does not read as UTF-8; else nothing."""
     if path == "-" or tables.kind(path) == "parquet":
         return "" if path != "-" else encoding
@@ -122,7 +124,7 @@ def _known_encoding(path: str, encoding: str) -> str:
     return encoding if streams.wide_encoding(head) else ""
 
 
-def known_columns(
+def training_columns(
     path: str, spec: FileSpec, columns: Mapping[str, str | int], reading: Reading
 ) -> dict[str, str | int]:
     """Those of the training data's columns that the file has, where they are all that the task needs; else none."""
@@ -133,25 +135,25 @@ def known_columns(
         roles = named_roles(spec, columns)
     except InputError:  # of another task
         return {}
-    found: dict[str, str | int] = {role: column for role, column in roles.items() if _has(path, column, quiet)}
-    if not found:
+    present: dict[str, str | int] = {role: column for role, column in roles.items() if _has(path, column, quiet)}
+    if not present:
         return {}
-    wanted = {role: str(column) for role, column in found.items()}
+    wanted = {role: str(column) for role, column in present.items()}
     try:
         column_roles(path, spec, shape(path, quiet, tuple(wanted.values())), wanted)
     except InputError:  # one that the task needs is not there
         return {}
-    return found
+    return present
 
 
 def _has(path: str, column: str, quiet: Reading) -> bool:
     """Whether a file has a column of that name, or that number where it has no header."""
     try:
-        own = shape(path, quiet)
+        form = shape(path, quiet)
     except InputError:  # what cannot be told without a name may be told with it
-        own = None
-    if own is not None and (
-        spec_of_form(own.kind) is not None or own.kind == "text" or (column.isdigit() and own.has_header)
+        form = None
+    if form is not None and (
+        spec_of_form(form.kind) is not None or form.kind == "text" or (column.isdigit() and form.has_header)
     ):
         return False
     try:
@@ -167,7 +169,7 @@ def met(source: Source, reading: Reading) -> list[str]:
 
 
 def tell(source: Source, reading: Reading) -> list[str]:
-    """The same, told to whoever is at the terminal."""
+    """The same, written to standard error."""
     sentences = met(source, reading)
     for sentence in sentences:
         sys.stderr.write(f"note: {sentence}\n")
@@ -214,6 +216,6 @@ def label_names(source: Source, data: Sequence[Example], is_named: bool = True) 
 
 def files(source: Source) -> list[Path]:
     """The files that it came from; none where some of it came from no file."""
-    found = _named_files(source)
-    is_whole = isinstance(source, str | Path) or (isinstance(source, list | tuple) and len(found) == len(source))
-    return [Path(part) for part in found] if is_whole else []
+    named = _named_files(source)
+    is_whole = isinstance(source, str | Path) or (isinstance(source, list | tuple) and len(named) == len(source))
+    return [Path(part) for part in named] if is_whole else []

@@ -206,8 +206,8 @@ class FileSpec:
 def specs() -> tuple[FileSpec, ...]:
     """The records of all tasks with files of their own, as lists of tasks have them: those that claim files first."""
     every = {task: registry.files(task) for task in registry.tasks()}
-    own = [spec for task, spec in every.items() if spec.task == task]  # the others read files as one of these
-    return tuple(sorted(own, key=lambda spec: (spec.claims_names is None, spec.rank, spec.task)))
+    readers = [spec for task, spec in every.items() if spec.task == task]  # the others read files as one of these
+    return tuple(sorted(readers, key=lambda spec: (spec.claims_names is None, spec.rank, spec.task)))
 
 
 def task_names() -> tuple[str, ...]:

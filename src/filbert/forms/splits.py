@@ -21,21 +21,21 @@ SHARE = re.compile(r"(\d+(?:\.\d+)?)\s*[%％]")
 FRACTION = re.compile(r"0?\.\d+")
 
 
-def share(asked: object) -> float | None:
+def share(value: object) -> float | None:
     """0.1 for "10%", "0.1" and 0.1; None for anything that is no share, such as a file; other numbers are refused."""
-    if isinstance(asked, str):
-        word = asked.strip()
-        found = SHARE.fullmatch(word)
-        if found is None and (FRACTION.fullmatch(word) is None or os.path.exists(asked)):
+    if isinstance(value, str):
+        word = value.strip()
+        match = SHARE.fullmatch(word)
+        if match is None and (FRACTION.fullmatch(word) is None or os.path.exists(value)):
             return None
-        part, told = (float(found[1]) / 100 if found else float(word)), word
-    elif isinstance(asked, Real):
-        part, told = float(asked), repr(asked)  # True is 1, which is no share either
+        part, shown = (float(match[1]) / 100 if match else float(word)), word
+    elif isinstance(value, Real):
+        part, shown = float(value), repr(value)  # True is 1, which is no share either
     else:
         return None
     if not 0 < part < 1:
         raise InputError(
-            f"a share of {told} cannot be kept back; give one above 0% and below 100%, such as 10% or 0.1."
+            f"a share of {shown} cannot be kept back; give one above 0% and below 100%, such as 10% or 0.1."
         )
     return part
 
@@ -45,12 +45,12 @@ def split(examples: Sequence[Example], part: float) -> tuple[list[Example], list
     keys = [max(example.texts, key=len) for example in examples]
     learnt = {key for key in keys if _draw(key) >= part}
     labels = [{*labels_of(example.gold)} for example in examples]
-    known = {label for key, own in zip(keys, labels, strict=True) if key in learnt for label in own}
-    if len(set().union(known, *labels)) <= len(examples) / 2:  # else they are numbers, each another
-        for key, own in zip(keys, labels, strict=True):
-            if not own <= known:
+    learnt_labels = {label for key, names in zip(keys, labels, strict=True) if key in learnt for label in names}
+    if len(set().union(learnt_labels, *labels)) <= len(examples) / 2:  # else they are numbers, each another
+        for key, names in zip(keys, labels, strict=True):
+            if not names <= learnt_labels:
                 learnt.add(key)
-                known |= own
+                learnt_labels |= names
     sides: tuple[list[Example], list[Example]] = ([], [])
     for key, example in zip(keys, examples, strict=True):
         sides[key not in learnt].append(example)

@@ -1,13 +1,13 @@
-"""An honest evaluation in; its sections of a page, or a page of its own, with tables and drawings, out."""
+"""An evaluation report in; its sections of a page, or a page of its own, with tables and drawings, out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from filbert.core.files import write_text
 from filbert.draw import html as page
+from filbert.tasks.task import Json, Report
 
 PAGE = "report.html"
 ROWS, MOST_LABELS, WIDEST = 40, 60, 20  # of a list, of the table of labels, and labels of a confusion matrix
@@ -22,46 +22,48 @@ CALLED = {
 }
 
 
-def write(folder: Path | str, title: str, told: Mapping[str, Any]) -> Path:
+def write(folder: Path | str, title: str, report: Report) -> Path:
     """Writes the report's page into the folder, which is made if need be."""
     path = Path(folder) / PAGE
     path.parent.mkdir(parents=True, exist_ok=True)
-    notes = [sentence for sentences in told.get("reading", {}).values() for sentence in sentences]
-    parts = [*sections(told), page.section("Notes", page.bullets(notes))]
+    notes = [sentence for sentences in report.get("reading", {}).values() for sentence in sentences]
+    parts = [*sections(report), page.section("Notes", page.bullets(notes))]
     write_text(path, page.whole(title, [f"<header><h1>{page.text(title)}</h1></header>", *parts]))
     return path
 
 
-def sections(told: Mapping[str, Any]) -> list[str]:
+def sections(report: Report) -> list[str]:
     """One for each set of data that was measured, and one for the training data."""
-    found = [page.section(f"Evaluation: {name}", _evaluation(each)) for name, each in told["evaluations"].items()]
-    if "train" in told:
-        found.append(page.section("Training data", _train(told["train"])))
-    return found
+    parts = [page.section(f"Evaluation: {name}", _evaluation(each)) for name, each in report["evaluations"].items()]
+    if "train" in report:
+        parts.append(page.section("Training data", _train(report["train"])))
+    return parts
 
 
-def _evaluation(told: Mapping[str, Any]) -> str:
-    each = told.get("labels") or told.get("types") or {}
+def _evaluation(evaluation: Report) -> str:
+    each = evaluation.get("labels") or evaluation.get("types") or {}
     parts = [
-        page.cards([(_with_interval(name, pair), f"{told[name]:.4f}") for name, pair in told["intervals"].items()]),
-        _sentences(told["sentences"]),
-        _titled("Beside simple models", _baselines(told)),
+        page.cards(
+            [(_with_interval(name, pair), f"{evaluation[name]:.4f}") for name, pair in evaluation["intervals"].items()]
+        ),
+        _sentences(evaluation["sentences"]),
+        _titled("Beside simple models", _baselines(evaluation)),
         _titled("Each label", _labels(each)),
-        _titled("What was called what", _confusion(told.get("confusion"), list(each))),
-        _titled("How far its probabilities can be believed", _calibration(told.get("calibration"))),
-        _titled("Rows that repeat the training data", _pairs(told["leaks"])),
-        _titled("Probably wrong in the data", _rows(told.get("errors", {}).get("ranked", ()))),
-        _titled("Worst mistakes", _rows(told["mistakes"])),
+        _titled("What was called what", _confusion(evaluation.get("confusion"), list(each))),
+        _titled("How far its probabilities can be believed", _calibration(evaluation.get("calibration"))),
+        _titled("Rows that repeat the training data", _pairs(evaluation["leaks"])),
+        _titled("Probably wrong in the data", _rows(evaluation.get("errors", {}).get("ranked", ()))),
+        _titled("Worst mistakes", _rows(evaluation["mistakes"])),
     ]
     return "".join(parts)
 
 
-def _train(told: Mapping[str, Any]) -> str:
+def _train(train: Report) -> str:
     parts = [
-        f'<p class="soft">{told["num_examples"]:,} examples</p>',
-        _sentences([*told["sentences"], *([told["missing"]] if "missing" in told else [])]),
-        _titled("Rows that repeat an earlier one", _pairs(told["repeats"])),
-        _titled("Probably wrong labels", _rows(told.get("errors", {}).get("ranked", ()))),
+        f'<p class="soft">{train["num_examples"]:,} examples</p>',
+        _sentences([*train["sentences"], *([train["missing"]] if "missing" in train else [])]),
+        _titled("Rows that repeat an earlier one", _pairs(train["repeats"])),
+        _titled("Probably wrong labels", _rows(train.get("errors", {}).get("ranked", ()))),
     ]
     return "".join(parts)
 
@@ -79,14 +81,14 @@ def _sentences(lines: Sequence[str]) -> str:
     return f"<ul>{inner}</ul>" if inner else ""
 
 
-def _baselines(told: Mapping[str, Any]) -> str:
+def _baselines(evaluation: Report) -> str:
     """The model's row first; a difference is the model's lead."""
-    known = {name: each for name, each in told["baselines"].items() if isinstance(each, Mapping)}
-    measures = list(dict.fromkeys(key for each in known.values() for key in each if isinstance(each[key], float)))
+    baselines = {name: each for name, each in evaluation["baselines"].items() if isinstance(each, Mapping)}
+    measures = list(dict.fromkeys(key for each in baselines.values() for key in each if isinstance(each[key], float)))
     if not measures:
         return ""
-    rows: list[list[object]] = [["this model", *(_number(told.get(name)) for name in measures), "", "", ""]]
-    for name, each in known.items():
+    rows: list[list[object]] = [["this model", *(_number(evaluation.get(name)) for name in measures), "", "", ""]]
+    for name, each in baselines.items():
         apart = each.get("difference")
         lead = f"{apart['value']:+.4f} ({apart['low']:+.4f} to {apart['high']:+.4f})" if apart else ""
         p = "" if not apart else f"{apart['p']:.2g}" if apart["p"] >= SMALL else f"< {SMALL}"
@@ -102,8 +104,8 @@ def _number(value: object) -> str:
 def _labels(each: Mapping[str, Mapping[str, float]]) -> str:
     names = ("precision", "recall", "f1")
     rows = [
-        [label, *(f"{own[name]:.3f}" for name in names), f"{own['support']:,.0f}"]
-        for label, own in list(each.items())[:MOST_LABELS]
+        [label, *(f"{scores[name]:.3f}" for name in names), f"{scores['support']:,.0f}"]
+        for label, scores in list(each.items())[:MOST_LABELS]
     ]
     drawn = page.table(["label", *names, "there"], rows, range(1, 5))
     return f'<div style="max-width:640px">{drawn}</div>{_more(len(each) - MOST_LABELS)}' if drawn else ""
@@ -113,7 +115,7 @@ def _more(count: int) -> str:
     return f'<p class="soft">And {count:,} more, in report.json.</p>' if count > 0 else ""
 
 
-def _confusion(table: Sequence[Sequence[int]] | Mapping[str, Any] | None, labels: Sequence[str]) -> str:
+def _confusion(table: Sequence[Sequence[int]] | Json | None, labels: Sequence[str]) -> str:
     """Right labels in rows, called ones in columns; of many labels only what is confused most."""
     if not table:
         return ""
@@ -123,7 +125,7 @@ def _confusion(table: Sequence[Sequence[int]] | Mapping[str, Any] | None, labels
         ]  # fmt: skip
         wrong = [(count, labels[row], labels[column]) for row, column, count in cells if row != column]
         worst = sorted(wrong, key=lambda cell: -cell[0])[:ROWS]
-        return page.table(["right", "called", "times"], [[gold, said, f"{n:,}"] for n, gold, said in worst], [2])
+        return page.table(["right", "called", "times"], [[gold, called, f"{n:,}"] for n, gold, called in worst], [2])
     head = "".join(f'<th class="number">{page.text(label)}</th>' for label in labels)
     rows = ""
     for row, (label, counts) in enumerate(zip(labels, table, strict=True)):
@@ -140,14 +142,14 @@ def _cell(count: int, total: int, is_right: bool) -> str:
     return f'<td class="number" style="padding:5px 9px;background:rgba({colour},{shade:.2f})">{shown}</td>'
 
 
-def _calibration(told: Mapping[str, Any] | None) -> str:
-    if not told or not told["before"]["bins"]:
+def _calibration(calibration: Json | None) -> str:
+    if not calibration or not calibration["before"]["bins"]:
         return ""
     names = ("ece", "adaptive_ece", "brier", "loss")
-    rows = [[when, *(f"{told[when][name]:.4f}" for name in names)] for when in ("before", "after")]
-    head = [f"temperature {told['temperature']:.3f}", "ECE", "ECE, equal numbers", "Brier", "loss"]
+    rows = [[when, *(f"{calibration[when][name]:.4f}" for name in names)] for when in ("before", "after")]
+    head = [f"temperature {calibration['temperature']:.3f}", "ECE", "ECE, equal numbers", "Brier", "loss"]
     drawn = "".join(
-        f'<figure style="margin:0;flex:0 1 {SIDE}px"><h3>{when}</h3>{_reliability(told[when]["bins"])}</figure>'
+        f'<figure style="margin:0;flex:0 1 {SIDE}px"><h3>{when}</h3>{_reliability(calibration[when]["bins"])}</figure>'
         for when in ("before", "after")
     )
     numbers = f'<div style="max-width:640px">{page.table(head, rows, range(1, 5))}</div>'
@@ -185,10 +187,10 @@ def _reliability(bins: Sequence[Mapping[str, float]]) -> str:
         f'<path class="c1" d="M{line}" stroke="{page.LIGHT[1]}" stroke-width="2" fill="none"/>'
     )
     for each in bins:
-        told = f"sure by {each['confidence']:.1%}, right in {each['accuracy']:.1%} of {each['count']:,}"
+        caption = f"sure by {each['confidence']:.1%}, right in {each['accuracy']:.1%} of {each['count']:,}"
         parts.append(
             f'<circle class="f1" cx="{x(each["confidence"])}" cy="{y(each["accuracy"])}" r="4" '
-            f'fill="{page.LIGHT[1]}"><title>{told}</title></circle>'
+            f'fill="{page.LIGHT[1]}"><title>{caption}</title></circle>'
         )
     parts.append(
         f'<text class="ink" x="{x(0.5)}" y="{SIDE - 6}" font-size="12" text-anchor="middle" fill="#57606a">'
@@ -200,7 +202,7 @@ def _reliability(bins: Sequence[Mapping[str, float]]) -> str:
     return f'<svg viewBox="0 0 {SIDE} {SIDE}" {label} font-family="{page.FONTS}">{"".join(parts)}</svg>'
 
 
-def _place(row: Mapping[str, Any], prefix: str = "") -> str:
+def _place(row: Json, prefix: str = "") -> str:
     """Where a row stands: file and line, or its number among the examples."""
     name, line = row.get(f"{prefix}file"), row.get(f"{prefix}line")
     if not name:
@@ -210,24 +212,24 @@ def _place(row: Mapping[str, Any], prefix: str = "") -> str:
     )
 
 
-def _pairs(told: Mapping[str, Any]) -> str:
+def _pairs(matches: Json) -> str:
     """Rows side by side with what they repeat."""
-    rows = [row for row in told.get("examples", ()) if "text" in row][:ROWS]
+    rows = [row for row in matches.get("examples", ()) if "text" in row][:ROWS]
     shown = [
         [f"{_place(row)} = {_place(row, 'other_')}", row["kind"], row["text"],
          "the same" if row["other_text"] == row["text"] else row["other_text"], _golds(row)]
         for row in rows
     ]  # fmt: skip
-    return page.table(["where", "how", "text", "there", "labels"], shown) + _more(told.get("num", 0) - len(rows))
+    return page.table(["where", "how", "text", "there", "labels"], shown) + _more(matches.get("num", 0) - len(rows))
 
 
-def _golds(row: Mapping[str, Any]) -> str:
+def _golds(row: Json) -> str:
     if "gold" not in row:
         return ""
     return str(row["gold"]) if row["gold"] == row["other_gold"] else f"{row['gold']} ≠ {row['other_gold']}"
 
 
-def _rows(rows: Sequence[Mapping[str, Any]]) -> str:
+def _rows(rows: Sequence[Json]) -> str:
     """A ranked list: the columns are what its rows have."""
     shown = [row for row in rows if "text" in row][:ROWS]
     columns = {"gold": "given", "what": "what", "label": "label", "said": "said", "instead": "rather", "f1": "F1",

@@ -27,14 +27,6 @@ ROUNDS, CLOSE = 60, 1e-10
 FEWEST = 50
 
 
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """A task's config with what dev data fix of it, and a note about that for the user."""
-
-    config: Any
-    note: str = ""
-
-
 def too_few(field: str, count: int, stays: str) -> str:
     """The sentence that says that a field was not fitted, and what it is instead."""
     return f"task.{field} was not fitted on the dev data: {count:,} rows are too few ({FEWEST} are needed); {stays}."
@@ -115,8 +107,8 @@ def temperature(scores_NL: npt.ArrayLike, gold: npt.ArrayLike) -> float:
         return 1.0
     there = np.isfinite(scores)
     filled = np.where(there, scores, 0.0)
-    plain = filled.sum(axis=1) / there.sum(axis=1)  # what "every label alike" expects of the score
-    wanted = (scores[np.arange(len(scores)), np.asarray(gold)].sum() + plain.mean()) / (1 + 1 / len(scores))
+    means_of_rows = filled.sum(axis=1) / there.sum(axis=1)  # what "every label alike" expects of the score
+    wanted = (scores[np.arange(len(scores)), np.asarray(gold)].sum() + means_of_rows.mean()) / (1 + 1 / len(scores))
     low, high, inverse = 1 / HOTTEST, 1 / COLDEST, 1.0
     for _ in range(ROUNDS):
         chances = shares(scores, 1 / inverse)
@@ -159,7 +151,7 @@ def summary(scores_NL: npt.ArrayLike, gold: npt.ArrayLike, stored: float | None 
     }
 
 
-def _measured(shares_NL: Numbers, gold: npt.NDArray[Any]) -> dict[str, Any]:
+def _measured(shares_NL: Numbers, gold: npt.NDArray[np.integer]) -> dict[str, Any]:
     if not len(gold):
         return {"ece": 0.0, "adaptive_ece": 0.0, "brier": 0.0, "loss": 0.0, "bins": []}
     sure, right = shares_NL.max(axis=1), shares_NL.argmax(axis=1) == gold

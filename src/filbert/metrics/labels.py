@@ -64,7 +64,7 @@ class Confusion:
         matrix[self.rows, self.columns] = self.counts
         return matrix
 
-    def plain(self) -> list[list[int]] | dict[str, Any]:
+    def as_json(self) -> list[list[int]] | dict[str, Any]:
         """As JSON holds it: the matrix or, of many labels, its filled cells [right, called, times] by place."""
         if self.num_labels <= MOST_DENSE:
             return self.dense().tolist()  # type: ignore[no-any-return]
@@ -100,7 +100,7 @@ def macro_f1(table: Confusion) -> float:
     return float(_macro(table.right[None], table.called[None], table.there[None])[0])
 
 
-def _macro(right: npt.NDArray[Any], called: npt.NDArray[Any], there: npt.NDArray[Any]) -> Numbers:
+def _macro(right: Counts, called: Counts, there: Counts) -> Numbers:
     """The same for many tables at once, from [R, L] each."""
     total = called + there
     f1 = 2 * right / np.maximum(total, 1)
@@ -159,7 +159,7 @@ def summary(table: Confusion, labels: Sequence[str], seed: int = 0) -> dict[str,
         "num_examples": table.total,
         "intervals": {name: list(pair) for name, pair in intervals(table, seed=seed).items()},
         "labels": each,
-        "confusion": table.plain(),
+        "confusion": table.as_json(),
     }
 
 
@@ -180,12 +180,12 @@ def grouped_accuracy(counts_S2: Counts, seed: int = 0) -> tuple[float, bootstrap
     return value, widened(bootstrap.of_counts(many, share, seed=seed)["accuracy"], value, len(counts_S2))
 
 
-def tfidf(texts: Sequence[str], gold: npt.ArrayLike, others: Sequence[str], **settings: Any) -> Counts:
+def tfidf(texts: Sequence[str], gold: npt.ArrayLike, others: Sequence[str]) -> Counts:
     """What a linear classifier on character 1- to 3-grams predicts for other texts: the baseline to beat."""
     features = needed("sklearn.feature_extraction.text", "metrics")
     linear = needed("sklearn.svm", "metrics")
     least = 2 if len(texts) >= 1_000 else 1  # a rare n-gram is all that a small set has
-    options = {"analyzer": "char", "ngram_range": (1, 3), "sublinear_tf": True, "min_df": least, **settings}
+    options = {"analyzer": "char", "ngram_range": (1, 3), "sublinear_tf": True, "min_df": least}
     counter = features.TfidfVectorizer(**options)
     classifier = linear.LinearSVC().fit(counter.fit_transform(texts), np.asarray(gold))
     return np.asarray(classifier.predict(counter.transform(others)), dtype=np.int64)

@@ -27,9 +27,9 @@ class Suspects:
     estimated: int
 
 
-def agreed(views: Sequence[Numbers]) -> Numbers:
+def agreed(shares: Sequence[Numbers]) -> Numbers:
     """[N, L] the geometric mean of what the views say: where one is unsure the others decide."""
-    logs = sum(np.log(np.maximum(view, LEAST)) for view in views) / len(views)
+    logs = sum(np.log(np.maximum(view, LEAST)) for view in shares) / len(shares)
     powers = np.exp(logs - np.max(logs, axis=1, keepdims=True))
     probabilities: Numbers = powers / powers.sum(axis=1, keepdims=True)
     return probabilities

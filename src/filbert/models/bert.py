@@ -253,10 +253,10 @@ def classic_names(config: Config, parts: tuple[str, ...]) -> Iterator[tuple[str,
     for ours, several in pairs:
         for kind in ("weight", "bias"):
             yield f"{ours}.{kind}", tuple(f"{name}.{kind}" for name in several)
-    known = every()
+    head_specs = every()
     for part in parts:
-        if part in known:
-            head = known[part]
+        if part in head_specs:
+            head = head_specs[part]
             is_theirs = head.theirs and ("pooler" in parts or not head.needs_pooler)
             theirs = head.theirs if is_theirs else f"filbert.heads.{part}"
             for name in head.shapes(config.width, 2):
@@ -294,18 +294,18 @@ HEAD_NAMES = ("cls.", "classifier.", "qa_outputs.", "head.", "decoder.", "filber
 
 
 def shapes(config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> dict[str, tuple[int, ...]]:
-    """The shape of every tensor in such a Bert's state_dict, told without building one: folders are checked by it."""
+    """The shape of every tensor in such a Bert's state_dict, without building one: folders are checked by it."""
     width, biased = config.width, config.norm == "post"
-    found: dict[str, tuple[int, ...]] = {"embeddings.words.weight": (config.vocab_size, width)}
+    sizes: dict[str, tuple[int, ...]] = {"embeddings.words.weight": (config.vocab_size, width)}
     if config.positions == "learned":
-        found["embeddings.positions.weight"] = (config.max_length, width)
+        sizes["embeddings.positions.weight"] = (config.max_length, width)
     if config.segments:
-        found["embeddings.segments.weight"] = (config.segments, width)
+        sizes["embeddings.segments.weight"] = (config.segments, width)
 
     def add(name: str, outputs: int, inputs: int | None = None, bias: bool = biased) -> None:
-        found[f"{name}.weight"] = (outputs,) if inputs is None else (outputs, inputs)
+        sizes[f"{name}.weight"] = (outputs,) if inputs is None else (outputs, inputs)
         if bias:
-            found[f"{name}.bias"] = (outputs,)
+            sizes[f"{name}.bias"] = (outputs,)
 
     add("embeddings.norm", width)
     for i in range(config.layers):
@@ -314,7 +314,7 @@ def shapes(config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> dict
             add(f"layers.{i}.attention.qkv", 3 * inner, width)
             add(f"layers.{i}.attention.out", width, inner)
         elif biased:
-            found[f"layers.{i}.attention.out.bias"] = (width,)
+            sizes[f"layers.{i}.attention.out.bias"] = (width,)
         add(f"layers.{i}.feed.up", config.inner * (2 if config.feedforward == "geglu" else 1), width)
         add(f"layers.{i}.feed.down", width, config.inner)
         add(f"layers.{i}.feed_norm", width)
@@ -325,15 +325,15 @@ def shapes(config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> dict
     if "mlm" in parts:
         add("mlm.dense", width, width)
         add("mlm.norm", width)
-        found["mlm.bias"] = (config.vocab_size,)
-    known = every()
+        sizes["mlm.bias"] = (config.vocab_size,)
+    head_specs = every()
     for part in parts:
-        if part in known:
-            shapes_of = known[part].shapes(config.width, labels)
-            found |= {f"heads.{part}.{name}": size for name, size in shapes_of.items()}
+        if part in head_specs:
+            shapes_of = head_specs[part].shapes(config.width, labels)
+            sizes |= {f"heads.{part}.{name}": size for name, size in shapes_of.items()}
         elif part != "mlm":
             add(part, width if part == "pooler" else 2, width, bias=True)
-    return found
+    return sizes
 
 
 SPEC = ModelSpec(

@@ -114,9 +114,9 @@ class Spellings(nn.Module):
         self.register_buffer("spellings", torch.from_numpy(numbers), persistent=False)
         self.bytes = nn.Embedding(ALPHABET, BYTE_WIDTH)
         self.filters = nn.ModuleList(nn.Conv1d(BYTE_WIDTH, times * config.filters, span) for span, times in SPANS)
-        found = sum(times for _, times in SPANS) * config.filters
-        self.highways = nn.ModuleList(nn.Linear(found, 2 * found) for _ in range(HIGHWAYS))
-        self.map = nn.Linear(found, config.direction_width)
+        width = sum(times for _, times in SPANS) * config.filters
+        self.highways = nn.ModuleList(nn.Linear(width, 2 * width) for _ in range(HIGHWAYS))
+        self.map = nn.Linear(width, config.direction_width)
 
     def forward(self, ids_T: Tensor) -> Tensor:
         """[T, E]; a token that is there often is read once."""
@@ -131,11 +131,11 @@ class Spellings(nn.Module):
 
 def spelled(tokens: Sequence[str], token_bytes: int) -> np.ndarray:
     """[V, C] int16: each token's bytes between the marks, cut or filled up to that many."""
-    found = np.full((len(tokens), token_bytes), FILL, dtype=np.int16)
-    for row, token in zip(found, tokens, strict=True):
+    rows = np.full((len(tokens), token_bytes), FILL, dtype=np.int16)
+    for row, token in zip(rows, tokens, strict=True):
         letters = token.encode("utf-8", "surrogatepass")[: token_bytes - 2]
         row[: len(letters) + 2] = (BEGIN, *letters, END)
-    return found
+    return rows
 
 
 class Layer(nn.Module):
@@ -187,7 +187,7 @@ class Elmo(Encoder):
             nn.init.normal_(self.embeddings.words.weight, std=config.direction_width**-0.5)
 
     def spell(self, tokens: Sequence[str]) -> None:
-        """Tells how the tokens of the vocabulary are spelled; nothing to do where a token is a row of a table."""
+        """Takes the spelling of the vocabulary's tokens; nothing to do where a token is a row of a table."""
         if isinstance(self.embeddings, Spellings):
             if len(tokens) != self.config.vocab_size:
                 raise InputError(f"elmo has {self.config.vocab_size:,} tokens, but {len(tokens):,} were spelled.")
@@ -206,13 +206,13 @@ class Elmo(Encoder):
     def _read(self, packed: Packed) -> list[tuple[Tensor, Tensor]]:
         """Every layer's states of both directions, the tokens' own vectors first."""
         x_TE = self.embeddings(packed.ids)
-        found = [(x_TE, x_TE)]
+        states = [(x_TE, x_TE)]
         for index, layer in enumerate(self.layers):
-            sides = layer(*found[-1], packed)
+            sides = layer(*states[-1], packed)
             if index:  # the second layer adds to what the first found (§3.4)
-                sides = (sides[0] + found[-1][0], sides[1] + found[-1][1])
-            found.append(sides)
-        return found
+                sides = (sides[0] + states[-1][0], sides[1] + states[-1][1])
+            states.append(sides)
+        return states
 
     def word_scores(self, x_RE: Tensor) -> Tensor:
         """Scores over the vocabulary for the word next to each vector's, in the vector's own direction, [R, V]."""

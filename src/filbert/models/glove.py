@@ -93,8 +93,8 @@ class GloVe(Encoder):
         if self.biases is None:
             raise InputError("this model has no biases, so it cannot tell counts; build it with the part 'biases'.")
         products_E = (self.embeddings.words(words_E) * self.embeddings.contexts(contexts_E)).sum(-1)
-        found: Tensor = products_E + self.biases.words[words_E] + self.biases.contexts[contexts_E]
-        return found
+        log_counts_E: Tensor = products_E + self.biases.words[words_E] + self.biases.contexts[contexts_E]
+        return log_counts_E
 
 
 SPEC = ModelSpec(

@@ -128,17 +128,17 @@ class State:
         if used > memory.shape[4]:
             memory = F.pad(memory, (0, 0, 0, max(memory.shape[4], ROOM * self.width)))
         if seen_NS is not None:
-            own_WW = torch.eye(self.width, dtype=torch.bool, device=memory.device)
-            seen_NS = torch.cat((seen_NS, own_WW.repeat(len(memory), 1)), dim=1)
+            eye_WW = torch.eye(self.width, dtype=torch.bool, device=memory.device)
+            seen_NS = torch.cat((seen_NS, eye_WW.repeat(len(memory), 1)), dim=1)
         lengths_N, longest = self.lengths_N + 1, self.longest + 1
         return replace(self, memory=memory, lengths_N=lengths_N, seen_NS=seen_NS, used=used, longest=longest)
 
     def read(self, layer: int, q_NHK: Tensor, kv_N2HK: Tensor) -> Tensor:
         """Puts each text's newest key and value into a layer's memory; what its query reads there, [N, H, K]."""
-        own, shape = self.memory[:, layer], (len(self.memory), self.width)
+        cache, shape = self.memory[:, layer], (len(self.memory), self.width)
         kv_GW2HK = kv_N2HK.view(*shape, *kv_N2HK.shape[1:])
-        own[:, :, :, self.used - self.width : self.used] = kv_GW2HK.permute(0, 2, 3, 1, 4)
-        k_GHSK, v_GHSK = own[:, :, :, : self.used].unbind(1)
+        cache[:, :, :, self.used - self.width : self.used] = kv_GW2HK.permute(0, 2, 3, 1, 4)
+        k_GHSK, v_GHSK = cache[:, :, :, : self.used].unbind(1)
         q_GHWK = q_NHK.view(*shape, *q_NHK.shape[1:]).transpose(1, 2)
         seen = None if self.seen_NS is None else self.seen_NS.view(*shape, self.used).unsqueeze(1)
         return F.scaled_dot_product_attention(q_GHWK, k_GHSK, v_GHSK, attn_mask=seen).transpose(1, 2).flatten(0, 1)
@@ -202,7 +202,7 @@ class Gpt(LeftToRight):
         return self.word_scores(self.final_norm(self._passed(x_ND, state.read))).float(), state
 
     def _passed(self, x_TD: Tensor, read: Callable[[int, Tensor, Tensor], Tensor]) -> Tensor:
-        """x through all layers, [T, D]; what a query reads of keys and values is told by `read`."""
+        """x through all layers, [T, D]; `read` gives what a query reads of keys and values."""
         shape = (len(x_TD), 3, self.config.heads, self.width // self.config.heads)
         for index, layer in enumerate(self.layers):
             block = cast(PreNorm, layer)
@@ -243,12 +243,12 @@ def gpt2_names(config: Config) -> Iterator[tuple[str, str, bool]]:
 
 def from_gpt2(weights: Mapping[str, Tensor], config: Config) -> dict[str, Tensor]:
     """A state_dict of ours from one of transformers' `GPT2Model` or `GPT2LMHeadModel`."""
-    found = {name.removeprefix("transformer."): tensor for name, tensor in weights.items()}
+    stored = {name.removeprefix("transformer."): tensor for name, tensor in weights.items()}
     names = list(gpt2_names(config))
-    missing = [theirs for _, theirs, _ in names if theirs not in found]
+    missing = [theirs for _, theirs, _ in names if theirs not in stored]
     if missing:
         raise InputError(f"these are not the weights of a GPT-2 of {config.layers} layers: {missing[0]} is missing.")
-    return {ours: found[theirs].t() if transposed else found[theirs] for ours, theirs, transposed in names}
+    return {ours: stored[theirs].t() if transposed else stored[theirs] for ours, theirs, transposed in names}
 
 
 SPEC = ModelSpec(

@@ -131,7 +131,7 @@ class Writer(nn.Module):
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         self.dropout = Dropout(config.dropout)
 
-    def begun(self, last_BD: Tensor) -> tuple[Tensor, ...]:
+    def initial_state(self, last_BD: Tensor) -> tuple[Tensor, ...]:
         """[L, B, D], of an LSTM two: tanh of a learned map of the encoder's last state (Bahdanau et al. 2015, §A.2.2).
 
         Bahdanau takes the backward direction's alone; here both, for a decoder that may look at nothing else.
@@ -210,7 +210,7 @@ class Seq2seq(Encoder):
 
     def _started(self, memory_TD: Tensor, source: Packed) -> State:
         writer, places = self._writer(), Grid.of(source, memory_TD.device)
-        hidden = writer.begun(places.last(memory_TD))
+        hidden = writer.initial_state(places.last(memory_TD))
         if writer.score is None:
             nothing = memory_TD.new_zeros(len(source.lengths), 0, self.width)
             return State(hidden, nothing, nothing, places.rows_BS[:, :0] < 0)

@@ -23,7 +23,7 @@ from filbert.core import settings
 from filbert.core.errors import InputError
 from filbert.core.records import Packed
 from filbert.nn.copying import Copier, Copies, Readable, log_chances
-from filbert.nn.cuda_graph import Strip
+from filbert.nn.cuda_graph import CudaGraph
 from filbert.nn.decoder_attention import CausalAttention, CrossAttention, Owners, arranged
 from filbert.nn.dropout import Dropout
 from filbert.nn.encoder import Encoder, ModelSpec
@@ -35,8 +35,8 @@ EPS = {"scaled": 1e-5, "normed": 1e-12}  # of the norms; the latter is BERT's
 SEGMENTS = 2  # kinds of segment where the embedding is BERT's
 ENCODER = ("embeddings.", "layers.", "final_norm.")
 GROWTH = 64  # tokens that a cache first has room for; doubled when they are written
-STEADY: bool | None = None  # whether steps are recorded while texts are written; None: on a GPU
-REHEARSALS = 3  # steps that are done before one is recorded: what ends at once is not worth it
+STEADY: bool | None = None  # whether steps are captured while texts are generated; None: on a GPU
+REHEARSALS = 3  # steps that are run before one is captured: what ends at once is not worth it
 ALIGNED = 8  # numbers of a mask's row, or a multiple, that the kernels take as it is
 LOW = float("-inf")
 LIMITS = {  # generous bounds: a config outside them is a mistake or an attack, and is refused before it allocates
@@ -140,12 +140,12 @@ class WriterBlock(nn.Module):
         return self._through(
             x_ND,
             lambda x: self.attention.out(state.back(index, self.attention.qkv(x))),
-            lambda x: self.cross.out(state.across(index, self.cross.q(x))),
+            lambda x: self.cross.out(state.attend_source(index, self.cross.q(x))),
         )
 
-    def _through(self, x: Tensor, back: Part, across: Part) -> Tensor:
-        x = self._added(x, self.attention_norm, back)
-        x = self._added(x, self.cross_norm, across)
+    def _through(self, x: Tensor, past: Part, attend_source: Part) -> Tensor:
+        x = self._added(x, self.attention_norm, past)
+        x = self._added(x, self.cross_norm, attend_source)
         return self._added(x, self.feed_norm, self.feed)
 
     def _added(self, x: Tensor, norm: nn.Module, part: Part) -> Tensor:
@@ -180,7 +180,7 @@ class Writer(nn.Module):
 
 
 class State:
-    """What a writer remembers: keys and values of the sources, made once, and of all that each row has read.
+    """What a decoder remembers: keys and values of the sources, made once, and of all that each row has read.
 
     W rows of a group (a beam) share their source and one past: slot l·W + w holds what row w of the group read at place
     l, and a mask says which slots are a row's own. When rows trade places only the mask moves.
@@ -192,7 +192,7 @@ class State:
         self.heads, self.width, self.length, self.grouped = heads, 1, 0, False
         self.past: Tensor | None = None  # [layers, 2, G, H, room·W, K]
         self.readable: Readable | None = None  # the sources as a copier reads them
-        self.own_NL: Tensor | None = None  # [N, L·W] 0 for a row's own slots, -inf for the others'; None: W is 1
+        self.mask_NL: Tensor | None = None  # [N, L·W] 0 for a row's own slots, -inf for the others'; None: W is 1
 
     def spread(self, width: int) -> State:
         """Each row `width` times, side by side, as a group."""
@@ -200,13 +200,13 @@ class State:
         self.width, self.grouped = width, True
         if self.past is not None:
             self.past = self.past.repeat_interleave(width, dim=4)
-        self.own_NL = self._alone().repeat(1, self.length) if width > 1 else None
+        self.mask_NL = self._alone().repeat(1, self.length) if width > 1 else None
         return self
 
     def select(self, rows_N: Tensor) -> State:
         """The state of these rows; once it is spread: whole groups in their order, each made of its own rows."""
-        if self.own_NL is not None:
-            self.own_NL = self.own_NL[rows_N]
+        if self.mask_NL is not None:
+            self.mask_NL = self.mask_NL[rows_N]
         if not self.keeps(rows_N):
             groups_G = rows_N[:: self.width] // self.width
             self.memory = [(keys[groups_G], values[groups_G]) for keys, values in self.memory]
@@ -222,23 +222,23 @@ class State:
     def opened(self) -> Tensor:
         """[1] the place of one token more of each row, for which there is room now."""
         self.length += 1
-        if self.own_NL is not None:
-            self.own_NL = torch.cat((self.own_NL, self._alone()), 1)
+        if self.mask_NL is not None:
+            self.mask_NL = torch.cat((self.mask_NL, self._alone()), 1)
         if self.past is not None and self.past.shape[4] < self.length * self.width:
             self.past = torch.cat((self.past, torch.empty_like(self.past)), 4)
         return torch.full((1,), self.length - 1, device=self.memory[0][0].device)
 
-    def scored(self, ids_N: Tensor, work: Callable[[Tensor], Tensor]) -> Tensor:
-        """[N, V] what a step's work says of these tokens."""
-        return work(ids_N)
+    def scored(self, ids_N: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
+        """[N, V] the scores that a step's `compute` gives for these tokens."""
+        return compute(ids_N)
 
     def back(self, layer: int, qkv_N3D: Tensor) -> Tensor:
         """[N, D] what each row reads of its past, the token included whose query, key and value these are."""
         size = qkv_N3D.shape[1] // (3 * self.heads)
         qkv_3GHWK = qkv_N3D.view(-1, self.width, 3, self.heads, size).permute(2, 0, 3, 1, 4)
         keys, values = self.put(layer, qkv_3GHWK[1:]).unbind(0)
-        own = None if self.own_NL is None else self.own_NL.view(len(keys), 1, self.width, -1)
-        return self._mixed(qkv_3GHWK[0], keys, values, own)
+        mask = None if self.mask_NL is None else self.mask_NL.view(len(keys), 1, self.width, -1)
+        return self._mixed(qkv_3GHWK[0], keys, values, mask)
 
     def put(self, layer: int, kv_2GHWK: Tensor) -> Tensor:
         """[2, G, H, L·W, K] keys and values of the past, these at its end."""
@@ -248,7 +248,7 @@ class State:
         self.past[layer, :, :, :, end - self.width : end] = kv_2GHWK
         return self.past[layer, :, :, :, :end]
 
-    def across(self, layer: int, q_ND: Tensor) -> Tensor:
+    def attend_source(self, layer: int, q_ND: Tensor) -> Tensor:
         """[N, D] what each row reads of its source."""
         q_GHWK = q_ND.view(-1, self.width, self.heads, q_ND.shape[1] // self.heads).transpose(1, 2)
         return self._mixed(q_GHWK, *self.memory[layer], self.seen_G11S)
@@ -279,14 +279,14 @@ class Steady(State):
     """The same with fixed places: all of the room is read, and what is not a row's own is masked.
 
     On a GPU the host is the slower of the two. So a step that was done some times with the same rows and the same room
-    is recorded and played back from then on (nn.cuda_graph).
+    is captured and replayed from then on (nn.cuda_graph).
     """
 
     def __init__(self, memory: list[tuple[Tensor, Tensor]], seen: Tensor | None, heads: int) -> None:
         super().__init__(memory, seen, heads)
         self.at_1 = torch.zeros(1, dtype=torch.int64, device=memory[0][0].device)  # the length, for the device
         self.slots_W = self.at_1  # those of the newest token
-        self.turns, self.strip, self.ids_N = 0, cast(Strip | None, None), self.at_1
+        self.turns, self.graph, self.ids_N = 0, cast(CudaGraph[Tensor] | None, None), self.at_1
         self._moved()
 
     def spread(self, width: int) -> State:
@@ -296,31 +296,31 @@ class Steady(State):
 
     def select(self, rows_N: Tensor) -> State:
         """The state of these rows; places stay while all rows do."""
-        if self.keeps(rows_N) and self.own_NL is not None:
-            self.own_NL.copy_(self.own_NL[rows_N])
+        if self.keeps(rows_N) and self.mask_NL is not None:
+            self.mask_NL.copy_(self.mask_NL[rows_N])
             return self
         super().select(rows_N)
         return self._moved()
 
-    def scored(self, ids_N: Tensor, work: Callable[[Tensor], Tensor]) -> Tensor:
-        """[N, V] what a step's work says of these tokens, until the next step."""
+    def scored(self, ids_N: Tensor, compute: Callable[[Tensor], Tensor]) -> Tensor:
+        """[N, V] the scores that a step's `compute` gives for these tokens, valid until the next step."""
         if self.past is None or self.past.shape[4] <= self.length * self.width:
             self._moved()
         self.length, self.turns = self.length + 1, self.turns + 1
         if self.turns <= REHEARSALS:
-            return work(ids_N)
-        if self.strip is None:
-            own_ids_N = ids_N.clone()
-            self.ids_N, self.strip = own_ids_N, Strip(lambda: work(own_ids_N), ids_N.device)
+            return compute(ids_N)
+        if self.graph is None:
+            input_N = ids_N.clone()
+            self.ids_N, self.graph = input_N, CudaGraph(lambda: compute(input_N), ids_N.device)
         self.ids_N.copy_(ids_N)
-        return self.strip.play()  # type: ignore[no-any-return]
+        return self.graph.replay()
 
     def opened(self) -> Tensor:
         """[1] the place of one token more of each row, on the device alone."""
-        assert self.own_NL is not None
+        assert self.mask_NL is not None
         at_1 = self.at_1.clone()
         self.slots_W = at_1 * self.width + torch.arange(self.width, device=at_1.device)
-        self.own_NL.index_copy_(1, self.slots_W, self._alone())
+        self.mask_NL.index_copy_(1, self.slots_W, self._alone())
         self.at_1.add_(1)
         return at_1
 
@@ -330,15 +330,15 @@ class Steady(State):
         return self.past[layer].index_copy_(3, self.slots_W, kv_2GHWK)
 
     def _moved(self) -> State:
-        """Room for one token more at least, in places that are new: what was recorded is of no use."""
-        self.turns, self.strip = 0, None
+        """Room for one token more at least, in new tensors: a graph captured before is of no use."""
+        self.turns, self.graph = 0, None
         keys, used = self.memory[0][0], self.length * self.width
         shape = self._shape(GROWTH * 2 ** (self.length // GROWTH).bit_length())
-        past, own_NL = keys.new_zeros(shape), keys.new_full((len(keys) * self.width, shape[4]), LOW)
+        past, mask_NL = keys.new_zeros(shape), keys.new_full((len(keys) * self.width, shape[4]), LOW)
         if self.past is not None:  # zeros, not just any bits: what is masked is read, and no number times 0 is none
             past[:, :, :, :, :used] = self.past[:, :, :, :, :used]
-            own_NL[:, :used] = 0 if self.own_NL is None else self.own_NL[:, :used]
-        self.past, self.own_NL = past, own_NL
+            mask_NL[:, :used] = 0 if self.mask_NL is None else self.mask_NL[:, :used]
+        self.past, self.mask_NL = past, mask_NL
         return self
 
 
@@ -436,14 +436,14 @@ class Transformer(Encoder):
 
     def take_encoder(self, weights: Mapping[str, Tensor]) -> None:
         """Starts the encoder with these weights, a BERT's or another Transformer's; their heads are passed over."""
-        own = {name: weight for name, weight in self.state_dict().items() if name.startswith(ENCODER)}
-        for name, weight in own.items():
+        encoder = {name: weight for name, weight in self.state_dict().items() if name.startswith(ENCODER)}
+        for name, weight in encoder.items():
             if name not in weights or weights[name].shape != weight.shape:
                 raise InputError(
                     f"these weights have no {name} of shape {tuple(weight.shape)}, so they do not fit this encoder; "
                     "a BERT fits embedding=normed, positions=learned, norm=post with the same sizes and feedforward."
                 )
-        self.load_state_dict({name: weights[name] for name in own}, strict=False)
+        self.load_state_dict({name: weights[name] for name in encoder}, strict=False)
 
     def _writer(self) -> Writer:
         if self.writer is None:

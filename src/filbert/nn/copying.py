@@ -40,7 +40,7 @@ class Copies(NamedTuple):
 
     ids_US: Tensor  # NOTHING where its source has no token
     log_copied_US: Tensor  # that this place is copied
-    log_written_U: Tensor  # that nothing is, and the word comes from the vocabulary
+    log_generated_U: Tensor  # that nothing is, and the word comes from the vocabulary
 
 
 class Copier(nn.Module):
@@ -84,7 +84,7 @@ def log_chances(scores_UV: Tensor, copies: Copies) -> Tensor:
     copied_UV = _copied(scores_UV, copies)
     # A word that cannot be copied is as likely as it is to be written, to all digits.
     log_copied_UV = copied_UV.clamp(min=torch.finfo(torch.float32).tiny).log()
-    return torch.logaddexp(scores_UV.log_softmax(1) + copies.log_written_U[:, None], log_copied_UV)
+    return torch.logaddexp(scores_UV.log_softmax(1) + copies.log_generated_U[:, None], log_copied_UV)
 
 
 def _copied(like_UV: Tensor, copies: Copies) -> Tensor:
@@ -93,26 +93,26 @@ def _copied(like_UV: Tensor, copies: Copies) -> Tensor:
 
 
 @torch.no_grad()
-def likeliest(log_written_UV: Tensor, copies: Copies) -> Tensor:
+def likeliest(log_generated_UV: Tensor, copies: Copies) -> Tensor:
     """[U] the word that is likeliest, from the log of how likely each is if it is written.
 
     It is the best of what the source holds, or else the best to be written: so no chance is worked out but theirs.
     """
-    best_U, word_U = log_written_UV.max(1)
+    best_U, word_U = log_generated_UV.max(1)
     ids_US = copies.ids_US.clamp(min=0)
     if not ids_US.shape[1]:
         return word_U
-    written_US = (log_written_UV.gather(1, ids_US) + copies.log_written_U[:, None]).exp()
-    both_US = written_US + _copied(log_written_UV, copies).gather(1, ids_US)
+    generated_US = (log_generated_UV.gather(1, ids_US) + copies.log_generated_U[:, None]).exp()
+    both_US = generated_US + _copied(log_generated_UV, copies).gather(1, ids_US)
     most_U, at_U = both_US.max(1)
     held_U = ids_US.gather(1, at_U[:, None]).squeeze(1)
-    return torch.where(most_U >= (best_U + copies.log_written_U).exp(), held_U, word_U)
+    return torch.where(most_U >= (best_U + copies.log_generated_U).exp(), held_U, word_U)
 
 
-def log_chance(log_written_UV: Tensor, copies: Copies, words_U: Tensor) -> Tensor:
+def log_chance(log_generated_UV: Tensor, copies: Copies, words_U: Tensor) -> Tensor:
     """[U] the same for one word each, from the log of how likely each is if it is written."""
-    own_U = log_written_UV.gather(1, words_U[:, None]).squeeze(1) + copies.log_written_U
+    generated_U = log_generated_UV.gather(1, words_U[:, None]).squeeze(1) + copies.log_generated_U
     same_US = copies.ids_US == words_U[:, None]
     if not same_US.shape[1]:
-        return own_U
-    return torch.logaddexp(own_U, copies.log_copied_US.masked_fill(~same_US, NEVER).logsumexp(1))
+        return generated_U
+    return torch.logaddexp(generated_U, copies.log_copied_US.masked_fill(~same_US, NEVER).logsumexp(1))

@@ -4,27 +4,36 @@ Legend: T units of all sequences laid end to end, B sequences, L tags, n sequenc
 
 p(tags) ∝ exp(begin + Σ scores + Σ transitions + end) (Lafferty et al. 2001). Sequences are walked side by side, without
 padding: the loop is over the steps of the longest one (nn.crf_walk.steps). Sums are float32, or float64 where the
-scores are; each step is scaled anew, so long sequences lose nothing. What is said of a text, the best legal tags and
+scores are; each step is scaled anew, so long sequences lose nothing. Decoding a text, the best legal tags and
 how likely each tag is, needs no torch: nn.crf_walk.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
+from torch.autograd.function import FunctionCtx, once_differentiable
 
 from filbert.core.errors import InputError
+from filbert.core.records import Wholes
 from filbert.nn.attention import placed
 from filbert.nn.crf_walk import Allowed, Steps, steps
 
-Boundaries = Tensor | npt.NDArray[Any] | list[int]  # [B+1]; on the host, else the GPU is waited for
-Weights = tuple[Tensor, Tensor, Tensor]  # begin [L], transitions [L, L], end [L]
+Boundaries = Tensor | Wholes | list[int]  # [B+1]; on the host, else the GPU is waited for
+
+
+class Weights(NamedTuple):
+    """A CRF's scores, those of forbidden steps at NEVER."""
+
+    begin_L: Tensor
+    pair_LL: Tensor
+    end_L: Tensor
+
 
 # The logarithm of what cannot be. Finite: the gradient of a sum over -inf alone is NaN; here it is an exact zero.
 NEVER = -1e30
@@ -34,7 +43,7 @@ class CRF(nn.Module):
     """Scores for the first tag, for each pair of neighbours and for the last one, learnt; some of them forbidden.
 
     It begins at zero: a softmax for each unit, over legal sequences. What `allowed` forbids has no probability, gets
-    no gradient and is never said (crf_walk.viterbi), whatever the scores.
+    no gradient and is never predicted (crf_walk.viterbi), whatever the scores.
     """
 
     may_begin: Tensor
@@ -56,13 +65,13 @@ class CRF(nn.Module):
             self.register_buffer(f"may_{name}", torch.as_tensor(getattr(self.allowed, name)), persistent=False)
 
     def under(self, allowed: Allowed) -> CRF:
-        """The same weights where only this is allowed: a model knows how many tags there are, a task which."""
+        """The same weights where only this is allowed: a model has the number of tags, its task their names."""
         other = CRF(len(self.begin), allowed).to(self.begin.device)
         other.begin, other.transitions, other.end = self.begin, self.transitions, self.end
         return other
 
     def loss(
-        self, scores_TL: Tensor, gold_T: Tensor, rows_U: Tensor, lengths: Tensor, known_B: Tensor, allowed: Allowed
+        self, scores_TL: Tensor, gold_T: Tensor, rows_U: Tensor, lengths: Tensor, weights_B: Tensor, allowed: Allowed
     ) -> Tensor:
         """Minus the log-probability of the gold tags of known sequences, whose units stand in some rows, in order.
 
@@ -70,8 +79,8 @@ class CRF(nn.Module):
         """
         bounds = np.concatenate(([0], np.cumsum(_host(lengths))))
         gold_U = gold_T[rows_U].clamp(min=0)  # of an unknown sequence any: it is weighed by nothing
-        found_B = self.under(allowed).log_likelihood(scores_TL[rows_U], gold_U, bounds, check=False)
-        return -(found_B * known_B).sum()
+        log_likelihood_B = self.under(allowed).log_likelihood(scores_TL[rows_U], gold_U, bounds, check=False)
+        return -(log_likelihood_B * weights_B).sum()
 
     def log_likelihood(self, scores_TL: Tensor, gold_T: Tensor, boundaries: Boundaries, check: bool = True) -> Tensor:
         """[B] the log-probability of the gold tags; 0 for an empty sequence.
@@ -88,12 +97,12 @@ class CRF(nn.Module):
         gold_T = gold_T.long()
         lengths = np.diff(bounds)
         filled = np.flatnonzero(lengths)
-        own_T = scores_TL.gather(1, gold_T[:, None]).squeeze(1)
+        emission_T = scores_TL.gather(1, gold_T[:, None]).squeeze(1)
         # What came before each unit: the begin for a first one, else a transition from its neighbour on the left.
         first, last = (self._places(places[filled]) for places in (bounds[:-1], bounds[1:] - 1))
         is_first = torch.zeros(len(gold_T), dtype=torch.bool, device=gold_T.device).index_fill(0, first, True)
         step_T = torch.where(is_first, begin_L[gold_T], pair_LL[gold_T.roll(1), gold_T])
-        path_B = _sums(own_T + step_T, lengths)
+        path_B = _sums(emission_T + step_T, lengths)
         path_B = path_B.index_add(0, self._places(filled), end_L[gold_T[last]])  # each place once: no order to matter
         return path_B - self._log_partition(scores_TL, weights, bounds)
 
@@ -101,23 +110,25 @@ class CRF(nn.Module):
         """[B] the logarithm of the sum over all legal sequences."""
         return self._log_partition(*self._ready(scores_TL), _host(boundaries))
 
-    def divergence(self, own_TL: Tensor, other: CRF, other_TL: Tensor, lengths: Tensor, heat: float = 1.0) -> Tensor:
+    def divergence(self, scores_TL: Tensor, other: CRF, other_TL: Tensor, lengths: Tensor, heat: float = 1.0) -> Tensor:
         """Σ over sequences of KL(other ‖ self), of whole legal sequences of tags, all scores divided by `heat`.
 
         Both are exponential families, so it is Σ μ·(θ' - θ) + log Z(θ) - log Z(θ'), with θ all scores and μ = ∇log Z
         (θ') the other's marginals of units and pairs: nothing is summed over sequences one by one.
         """
         bounds = np.concatenate(([0], np.cumsum(_host(lengths))))
-        own, theirs = (
+        student, teacher = (
             [part / heat for part in (scores, *weights)]
-            for scores, weights in (self._ready(own_TL), other._ready(other_TL))
+            for scores, weights in (self._ready(scores_TL), other._ready(other_TL))
         )
         with torch.enable_grad():
-            leaves = [part.detach().requires_grad_() for part in theirs]
-            total = self._log_partition(leaves[0], (leaves[1], leaves[2], leaves[3]), bounds).sum()
+            leaves = [part.detach().requires_grad_() for part in teacher]
+            total = self._log_partition(leaves[0], Weights(*leaves[1:]), bounds).sum()
         means = torch.autograd.grad(total, leaves)
-        between = sum((mean * (two.detach() - one)).sum() for mean, one, two in zip(means, own, theirs, strict=True))
-        partition: Tensor = self._log_partition(own[0], (own[1], own[2], own[3]), bounds).sum()
+        between = sum(
+            (mean * (two.detach() - one)).sum() for mean, one, two in zip(means, student, teacher, strict=True)
+        )
+        partition: Tensor = self._log_partition(student[0], Weights(*student[1:]), bounds).sum()
         return partition + between - total.detach()
 
     def _ready(self, scores_TL: Tensor) -> tuple[Tensor, Weights]:
@@ -128,7 +139,7 @@ class CRF(nn.Module):
         begin, pair, end = (
             torch.where(may, weight.to(kind), NEVER) for weight, may in zip(weights, masks, strict=True)
         )
-        return scores_TL.to(kind), (begin, pair, end)
+        return scores_TL.to(kind), Weights(begin, pair, end)
 
     def _log_partition(self, scores_TL: Tensor, weights: Weights, bounds: npt.NDArray[np.int64]) -> Tensor:
         walk = steps(bounds, len(scores_TL))
@@ -154,25 +165,34 @@ class CRF(nn.Module):
             )
 
 
+class _Context(FunctionCtx):
+    """What the forward pass leaves to the backward pass."""
+
+    saved_tensors: tuple[Tensor, ...]
+    walk: Steps
+
+
 class _LogPartition(torch.autograd.Function):
     """The forward algorithm; its gradient are the marginals, by the backward algorithm: nothing [T, L, L] is kept."""
 
     @staticmethod
-    def forward(ctx: Any, by_step_TL: Tensor, begin_L: Tensor, pair_LL: Tensor, end_L: Tensor, walk: Steps) -> Tensor:
-        alpha_TL, total_n = _forward(by_step_TL, (begin_L, pair_LL, end_L), walk)
+    def forward(
+        ctx: _Context, by_step_TL: Tensor, begin_L: Tensor, pair_LL: Tensor, end_L: Tensor, walk: Steps
+    ) -> Tensor:
+        alpha_TL, total_n = _forward(by_step_TL, Weights(begin_L, pair_LL, end_L), walk)
         ctx.save_for_backward(by_step_TL, alpha_TL, begin_L, pair_LL, end_L)
         ctx.walk = walk
         return total_n
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_n: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _Context, grad_n: Tensor) -> tuple[Tensor | None, ...]:
         by_step_TL, alpha_TL, begin_L, pair_LL, end_L = ctx.saved_tensors
-        own_TL, pairs_LL = _backward(by_step_TL, alpha_TL, (begin_L, pair_LL, end_L), ctx.walk, grad_n)
+        units_TL, pairs_LL = _backward(by_step_TL, alpha_TL, Weights(begin_L, pair_LL, end_L), ctx.walk, grad_n)
         grad_end_L = torch.zeros_like(end_L)
         for start, end, num_on in ctx.walk.ranges:
-            grad_end_L += own_TL[start + num_on : end].sum(0)  # the last units of those that end here
-        return own_TL, own_TL[: len(grad_n)].sum(0), pairs_LL, grad_end_L, None
+            grad_end_L += units_TL[start + num_on : end].sum(0)  # the last units of those that end here
+        return units_TL, units_TL[: len(grad_n)].sum(0), pairs_LL, grad_end_L, None
 
 
 @cache
@@ -209,7 +229,7 @@ def _backward(
 ) -> tuple[Tensor, Tensor]:
     """Each unit's marginals [T, L] and the sum of those of pairs [L, L], both weighed by the sequences' grad_n."""
     _, pair_LL, end_L = weights
-    own_TL, pairs_LL, back = torch.empty_like(alpha_TL), torch.zeros_like(pair_LL), _Sums(pair_LL.T)
+    units_TL, pairs_LL, back = torch.empty_like(alpha_TL), torch.zeros_like(pair_LL), _Sums(pair_LL.T)
     beta_nL = alpha_TL.new_zeros(0, len(end_L))
     for start, end, num_on in reversed(walk.ranges):
         if num_on:
@@ -220,9 +240,9 @@ def _backward(
             beta_nL = beta_nL - beta_nL.max(1, keepdim=True).values  # kept near 0; softmax divides it out
         ends_nL = end_L.expand(end - start - num_on, -1)
         beta_nL = torch.cat((beta_nL, ends_nL))
-        own_nL = (alpha_TL[start:end] + beta_nL).softmax(1)
-        own_TL[start:end] = own_nL * grad_n[: end - start, None]
-    return own_TL, pairs_LL
+        marginals_nL = (alpha_TL[start:end] + beta_nL).softmax(1)
+        units_TL[start:end] = marginals_nL * grad_n[: end - start, None]
+    return units_TL, pairs_LL
 
 
 class _Sums:

@@ -10,19 +10,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from filbert.core.errors import FilbertError, InputError
-from filbert.core.records import Floats
+from filbert.core.records import Floats, Reals
 
 Places = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 MOST = 1e30  # scores beyond are taken for it: no sum of them leaves float32, so a legal path beats every illegal one
 NEVER = np.float32(-1e30)  # the logarithm of what cannot be
+
+
+class Transitions(NamedTuple):
+    """A CRF's scores of the first tag, of each pair of neighbours and of the last tag."""
+
+    begin_L: Floats
+    pair_LL: Floats  # from row to column
+    end_L: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,10 +101,10 @@ def steps(boundaries: npt.ArrayLike, num_units: int) -> Steps:
 def viterbi(
     scores_TL: npt.ArrayLike,
     boundaries: npt.ArrayLike,
-    weights: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike] | None = None,
+    weights: Transitions | None = None,
     legal: Allowed | None = None,
 ) -> Places:
-    """[T] the tags of the best legal sequences; `weights` are a CRF's begin [L], transitions [L, L] and end [L].
+    """[T] the tags of the best legal sequences.
 
     Without weights: the best legal sequence by the units' own scores (their log-probabilities, say). Of equally good
     ones the lowest tag wins, at the last unit first and then backwards.
@@ -104,11 +112,11 @@ def viterbi(
     scores = np.asarray(scores_TL)
     scores = bounded(scores if scores.dtype == np.float64 else scores.astype(np.float32))
     size = scores.shape[1]
-    given = (np.zeros(size), np.zeros((size, size)), np.zeros(size)) if weights is None else weights
+    learned = (np.zeros(size), np.zeros((size, size)), np.zeros(size)) if weights is None else weights
     open_: Sequence[npt.ArrayLike] = (True, True, True) if legal is None else (legal.begin, legal.pair, legal.end)
     begin_L, pair_LL, end_L = (
         np.where(may, bounded(np.asarray(weight, dtype=scores.dtype)), -np.inf).astype(scores.dtype)
-        for weight, may in zip(given, open_, strict=True)
+        for weight, may in zip(learned, open_, strict=True)
     )
     walk = steps(boundaries, len(scores))
     by_step_TL, into = scores[walk.rows], _into(pair_LL)
@@ -132,7 +140,7 @@ def viterbi(
     return result
 
 
-def _into(pair_LL: npt.NDArray[Any]) -> Callable[[npt.NDArray[Any]], tuple[npt.NDArray[Any], Places]]:
+def _into(pair_LL: Reals) -> Callable[[Reals], tuple[Reals, Places]]:
     """What gives, from the best of each tag [n, L], the best way into each tag [n, L] and where it comes from.
 
     Tags that may follow the same tags at the same price, as all that begin an entity do, are asked about once, and only
@@ -150,7 +158,7 @@ def _into(pair_LL: npt.NDArray[Any]) -> Callable[[npt.NDArray[Any]], tuple[npt.N
     return lambda best_nL: _best(best_nL[:, member_GM] + price_GM, member_GM, kind_of_L)
 
 
-def _best(reach_nGM: npt.NDArray[Any], member_GM: Places, kind_of_L: Places) -> tuple[npt.NDArray[Any], Places]:
+def _best(reach_nGM: Reals, member_GM: Places, kind_of_L: Places) -> tuple[Reals, Places]:
     """[n, L] the best way into each tag of these kinds, and [n, L] the tag that it comes from."""
     at_nG1 = reach_nGM.argmax(axis=2)[:, :, None]
     reached_nG = np.take_along_axis(reach_nGM, at_nG1, 2)[:, :, 0]
@@ -158,17 +166,15 @@ def _best(reach_nGM: npt.NDArray[Any], member_GM: Places, kind_of_L: Places) -> 
     return reached_nG[:, kind_of_L], from_nG[:, kind_of_L]
 
 
-def bounded(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def bounded(values: Reals) -> Reals:
     """The values within ±MOST; a tag cannot be told from what is not a number."""
     if np.isnan(values).any():
         raise FilbertError("the tagger's scores are not numbers (NaN): its weights are damaged, or training diverged.")
     return np.asarray(np.clip(values, -MOST, MOST))
 
 
-def marginals(
-    scores_TL: npt.ArrayLike, boundaries: npt.ArrayLike, weights: tuple[Floats, Floats, Floats], legal: Allowed
-) -> Floats:
-    """[T, L] how likely each tag is over all legal sequences; weights: begin [L], transitions [L, L], end [L]."""
+def marginals(scores_TL: npt.ArrayLike, boundaries: npt.ArrayLike, weights: Transitions, legal: Allowed) -> Floats:
+    """[T, L] how likely each tag is over all legal sequences."""
     scores = np.asarray(scores_TL)
     scores = scores if scores.dtype == np.float64 else scores.astype(np.float32)
     masks = (legal.begin, legal.pair, legal.end)
@@ -185,17 +191,17 @@ def marginals(
         raw_nL = raw_nL - _total(raw_nL, 1)[:, None]
         alpha_TL[start:end] = raw_nL
         raw_nL = raw_nL[:num_on]
-    own_TL, beta_nL = np.empty_like(alpha_TL), np.zeros((0, len(end_L)), dtype=scores.dtype)
+    by_step_chances_TL, beta_nL = np.empty_like(alpha_TL), np.zeros((0, len(end_L)), dtype=scores.dtype)
     for start, end, num_on in reversed(walk.ranges):
         if num_on:
             beta_nL = back(by_step_TL[end : end + num_on] + beta_nL)
             beta_nL = beta_nL - beta_nL.max(axis=1, keepdims=True)
         beta_nL = np.concatenate((beta_nL, np.broadcast_to(end_L, (end - start - num_on, len(end_L)))))
         log_nL = alpha_TL[start:end] + beta_nL
-        own_TL[start:end] = np.exp(log_nL - _total(log_nL, 1)[:, None])
-    found = np.empty_like(own_TL)
-    found[walk.rows] = own_TL
-    return found
+        by_step_chances_TL[start:end] = np.exp(log_nL - _total(log_nL, 1)[:, None])
+    chances_TL = np.empty_like(by_step_chances_TL)
+    chances_TL[walk.rows] = by_step_chances_TL
+    return chances_TL
 
 
 class _Sums:
@@ -223,7 +229,7 @@ class _Sums:
         return result_nL
 
 
-def _total(x: npt.NDArray[Any], axis: int) -> Floats:
+def _total(x: Reals, axis: int) -> Floats:
     """The logarithm of the sum of exponentials."""
     most = x.max(axis=axis, keepdims=True, initial=NEVER)
     return np.asarray(np.log(np.exp(x - most).sum(axis=axis)) + most.squeeze(axis), dtype=x.dtype)

@@ -1,33 +1,38 @@
-"""Work in, the same work recorded out: a GPU's launches, asked for all at once whenever it is played.
+"""A function in, a CUDA graph of its launches out, which a GPU replays at once.
 
-Where it reads and writes is fixed then. Elsewhere than on CUDA a strip does its work anew each time, so that tests can
-compare.
+The tensors that it reads and writes are fixed when it is captured. Elsewhere than on CUDA the function is called anew
+each time, so that tests can compare.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import torch
 
+if TYPE_CHECKING:
+    from torch.cuda import _POOL_HANDLE as Pool
 
-class Strip:
-    """Work that is recorded: `play` does it again, on the tensors that it read and wrote."""
+R = TypeVar("R")
 
-    def __init__(self, work: Callable[[], Any], device: torch.device, pool: Any = None) -> None:
-        self.work: Callable[[], Any] | None = work
+
+class CudaGraph(Generic[R]):
+    """A captured function: `replay` runs it again on the tensors that it read and wrote."""
+
+    def __init__(self, function: Callable[[], R], device: torch.device, pool: Pool | None = None) -> None:
+        self.function: Callable[[], R] | None = function
         self.graph = None
         if device.type == "cuda":
             self.graph = torch.cuda.CUDAGraph()
             with torch.cuda.graph(self.graph, pool=pool, capture_error_mode="thread_local"):
-                self.found = work()
-            self.work = None  # what it holds may hold the strip: memory of a GPU should not wait for Python to see that
+                self.result = function()
+            self.function = None  # it may refer to this object: a GPU's memory should not wait for the cycle collector
 
-    def play(self) -> Any:
-        """What the work gave, with the numbers of now."""
-        if self.work is not None:
-            self.found = self.work()
+    def replay(self) -> R:
+        """What the function returned, with the values of now."""
+        if self.function is not None:
+            self.result = self.function()
         elif self.graph is not None:
             self.graph.replay()
-        return self.found
+        return self.result

@@ -104,7 +104,7 @@ def arranged(x: Tensor, source: Packed, target: Packed, owners_B: Owners) -> tup
 
 
 class CausalAttention(SelfAttention):
-    """Every token asks, it and those before it answer: the masked attention of a decoder (Vaswani et al. 2017, §3.2.3).
+    """A decoder's masked attention: each query meets the keys up to its own token (Vaswani et al. 2017, §3.2.3).
 
     Its weights are those of an encoder's attention, and it fits into the same blocks.
     """
@@ -121,7 +121,7 @@ class CausalAttention(SelfAttention):
 
 
 class CrossAttention(nn.Module):
-    """Every token of a target asks, all tokens of its source answer (Vaswani et al. 2017, §3.2.3)."""
+    """Each target token's query meets the keys of all tokens of its source (Vaswani et al. 2017, §3.2.3)."""
 
     def __init__(self, width: int, heads: int, bias: bool) -> None:
         super().__init__()
@@ -142,15 +142,15 @@ class CrossAttention(nn.Module):
         return k_THK, v_THK
 
 
-def _listed(owners: Any) -> Any:
-    return owners.tolist() if hasattr(owners, "tolist") else owners
+def _listed(owners: Sequence[int] | np.ndarray | Tensor) -> Sequence[int]:
+    return owners.tolist() if isinstance(owners, np.ndarray | Tensor) else owners
 
 
 def _rows(sizes: Places, order: Places) -> Places:
     """The token places of these sequences, one after another."""
     starts = np.concatenate(([0], np.cumsum(sizes)))[:-1]
-    own = sizes[order]
-    rows: Places = np.arange(int(own.sum())) + np.repeat(starts[order] - (np.cumsum(own) - own), own)
+    ordered = sizes[order]
+    rows: Places = np.arange(int(ordered.sum())) + np.repeat(starts[order] - (np.cumsum(ordered) - ordered), ordered)
     return rows
 
 
@@ -162,8 +162,8 @@ def _pairs(
     q_sizes, k_sizes = np.asarray(targets, dtype=np.int64), np.asarray(sources, dtype=np.int64)
     order = np.lexsort((k_sizes, q_sizes))
     both = np.stack((q_sizes, k_sizes), 1)
-    found, counts = np.unique(both, axis=0, return_counts=True)  # rows in rising order, as lexsort has them
-    pairs = tuple((int(n), int(q), int(k)) for (q, k), n in zip(found, counts, strict=True))
+    sizes, counts = np.unique(both, axis=0, return_counts=True)  # rows in rising order, as lexsort has them
+    pairs = tuple((int(n), int(q), int(k)) for (q, k), n in zip(sizes, counts, strict=True))
     if np.array_equal(order, np.arange(len(order))):
         return pairs, None
     return pairs, (_rows(q_sizes, order), _rows(k_sizes, order))
@@ -183,7 +183,7 @@ def _joined(parts: list[Tensor], like: Tensor) -> Tensor:
 
 @functools.lru_cache(maxsize=1)
 def _causal_spelling() -> dict[str, Any]:
-    """How this torch's kernel is told to look back only: a window from 2.11 on, a flag before."""
+    """The argument by which this torch's kernel looks back only: a window from 2.11 on, a flag before."""
     from torch.nn.attention.varlen import varlen_attn
 
     windows = "window_size" in inspect.signature(varlen_attn).parameters

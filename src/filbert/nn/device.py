@@ -6,13 +6,13 @@ import torch
 
 from filbert.core.errors import InputError, one_of
 
-KNOWN = ("auto", "cpu", "cuda")
+DEVICES = ("auto", "cpu", "cuda")
 
 
 def usable(wished: str, field: str = "device") -> torch.device:
-    """What `wished` names; "auto" is a GPU where there is one. field: how whoever asked calls it."""
+    """What `wished` names; "auto" is a GPU where there is one. field: what an error calls it."""
     if not isinstance(wished, str):
-        raise one_of(field, wished, KNOWN)
+        raise one_of(field, wished, DEVICES)
     if wished == "auto":
         wished = "cuda" if torch.cuda.is_available() else "cpu"
     try:
@@ -22,11 +22,11 @@ def usable(wished: str, field: str = "device") -> torch.device:
             raise InputError(
                 f"{field} is {wished!r}, but a GPU is called cuda; the first of several is cuda:0."
             ) from None
-        raise one_of(field, wished, KNOWN) from None
+        raise one_of(field, wished, DEVICES) from None
     if device.type == "mps" and torch.backends.mps.is_available():
         return device
-    if device.type not in KNOWN:
-        raise one_of(field, wished, KNOWN)
+    if device.type not in DEVICES:
+        raise one_of(field, wished, DEVICES)
     if device.type == "cuda":
         if not torch.cuda.is_available():
             raise InputError(f"{field} is {wished}, but no NVIDIA GPU can be used here; take cpu.")

@@ -1,4 +1,4 @@
-"""What every encoder is: its config, its width, the parts that it was asked for and the heads that tasks read it by.
+"""What every encoder is: its config, its width, its parts and the heads that tasks read it by.
 
 Legend: T tokens in the pack, R rows asked for, B sequences, D width.
 An encoder keeps its weights under `embeddings` (depth 0), `layers.0`, `layers.1`, … and `final_norm`; all else counts
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from filbert.core.errors import InputError, one_of
 from filbert.core.protocols import Objective
 from filbert.core.records import Packed
-from filbert.nn.heads import NO_MASKED_HEAD, NO_POOLER, HeadSpec, every, known
+from filbert.nn.heads import NO_MASKED_HEAD, NO_POOLER, HeadSpec, every, ordered_parts
 from filbert.nn.torch_ops import TORCH
 
 
@@ -29,7 +29,7 @@ class Shape(Protocol):
 
     @property
     def vocab_size(self) -> int:
-        """V, the tokens that it knows."""
+        """V, the tokens of its vocabulary."""
         ...
 
     @property
@@ -85,7 +85,7 @@ class GraphBuilder(Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ModelSpec(Generic[C]):
-    """All that is said of a model; `name` is that of its file, or of its entry point."""
+    """The record of a model; `name` is that of its file, or of its entry point."""
 
     name: str
     config: type[C]  # frozen, keyword-only, checked when made
@@ -111,7 +111,7 @@ class ModelSpec(Generic[C]):
 
 
 class Head(nn.Module):
-    """The module of a head that is told by its record alone: its tensors, and what they make of vectors."""
+    """The module of a head that its record alone defines: its tensors, and what they make of vectors."""
 
     def __init__(self, spec: HeadSpec, width: int, labels: int) -> None:
         super().__init__()
@@ -143,15 +143,17 @@ def standing_in(model: E, forward: Callable[..., Tensor]) -> E:
 class Encoder(nn.Module):
     """A model of the family: a pack in, one vector per token out.
 
-    A subclass builds its `embeddings` and `layers`, says `forward(packed, rows)`, and names in `own` the parts that it
-    alone has, such as the head that it is pretrained with.
+    A subclass builds its `embeddings` and `layers`, defines `forward(packed, rows)`, and names in `own` the parts that
+    only it has, such as the head that it is pretrained with.
     """
 
     own: ClassVar[tuple[str, ...]] = ()
     steady: ClassVar[bool] = False  # a GPU's work hangs on a pack's size and boundaries alone: it can be recorded
     mixes: ClassVar[bool] = False  # its vectors are a learnt mix of all layers (`mix`)
+    has_levels: ClassVar[bool] = False  # it attends to words, then to sentences (`attention_of`)
     sums_up: ClassVar[bool] = False  # it has a way of its own from words to a text (`summary`)
-    spells: ClassVar[bool] = False  # it reads its tokens by their characters, and is told of them (`spell`)
+    directions: ClassVar[tuple[str, ...]] = ()  # in which it predicts neighbouring words: forward, backward
+    spells: ClassVar[bool] = False  # it reads its tokens by their characters, which it gets by `spell`
     config: Shape
     pooler: nn.Linear | None
     heads: nn.ModuleDict
@@ -159,7 +161,7 @@ class Encoder(nn.Module):
     def __init__(self, config: Shape, parts: tuple[str, ...] = (), labels: int = 2) -> None:
         super().__init__()
         self.config = config
-        self.parts, self.width = known(parts, type(self).__name__.lower(), self.own), int(config.width)
+        self.parts, self.width = ordered_parts(parts, type(self).__name__.lower(), self.own), int(config.width)
 
     @property
     def fills(self) -> bool:
@@ -182,7 +184,7 @@ class Encoder(nn.Module):
         return tuple(layer for name, each in self.named_children() if name == "layers" for layer in each.children())
 
     def add_heads(self, labels: int) -> None:
-        """Builds the pooler and the task heads that were asked for; a subclass says when, since numbers are drawn."""
+        """Builds the requested pooler and task heads; a subclass calls it, at a fixed place in the order of draws."""
         self.pooler = nn.Linear(self.width, self.width) if "pooler" in self.parts else None
         self.heads = made(self.width, self.parts, labels)
 
@@ -200,5 +202,9 @@ class Encoder(nn.Module):
         """[B, D] each sequence summed up by the model's own way (models.han)."""
         raise InputError("task.pool is own, but this model has no such way to sum a text up; take mean or cls.")
 
+    def both_ways(self, packed: Packed) -> tuple[Tensor, Tensor]:
+        """[T, D] of each direction of a model with two."""
+        raise NotImplementedError(f"{type(self).__name__} does not read in two directions")
+
     def spell(self, vocabulary: Sequence[str]) -> None:
-        """Tells the model how its tokens are spelled; most have no use for it."""
+        """Gives the model the spelling of its tokens; most have no use for it."""

@@ -14,7 +14,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 import torch
@@ -40,15 +40,23 @@ Pick = Callable[[Tensor, Tensor, int], Tensor]  # [N, V] scores, [N] sequence of
 
 
 class State(Protocol):
-    """What a model remembers of the rows that it writes.
-
-    It may offer `spread(width)` as well: each row `width` times, side by side, a group. A beam asks for copies with it,
-    and from then on selects whole groups in their order, some left out, where all rows of a group come from that group:
-    so they can share what they have in common, and their past need not be moved.
-    """
+    """What a model remembers of the rows that it writes."""
 
     def select(self, rows_N: Tensor) -> Self:
         """The state of these rows, in this order; one may come several times or not at all. Spends the old state."""
+        ...
+
+
+@runtime_checkable
+class Grouping(Protocol):
+    """A state whose rows can stand in groups, one for each beam.
+
+    A beam spreads it once, and from then on selects whole groups in their order, some left out, where all rows of a
+    group come from that group: so they can share what they have in common, and their past need not be moved.
+    """
+
+    def spread(self, width: int) -> State:
+        """Each row `width` times, side by side, as a group."""
         ...
 
 
@@ -61,7 +69,7 @@ class Writer(Protocol):
 
 
 class LeftToRight(Encoder):
-    """A model each of whose vectors knows what stands before it alone, so that it can write a text on."""
+    """A causal model: each vector depends on the tokens up to its own alone, so that it can continue a text."""
 
     directions: ClassVar[tuple[str, ...]] = ("forward",)
 
@@ -103,8 +111,8 @@ class EncoderDecoder(Writer, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """One text that was written."""
+class Generated:
+    """One text that was generated."""
 
     ids: tuple[int, ...]  # without the end token
     score: float  # the model's log-probability of them, and of the end token where it was written
@@ -153,15 +161,15 @@ class Drawing:
 
 
 @torch.no_grad()
-def greedy(model: Writer, starts_B: Tensor, state: State, rules: Rules) -> list[Written]:
+def greedy(model: Writer, starts_B: Tensor, state: State, rules: Rules) -> list[Generated]:
     """The likeliest next token, each time."""
-    return _one_by_one(model, starts_B, state, rules, lambda scores_NV, own_N, step: scores_NV.argmax(1))
+    return _one_by_one(model, starts_B, state, rules, lambda scores_NV, sequence_N, step: scores_NV.argmax(1))
 
 
 @torch.no_grad()
 def sample(
     model: Writer, starts_B: Tensor, state: State, rules: Rules, drawing: Drawing, numbers: Sequence[int] | None = None
-) -> list[Written]:
+) -> list[Generated]:
     """Each next token drawn by its probability.
 
     Draws follow from the seed, the sequence's number (its place here unless `numbers` says another) and the step alone:
@@ -172,13 +180,13 @@ def sample(
     draws = uniforms(keys(drawing.seed, "sample", 0, places)[:, None], np.arange(longest)[None, :])
     draws_BL = placed(draws, starts_B.device)
 
-    def pick(scores_NV: Tensor, own_N: Tensor, step: int) -> Tensor:
+    def pick(scores_NV: Tensor, sequence_N: Tensor, step: int) -> Tensor:
         chances_NV = chances(scores_NV, drawing)
         reached_NV = chances_NV.double().cumsum(1)
         # Below the sum even after rounding: the first token whose sum is beyond the draw has a chance of its own.
-        drawn_N1 = draws_BL[own_N, step, None].clamp(max=1 - 1e-12) * reached_NV[:, -1:]
-        found_N1 = torch.searchsorted(reached_NV, drawn_N1, right=True)
-        return found_N1.squeeze(1).clamp(max=scores_NV.shape[1] - 1)  # beyond only where scores are not numbers
+        drawn_N1 = draws_BL[sequence_N, step, None].clamp(max=1 - 1e-12) * reached_NV[:, -1:]
+        token_N1 = torch.searchsorted(reached_NV, drawn_N1, right=True)
+        return token_N1.squeeze(1).clamp(max=scores_NV.shape[1] - 1)  # beyond only where scores are not numbers
 
     return _one_by_one(model, starts_B, state, rules, pick)
 
@@ -189,19 +197,19 @@ def chances(scores_NV: Tensor, drawing: Drawing) -> Tensor:
     if 0 < drawing.top_k < scores_NV.shape[1]:
         least_N1 = scores_NV.topk(drawing.top_k, dim=1).values[:, -1:]
         scores_NV = scores_NV.masked_fill(scores_NV < least_N1, LOW)
-    found_NV = scores_NV.softmax(1)
+    chances_NV = scores_NV.softmax(1)
     if drawing.top_p < 1:
-        sorted_NV = found_NV.sort(1, descending=True).values
+        sorted_NV = chances_NV.sort(1, descending=True).values
         before_NV = sorted_NV.cumsum(1) - sorted_NV  # what likelier tokens reach without this one
         last_N1 = ((before_NV < drawing.top_p).sum(1, keepdim=True) - 1).clamp(min=0)  # below only if not numbers
-        found_NV = found_NV.masked_fill(found_NV < sorted_NV.gather(1, last_N1), 0.0)
-    return found_NV / found_NV.sum(1, keepdim=True)
+        chances_NV = chances_NV.masked_fill(chances_NV < sorted_NV.gather(1, last_N1), 0.0)
+    return chances_NV / chances_NV.sum(1, keepdim=True)
 
 
 @torch.no_grad()
 def beam(
     model: Writer, starts_B: Tensor, state: State, rules: Rules, *, width: int = 4, length_penalty: float = 0.6
-) -> list[Written]:
+) -> list[Generated]:
     """The best text that a search finds which keeps the `width` likeliest beginnings of each.
 
     The best has the highest log-probability divided by ((5 + length) / 6)^length_penalty, its end token counted (Wu et
@@ -213,25 +221,27 @@ def beam(
     if not 0 <= length_penalty <= 10:
         raise InputError(f"length_penalty is {length_penalty!r}, but must be from 0 to 10.")
     num, device = len(starts_B), starts_B.device
-    found: list[Written | None] = [None] * num
+    texts: list[Generated | None] = [None] * num
     beams = _Beams(rules, rules.limits(num), width, length_penalty, device)
     bans, ids_N = _Bans(rules, device), starts_B.repeat_interleave(width)
-    spread = getattr(state, "spread", None)
-    state = spread(width) if spread else state.select(torch.arange(num, device=device).repeat_interleave(width))
+    if isinstance(state, Grouping):
+        state = state.spread(width)
+    else:
+        state = state.select(torch.arange(num, device=device).repeat_interleave(width))
     for step in range(beams.longest):
         stopping.current().check()
         scores_NV, state = model.step(ids_N, state)
-        scores_NV = bans.applied(scores_NV.log_softmax(1), beams.written_BWL[:, :, :step].flatten(0, 1))
+        scores_NV = bans.applied(scores_NV.log_softmax(1), beams.generated_BWL[:, :, :step].flatten(0, 1))
         rows_BW = beams.grown(scores_NV, step)
         if step + 1 == beams.longest or _looks(step, device):
             ended, kept = beams.without_done()
             for place, text in ended:
-                found[place] = text
+                texts[place] = text
             if not len(kept):
                 break
             rows_BW = rows_BW if len(kept) == len(rows_BW) else rows_BW[kept]
-        ids_N, state = beams.written_BWL[:, :, step].flatten(), state.select(rows_BW.flatten())
-    return [text for text in found if text is not None]
+        ids_N, state = beams.generated_BWL[:, :, step].flatten(), state.select(rows_BW.flatten())
+    return [text for text in texts if text is not None]
 
 
 def top(scores_NV: Tensor, num: int) -> tuple[Tensor, Tensor]:
@@ -247,10 +257,10 @@ def top(scores_NV: Tensor, num: int) -> tuple[Tensor, Tensor]:
     whole = num_words // BLOCK * BLOCK
     blocks_NBn = scores_NV[:, :whole].view(len(scores_NV), -1, BLOCK)
     chosen_NC1 = blocks_NBn.amax(2).topk(num, dim=1).indices[:, :, None]
-    found = blocks_NBn.gather(1, chosen_NC1.expand(-1, -1, BLOCK)).flatten(1)
+    values = blocks_NBn.gather(1, chosen_NC1.expand(-1, -1, BLOCK)).flatten(1)
     places = (chosen_NC1 * BLOCK + torch.arange(BLOCK)).flatten(1)
     rest = torch.arange(whole, num_words).expand(len(scores_NV), -1)  # fewer than a block
-    best_NC, at_NC = torch.cat((found, scores_NV[:, whole:]), 1).topk(num, dim=1)
+    best_NC, at_NC = torch.cat((values, scores_NV[:, whole:]), 1).topk(num, dim=1)
     return best_NC, torch.cat((places, rest), 1).gather(1, at_NC)
 
 
@@ -261,17 +271,17 @@ class _Bans:
         self.rules = rules
         self.banned = placed(sorted(set(rules.banned)), device, torch.int64)
 
-    def applied(self, scores_NV: Tensor, written_NL: Tensor) -> Tensor:
+    def applied(self, scores_NV: Tensor, generated_NL: Tensor) -> Tensor:
         """The scores, changed in place: minus infinity for what may not come next."""
-        rules, num_words, length = self.rules, scores_NV.shape[1], written_NL.shape[1]
+        rules, num_words, length = self.rules, scores_NV.shape[1], generated_NL.shape[1]
         if not length and max((rules.end, *rules.banned)) >= num_words:
             raise InputError(f"rules name token {max((rules.end, *rules.banned))}, but the model knows {num_words:,}.")
         if len(self.banned):
             scores_NV.index_fill_(1, self.banned, LOW)
         size = rules.no_repeat
         if size and length >= size:
-            past_NCn = written_NL.unfold(1, size, 1)
-            same_NC = (past_NCn[:, :, :-1] == written_NL[:, None, length - size + 1 :]).all(2)
+            past_NCn = generated_NL.unfold(1, size, 1)
+            same_NC = (past_NCn[:, :, :-1] == generated_NL[:, None, length - size + 1 :]).all(2)
             added_NC = scores_NV.new_zeros(same_NC.shape).masked_fill_(same_NC, LOW)
             scores_NV.scatter_add_(1, past_NCn[:, :, -1], added_NC)
         if length < rules.min_new:
@@ -283,24 +293,24 @@ class _Bans:
         return scores_NV
 
 
-def _one_by_one(model: Writer, starts_B: Tensor, state: Any, rules: Rules, pick: Pick) -> list[Written]:
+def _one_by_one(model: Writer, starts_B: Tensor, state: State, rules: Rules, pick: Pick) -> list[Generated]:
     """One text for each sequence, its tokens chosen by `pick`."""
     device, num = starts_B.device, len(starts_B)
     limits = rules.limits(num)
     longest = max(limits, default=0)
-    found: list[Written | None] = [None] * num
+    texts: list[Generated | None] = [None] * num
     bans, ids_N, limits_N = _Bans(rules, device), starts_B, placed(limits, device, torch.int64)
-    own_N, done_N = torch.arange(num, device=device), torch.zeros(num, dtype=torch.bool, device=device)
-    written_NL = torch.full((num, longest), rules.end, device=device)
+    sequence_N, done_N = torch.arange(num, device=device), torch.zeros(num, dtype=torch.bool, device=device)
+    generated_NL = torch.full((num, longest), rules.end, device=device)
     score_N = torch.zeros(num, device=device)
     for step in range(longest):
         stopping.current().check()
         scores_NV, state = model.step(ids_N, state)
-        scores_NV = bans.applied(scores_NV.log_softmax(1), written_NL[:, :step])
-        ids_N = pick(scores_NV, own_N, step)
+        scores_NV = bans.applied(scores_NV.log_softmax(1), generated_NL[:, :step])
+        ids_N = pick(scores_NV, sequence_N, step)
         gained_N = scores_NV.gather(1, ids_N[:, None]).squeeze(1)
         score_N = torch.where(done_N, score_N, score_N + gained_N)
-        written_NL[:, step] = ids_N  # what follows the end token is cut off below
+        generated_NL[:, step] = ids_N  # what follows the end token is cut off below
         done_N = done_N | (ids_N == rules.end) | (limits_N <= step + 1)
         if step + 1 < longest and not _looks(step, device):
             continue
@@ -308,23 +318,23 @@ def _one_by_one(model: Writer, starts_B: Tensor, state: Any, rules: Rules, pick:
         if sum(done) < max(1, (1 - FEW) * len(done)):
             continue
         away, kept_N = [at for at, is_done in enumerate(done) if is_done], (~done_N).nonzero().squeeze(1)
-        places, texts, totals = (x[away].tolist() for x in (own_N, written_NL, score_N))
-        for place, ids, total in zip(places, texts, totals, strict=True):
+        places, rows, totals = (x[away].tolist() for x in (sequence_N, generated_NL, score_N))
+        for place, ids, total in zip(places, rows, totals, strict=True):
             ids = ids[: limits[place]]
             ended = rules.end in ids
-            found[place] = _checked(ids[: ids.index(rules.end)] if ended else ids, total, ended)
+            texts[place] = _checked(ids[: ids.index(rules.end)] if ended else ids, total, ended)
         if not len(kept_N):
             break
-        own_N, ids_N, limits_N, score_N = (x[kept_N] for x in (own_N, ids_N, limits_N, score_N))
-        written_NL, done_N, state = written_NL[kept_N], done_N[kept_N], state.select(kept_N)
-    return [text for text in found if text is not None]
+        sequence_N, ids_N, limits_N, score_N = (x[kept_N] for x in (sequence_N, ids_N, limits_N, score_N))
+        generated_NL, done_N, state = generated_NL[kept_N], done_N[kept_N], state.select(kept_N)
+    return [text for text in texts if text is not None]
 
 
 class _Beams:
     """The running beginnings of each sequence and the best text that has ended, all on the device."""
 
     PER_SEQUENCE = (
-        "own_B", "limits_B", "done_B", "num_ended_B", "score_BW", "written_BWL",
+        "sequence_B", "limits_B", "done_B", "num_ended_B", "score_BW", "generated_BWL",
         "best_B", "best_total_B", "best_length_B", "best_ended_B", "best_BL",
     )  # fmt: skip
 
@@ -333,19 +343,19 @@ class _Beams:
         self.end, self.width = rules.end, width
         lengths = torch.arange(self.longest + 1, device=device)
         self.divisors = ((5 + lengths) / 6) ** penalty  # by length
-        self.own_B, self.limits_B = torch.arange(num, device=device), placed(limits, device, torch.int64)
+        self.sequence_B, self.limits_B = torch.arange(num, device=device), placed(limits, device, torch.int64)
         self.score_BW = torch.full((num, width), LOW, device=device)
         self.score_BW[:, 0] = 0  # all begin alike: only one of them counts until they differ
-        self.written_BWL = torch.zeros(num, width, self.longest, dtype=torch.int64, device=device)
+        self.generated_BWL = torch.zeros(num, width, self.longest, dtype=torch.int64, device=device)
         self.best_BL = torch.zeros(num, self.longest, dtype=torch.int64, device=device)
         self.best_B = torch.full((num,), LOW, device=device)  # its score divided by that of its length
         self.best_total_B = torch.full((num,), LOW, device=device)
-        self.best_length_B, self.num_ended_B = (torch.zeros_like(self.own_B) for _ in range(2))
-        self.best_ended_B, self.done_B = (torch.zeros_like(self.own_B, dtype=torch.bool) for _ in range(2))
+        self.best_length_B, self.num_ended_B = (torch.zeros_like(self.sequence_B) for _ in range(2))
+        self.best_ended_B, self.done_B = (torch.zeros_like(self.sequence_B, dtype=torch.bool) for _ in range(2))
 
     def grown(self, scores_NV: Tensor, step: int) -> Tensor:
         """Each beginning one token longer; [B, W] the row that each comes from."""
-        num, width = len(self.own_B), self.width
+        num, width = len(self.sequence_B), self.width
         # One token of each beginning is the end, so the best 2W hold W that go on; they are among each row's best 2W.
         each_NC, word_NC = top(scores_NV, min(2 * width, scores_NV.shape[1]))
         total_BWC = each_NC.view(num, width, -1) + self.score_BW[:, :, None]
@@ -358,8 +368,8 @@ class _Beams:
         self._take_best(total_BC, parent_BC, word_BC, final_BW, step)
         self.score_BW, going_BW = total_BC.masked_fill(ends_BC, LOW).topk(width, dim=1)
         parent_BW, word_BW = parent_BC.gather(1, going_BW), word_BC.gather(1, going_BW)
-        self.written_BWL = self.written_BWL.gather(1, parent_BW[:, :, None].expand(-1, -1, self.longest))
-        self.written_BWL[:, :, step] = word_BW
+        self.generated_BWL = self.generated_BWL.gather(1, parent_BW[:, :, None].expand(-1, -1, self.longest))
+        self.generated_BWL[:, :, step] = word_BW
         # Scores only fall as texts grow, and no divisor is larger than that of the longest text allowed.
         hope_B = self.score_BW[:, 0] / self.divisors[self.limits_B]
         # Enough have ended: go on only while one that runs would win if it ended now.
@@ -374,7 +384,7 @@ class _Beams:
         score_B, total_B = score_B / self.divisors[step + 1], score_B
         better_B = (score_B > self.best_B) & ~self.done_B
         self.num_ended_B = self.num_ended_B + final_BW.sum(1)
-        text_BL = self.written_BWL[torch.arange(len(at_B), device=at_B.device), parent_BC.gather(1, at_B1).squeeze(1)]
+        text_BL = self.generated_BWL[torch.arange(len(at_B), device=at_B.device), parent_BC.gather(1, at_B1).squeeze(1)]
         word_B = word_BC.gather(1, at_B1).squeeze(1)
         text_BL[:, step] = word_B
         self.best_BL = torch.where(better_B[:, None], text_BL, self.best_BL)
@@ -383,17 +393,17 @@ class _Beams:
         self.best_length_B = self.best_length_B.masked_fill(better_B, step + 1)
         self.best_ended_B = torch.where(better_B, word_B == self.end, self.best_ended_B)
 
-    def without_done(self) -> tuple[list[tuple[int, Written]], list[int]]:
+    def without_done(self) -> tuple[list[tuple[int, Generated]], list[int]]:
         """What is done leaves: the place and text of each; and which sequences stay."""
         done = self.done_B.tolist()
         kept = [at for at, is_done in enumerate(done) if not is_done]
         away = [at for at, is_done in enumerate(done) if is_done]
         if not away:
             return [], kept
-        asked = (self.own_B, self.best_BL, self.best_length_B, self.best_total_B, self.best_ended_B)
+        columns = (self.sequence_B, self.best_BL, self.best_length_B, self.best_total_B, self.best_ended_B)
         texts = [
             (place, _checked(ids[: length - ended], total, ended))
-            for place, ids, length, total, ended in zip(*(x[away].tolist() for x in asked), strict=True)
+            for place, ids, length, total, ended in zip(*(x[away].tolist() for x in columns), strict=True)
         ]
         for name in self.PER_SEQUENCE:
             setattr(self, name, getattr(self, name)[kept])
@@ -405,7 +415,7 @@ def _looks(step: int, device: torch.device) -> bool:
     return device.type == "cpu" or step % EVERY == EVERY - 1
 
 
-def _checked(ids: list[int], score: float, ended: bool) -> Written:
+def _checked(ids: list[int], score: float, ended: bool) -> Generated:
     if not math.isfinite(score):
         raise InputError("the model gives no token a finite score; check its weights for values that are not numbers.")
-    return Written(tuple(ids), score, ended)
+    return Generated(tuple(ids), score, ended)

@@ -1,4 +1,4 @@
-"""Every head in one record: its tensors and their shapes, its module, and what it makes of vectors, torch or not.
+"""Every head in one record: its tensors and their shapes, its module, and what it computes, with torch or NumPy.
 
 Legend: T tokens in the pack, X rows of vectors, D width, V vocabulary, L labels, K inner width of the pointer, J tokens
 that a stretch may have, C kinds.
@@ -161,9 +161,9 @@ def every() -> Mapping[str, HeadSpec]:
     return MappingProxyType({**HEADS, **brought})
 
 
-def known(parts: Iterable[str], model: str, own: tuple[str, ...]) -> tuple[str, ...]:
-    """These parts in the order in which a model has them; one that nobody has is refused."""
-    order = ("pooler", *own, *every())
+def ordered_parts(parts: Iterable[str], model: str, of_model: tuple[str, ...]) -> tuple[str, ...]:
+    """These parts in the order in which a model has them; an unknown one is refused. of_model: parts of this model."""
+    order = ("pooler", *of_model, *every())
     for part in (wanted := tuple(parts)):
         if part not in order:
             raise one_of(f"a part of {model}", part, order)
@@ -183,12 +183,12 @@ def masked_words(xp: Ops[A], weights: Mapping[str, A], x: A, activation: str, ep
 def pointer(xp: Ops[A], weights: Mapping[str, A], x_TD: A, positions_T: A, reach: int) -> A:
     """[T, J, C] in float32: cell (i, d, c) is of the stretch from token i to token i + d, both counted (nn.pointer)."""
     edges_TX = xp.linear(x_TD, weights["edges.weight"], weights["edges.bias"])
-    own_TX = xp.float32(xp.linear(edges_TX, weights["kinds.weight"], weights["kinds.bias"]))
-    edges_TX, kinds = xp.float32(edges_TX), own_TX.shape[-1] // 2
+    kinds_TX = xp.float32(xp.linear(edges_TX, weights["kinds.weight"], weights["kinds.bias"]))
+    edges_TX, num_kinds = xp.float32(edges_TX), kinds_TX.shape[-1] // 2
     angles = _angles(xp, positions_T)
     q_TK, k_TK = (_turned(xp, edges_TX[:, side], angles) for side in (slice(None, INNER), slice(INNER, None)))
     pair_TJ = (q_TK[:, None] @ xp.ahead(k_TK, reach))[:, 0] * INNER**-0.5
-    begins_TC, ends_TC = own_TX[:, :kinds], own_TX[:, kinds:]
+    begins_TC, ends_TC = kinds_TX[:, :num_kinds], kinds_TX[:, num_kinds:]
     scores_TJC: A = pair_TJ[:, :, None] + begins_TC[:, None] + xp.ahead(ends_TC, reach).swapaxes(1, 2)
     return scores_TJC
 

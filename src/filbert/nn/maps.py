@@ -1,11 +1,11 @@
-"""Attention maps: a model and what its attentions got in, the probabilities that no fused kernel writes down out.
+"""A model and the inputs of its attentions in; attention maps out: the probabilities that fused kernels do not keep.
 
 Legend: T tokens in the pack, D width, H heads, K head width, Q tokens of a sequence that ask, S tokens that answer.
 
-Fused kernels stay on. While somebody looks (`kept`), hooks keep the inputs of the asked layers, one [T, D] each; from
-these softmax(q·k / √K) is made anew (`weights`), a head at a time, so that memory is taken for the asked maps and
-hardly more. While nobody looks there is no hook, and a model runs as ever. A hook heeds only the thread that set it:
-others may use the same model meanwhile.
+Fused kernels stay on. Within `kept`, hooks keep the inputs of the requested layers, one [T, D] each; from these
+softmax(q·k / √K) is computed anew (`weights`), a head at a time, so that memory is taken for the requested maps and
+hardly more. Outside of it there are no hooks. A hook acts only in the thread that set it: others may use the same model
+meanwhile.
 """
 
 from __future__ import annotations
@@ -49,42 +49,51 @@ class Kept:
 
 
 class _Enough(Exception):
-    """Ends a run whose last asked input has been kept."""
+    """Ends a run whose last requested input has been kept."""
 
 
 def sites(model: nn.Module) -> tuple[Site, ...]:
     """Every attention of a model in the order in which they run; none for a model that attends to nothing."""
-    found = []
-    for index, block in enumerate(getattr(model, "layers", ())):
+    attentions = []
+    for index, block in enumerate(_layers(model)):
         if isinstance(block, Block):  # a post-norm block calls `read` of its attention and not the attention itself
             called = block if isinstance(block, PostNorm) else block.attention
-            found.append(Site("self", index, block.attention, called))
-    for index, block in enumerate(getattr(getattr(model, "writer", None), "layers", ())):
-        if isinstance(getattr(block, "cross", None), CrossAttention):
-            found.append(Site("written", index, block.attention, block.attention))
-            found.append(Site("cross", index, block.cross, block.cross))
-    return tuple(found)
+            attentions.append(Site("self", index, block.attention, called))
+    decoder = dict(model.named_children()).get("writer")
+    for index, block in enumerate(_layers(decoder)):
+        parts = dict(block.named_children())
+        attention, cross = parts.get("attention"), parts.get("cross")
+        if isinstance(attention, SelfAttention) and isinstance(cross, CrossAttention):
+            attentions.append(Site("written", index, attention, attention))
+            attentions.append(Site("cross", index, cross, cross))
+    return tuple(attentions)
+
+
+def _layers(model: nn.Module | None) -> list[nn.Module]:
+    """The layers of a stack; none of a model without one."""
+    layers = dict(model.named_children()).get("layers") if model is not None else None
+    return list(layers) if isinstance(layers, nn.ModuleList) else []
 
 
 @contextlib.contextmanager
 def kept(wanted: Sequence[Site], *, alone: bool = False) -> Iterator[dict[Site, Kept]]:
-    """Within it, whatever this thread runs leaves the inputs of these attentions in what is given.
+    """Within it, whatever this thread runs leaves the inputs of these attentions in the dictionary.
 
-    alone: nothing but them is needed, so a run ends, and the block with it, as soon as all are there. What layers after
-    the last asked one would cost is saved.
+    alone: nothing but them is needed, so a run ends, and the block with it, as soon as all are there: the layers after
+    the last requested one are not run.
     """
-    found: dict[Site, Kept] = {}
+    inputs: dict[Site, Kept] = {}
 
     def keeping(site: Site) -> Hook:
         def hook(module: nn.Module, args: tuple[Any, ...]) -> None:
-            found[site] = _input(site, args)
-            if alone and len(found) == len(wanted):
+            inputs[site] = _input(site, args)
+            if alone and len(inputs) == len(wanted):
                 raise _Enough
 
         return hook
 
     with _hooked([(site.called, keeping(site)) for site in wanted]), contextlib.suppress(_Enough):
-        yield found
+        yield inputs
 
 
 @contextlib.contextmanager
@@ -149,10 +158,10 @@ def _input(site: Site, args: tuple[Any, ...]) -> Kept:
 @contextlib.contextmanager
 def _hooked(pairs: Sequence[tuple[nn.Module, Hook]]) -> Iterator[None]:
     """Within it, these hooks run before the calls that this thread makes of their modules."""
-    own = threading.get_ident()
+    thread = threading.get_ident()
 
     def only_here(hook: Hook) -> Hook:
-        return lambda module, args: hook(module, args) if threading.get_ident() == own else None
+        return lambda module, args: hook(module, args) if threading.get_ident() == thread else None
 
     handles = [module.register_forward_pre_hook(only_here(hook)) for module, hook in pairs]
     try:
@@ -182,7 +191,7 @@ def _asking(attention: SelfAttention | CrossAttention, got: Kept, rows: slice, c
 
 def _hidden(attention: SelfAttention | CrossAttention, length: int, device: torch.device) -> Tensor | None:
     """[Q, S] what a token may not see: what comes after it, or what is out of its reach; None: it sees all."""
-    reach = getattr(attention, "reach", 0)
+    reach = attention.reach if isinstance(attention, SelfAttention) else 0
     if isinstance(attention, CausalAttention):
         return torch.ones(length, length, dtype=torch.bool, device=device).triu_(1)
     if not reach or length <= reach + 1:

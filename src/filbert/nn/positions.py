@@ -1,4 +1,4 @@
-"""Where a token stands: three ways to tell a model, each a small module of its own.
+"""Positions of tokens: learned, sinusoidal or rotary, each a small module of its own.
 
 Legend: T tokens in the pack, D width, H heads, K head width.
 A table (learned or sinusoidal) is added once to the input; a rotation turns queries and keys in every layer.
@@ -7,12 +7,19 @@ A table (learned or sinusoidal) is added once to the input; a rotation turns que
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx
 
 from filbert.core.errors import ONE_SEGMENT, InputError
+
+
+class _Context(FunctionCtx):
+    """What a forward pass leaves to its backward pass."""
+
+    saved_tensors: tuple[Tensor, ...]
+    num_rows: int
 
 
 class _Looked(torch.autograd.Function):
@@ -20,14 +27,14 @@ class _Looked(torch.autograd.Function):
     the same few rows, which wait for each other on a GPU."""
 
     @staticmethod
-    def forward(ctx: Any, table: Tensor, index_T: Tensor) -> Tensor:
+    def forward(ctx: _Context, table: Tensor, index_T: Tensor) -> Tensor:
         """[T, D]."""
         ctx.save_for_backward(index_T)
         ctx.num_rows = table.shape[0]
         return table[index_T]
 
     @staticmethod
-    def backward(ctx: Any, gradient_TD: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: _Context, gradient_TD: Tensor) -> tuple[Tensor, None]:
         """The table's."""
         (index_T,) = ctx.saved_tensors
         row = torch.arange(ctx.num_rows, device=index_T.device)

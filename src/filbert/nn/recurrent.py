@@ -66,8 +66,8 @@ class Recurrent(nn.Module):
         order = torch.from_numpy(np.argsort(-np.asarray(lengths), kind="stable")[: int(counts[0])].copy())
         order = order.to(x_TD.device)
         first = tuple(state.index_select(1, order) for state in start)
-        begun = first if len(first) > 1 else first[0] if first else None
-        out, last = self.cell(PackedSequence(x_TD.index_select(0, places), counts), begun)
+        initial = first if len(first) > 1 else first[0] if first else None
+        out, last = self.cell(PackedSequence(x_TD.index_select(0, places), counts), initial)
         out_TE = out.data.index_select(0, back)
         if self.backward_only:
             out_TE = out_TE.index_select(0, mirrored(packed, x_TD.device))

@@ -52,15 +52,15 @@ def cuts(first: Places, second: Places | None, max_length: int, overlap: int) ->
     sides = [first, np.zeros_like(first) if second is None else second]
     sizes = [np.diff(side) for side in sides]
     long = np.flatnonzero(sizes[0] + sizes[1] > max_length - specials)
-    found = {}
+    planned = {}
     for index in long.tolist():
         one, two = (int(size[index]) for size in sizes)
-        found[index] = plan(one, None if second is None else two, max_length, overlap)
+        planned[index] = plan(one, None if second is None else two, max_length, overlap)
     counts = np.ones(len(first) - 1, dtype=np.int64)
-    counts[long] = [len(windows) for windows in found.values()]
+    counts[long] = [len(windows) for windows in planned.values()]
     edges = np.concatenate(([0], np.cumsum(counts)))
     columns = [np.repeat(np.stack([side[:-1], side[1:]] * 2, axis=1), counts, axis=0) for side in sides]
-    for index, windows in found.items():
+    for index, windows in planned.items():
         for column, side, which in zip(columns, sides, range(2), strict=True):
             pairs = [window[which] for window in windows]
             rows = [(w.start, w.end, w.own_start, w.own_end) if w is not None else (0, 0, 0, 0) for w in pairs]

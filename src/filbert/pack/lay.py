@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from filbert.core.protocols import Batch, Item
-from filbert.core.records import Array, Encoding, Ints, Packed
+from filbert.core.records import Array, Encoding, Ints, Packed, Wholes
 
 Places = npt.NDArray[np.int64]
 
@@ -63,8 +63,8 @@ def by_length(lengths: npt.ArrayLike) -> Order:
 
 
 def row(
-    ids: npt.NDArray[Any],
-    segments: npt.NDArray[Any] | None,
+    ids: Wholes,
+    segments: Wholes | None,
     lengths: Sequence[int] | Places,
     budget: int | None = None,
     bound: int = 0,
@@ -73,7 +73,7 @@ def row(
     """Tokens that lie as their sequences do, as a pack; `segments` None: all 0.
 
     With `budget` the row has exactly that many tokens and, with `bound`, that constant bound of lengths, so that one
-    compiled graph serves every pack: what is left over is filled with sequences of `pad` that nobody reads.
+    compiled graph serves every pack: what is left over is filled with sequences of `pad` that are not used.
     """
     sizes = [int(length) for length in lengths]
     if budget is not None and len(ids) > budget:
@@ -106,11 +106,10 @@ def lay(sequences: Sequence[Encoding], budget: int | None = None, max_len: int |
     lengths = np.fromiter((len(each) for each in sequences), dtype=np.int64, count=len(sequences))
     order = by_length(lengths)
     source = (np.cumsum(lengths) - lengths)[order.which][order.owner] + order.place
-    ids, segments = (
-        np.concatenate([np.zeros(0, dtype=np.int32), *columns])[source]
-        for columns in ([each.ids for each in sequences], [each.segments for each in sequences])
-    )
-    packed = row(ids, segments, order.lengths, budget, max_len or 0)
+    nothing = np.zeros(0, dtype=np.int32)
+    ids = np.concatenate([nothing, *(each.ids for each in sequences)])
+    segments = np.concatenate([nothing, *(each.segments for each in sequences)])
+    packed = row(ids[source], segments[source], order.lengths, budget, max_len or 0)
     return Laid(packed, order.starts, np.arange(len(sequences)), source)
 
 
@@ -136,7 +135,7 @@ def stretch(packed: Packed, begin: int, end: int) -> tuple[slice, Packed]:
     return rows, gathered(packed, rows, packed.positions[rows], packed.boundaries[begin : end + 1] - first, lengths)
 
 
-def unpack(rows: npt.NDArray[Any], sequences: Sequence[Encoding], starts: Ints) -> list[npt.NDArray[Any]]:
+def unpack(rows: npt.NDArray[np.generic], sequences: Sequence[Encoding], starts: Ints) -> list[npt.NDArray[np.generic]]:
     """Each sequence's own rows of a per-token result [T, …], in the order the sequences were given."""
     return [rows[start : start + len(each)] for each, start in zip(sequences, starts, strict=True)]
 

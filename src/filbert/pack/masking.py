@@ -1,4 +1,4 @@
-"""Which tokens are asked for, and what stands in their place: packed ids in, masked ids, rows and gold out.
+"""Packed ids in; the rows that are masked, what stands there instead, and their gold ids out.
 
 What is masked or left as one is a unit: a token, a word, or a run of words. Of the chosen tokens 80 % become [MASK],
 10 % a random token and 10 % stay (Devlin et al. 2019, §3.1). All sequences of a pack are done at once; every draw is
@@ -10,12 +10,12 @@ Legend: T tokens of the row, U units, B sequences.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from filbert.core.random import Draws, Keys, uniforms
+from filbert.core.records import Wholes
 
 KINDS = ("whole-word", "token", "span", "both")
 SPAN_PROB, SPAN_WORDS = 0.2, 10  # a run of words ends with this chance after each, and at so many (SpanBERT, §3.1)
@@ -43,7 +43,7 @@ def draws(row: Row, stream: int, at: Places) -> Draws:
 
 
 def chosen(row: Row, kind: str, mask_prob: float) -> Places:
-    """Rows of the tokens to ask for: units in random order until `mask_prob` of a sequence's tokens are taken.
+    """Rows of the tokens to mask: units in random order until `mask_prob` of a sequence's tokens are taken.
 
     The unit that straddles the mark is taken with just the chance that keeps the rate exact on average.
     """
@@ -64,8 +64,8 @@ def chosen(row: Row, kind: str, mask_prob: float) -> Places:
     left = (totals * mask_prob)[owners[order]] - (before - starts[owners[order]])
     taken = np.zeros(len(heads), dtype=bool)
     taken[order] = left > draws(row, STRADDLES, heads[order]) * sizes[order]
-    asked: Places = tokens[taken[unit]]
-    return asked
+    rows: Places = tokens[taken[unit]]
+    return rows
 
 
 def _begins(row: Row, kind: str, tokens: Places) -> Flags:
@@ -87,7 +87,7 @@ def _begins(row: Row, kind: str, tokens: Places) -> Flags:
     return words
 
 
-def hidden(row: Row, rows: Places, gold: npt.NDArray[Any], mask_id: int, others: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def hidden(row: Row, rows: Places, gold: Wholes, mask_id: int, others: Wholes) -> Wholes:
     """What stands at the chosen rows: [MASK], one of the `others`, or the token itself."""
     dice = draws(row, DICE, rows)
     swapped = others[(draws(row, WHICH, rows) * len(others)).astype(np.int64)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -70,23 +70,34 @@ class Round:
         if len(self.shards) == 1:
             return np.asarray(getattr(self.shards[0], name)[places])
         which = np.searchsorted(self.bases, places, side="right") - 1
-        found = np.empty(len(places), dtype=getattr(self.shards[0], name).dtype)
+        values = np.empty(len(places), dtype=getattr(self.shards[0], name).dtype)
         for shard in np.unique(which):
             here = which == shard
-            found[here] = getattr(self.shards[shard], name)[places[here] - self.bases[shard]]
-        return found
+            values[here] = getattr(self.shards[shard], name)[places[here] - self.bases[shard]]
+        return values
 
     def word_edges(self, lowest: Places, places: Places, highest: Places) -> Places:
         """Where a word begins: the nearest down to `lowest`, else the nearest up to `highest`, else -1."""
-        found = np.full(len(places), -1)
+        edges = np.full(len(places), -1)
         for step, last in ((-1, lowest), (1, highest)):
-            at, looking = places.copy(), np.flatnonzero(found < 0)
+            at, looking = places.copy(), np.flatnonzero(edges < 0)
             while len(looking):
                 begins = self.gathered("words", at[looking]) > 0
-                found[looking[begins]] = at[looking[begins]]
+                edges[looking[begins]] = at[looking[begins]]
                 looking = looking[~begins & (at[looking] != last[looking])]
                 at[looking] += step
-        return found
+        return edges
+
+
+class Turn(NamedTuple):
+    """One stretch of each document or section, before it is divided into two parts."""
+
+    keys: Keys
+    documents: Places
+    number: int  # of this turn, from 0
+    start: Places
+    stop: Places
+    room: Places  # tokens that each may have
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +130,15 @@ def stretches(text: Round, objective: str, max_length: int, short_prob: float, s
     specials = 2 if objective == "mlm" else 3
     at, ends, documents = _sections(text)
     active = np.flatnonzero(at < ends)
-    own = keys(seed, "stretches", epoch, np.arange(len(at)))
+    section_keys = keys(seed, "stretches", epoch, np.arange(len(at)))
     room = np.full(len(at), max_length - specials, dtype=np.int64)
     # The first stretch of a long document has less room by chance, so that cuts fall elsewhere in every epoch.
-    first_room = LEAST + ((room - LEAST + 1) * uniforms(own, 0)).astype(np.int64)
+    first_room = LEAST + ((room - LEAST + 1) * uniforms(section_keys, 0)).astype(np.int64)
     first_room = np.where(ends - at <= room, room, first_room)
-    found: list[tuple[Places, ...]] = []
+    pieces: list[tuple[Places, ...]] = []
     turn = 0
     while len(active):
-        key, here, end = own[active], at[active], ends[active]
+        key, here, end = section_keys[active], at[active], ends[active]
         wide = np.where(turn == 0, first_room[active], room[active])
         short = uniforms(key, 8 * turn + 1) < short_prob
         wide = np.where(short, LEAST + ((wide - LEAST + 1) * uniforms(key, 8 * turn + 2)).astype(np.int64), wide)
@@ -137,16 +148,18 @@ def stretches(text: Round, objective: str, max_length: int, short_prob: float, s
         wide = np.where(sentence <= room[active], np.maximum(wide, whole), wide)
         stop = _between_sentences(text, here, np.minimum(here + wide, end))
         if objective == "mlm":
-            found.append((here, stop, stop, stop, np.full(len(here), NOTHING)))
+            pieces.append((here, stop, stop, stop, np.full(len(here), NOTHING)))
             at[active] = stop
         else:
-            pair = _pairs(text, objective, (key, documents[active], turn), (here, stop, wide))
-            found.append(pair)
+            pair = _pairs(text, objective, Turn(key, documents[active], turn, here, stop, wide))
+            pieces.append(pair)
             # What a random second part displaced is read in the next stretch: nothing is passed over.
             at[active] = np.where(pair[4] == RANDOM, pair[1], stop) if objective == "mlm+nsp" else stop
         active = active[at[active] < end]
         turn += 1
-    columns = [np.concatenate(column) for column in zip(*found, strict=True)] if found else [np.zeros(0, np.int64)] * 5
+    columns = (
+        [np.concatenate(column) for column in zip(*pieces, strict=True)] if pieces else [np.zeros(0, np.int64)] * 5
+    )
     first, first_end, second, second_end, labels = columns
     return Stretches(first, first_end, second, second_end, labels, np.arange(len(first)), specials)
 
@@ -173,12 +186,10 @@ def _between_sentences(text: Round, start: Places, limit: Places) -> Places:
     return stop
 
 
-def _pairs(
-    text: Round, objective: str, who: tuple[Keys, Places, int], where: tuple[Places, Places, Places]
-) -> tuple[Places, ...]:
+def _pairs(text: Round, objective: str, turn: Turn) -> tuple[Places, ...]:
     """Each stretch as two parts and their relation."""
-    (key, documents, turn), (start, stop, room) = who, where
-    draw = [uniforms(key, 8 * turn + place) for place in range(3, 8)]
+    key, documents, number, start, stop, room = turn
+    draw = [uniforms(key, 8 * number + place) for place in range(3, 8)]
     low = np.searchsorted(text.sentences, start, side="right")
     high = np.searchsorted(text.sentences, stop, side="left")
     has_edge = high > low

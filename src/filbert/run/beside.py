@@ -11,41 +11,43 @@ from typing import Any
 from filbert.draw import html as page
 from filbert.judge import report as evaluation_report
 from filbert.nn.encoder import Encoder
-from filbert.tasks.task import AnyItems, TaskSpec
+from filbert.tasks.task import AnyItems, AnySpec, Json, Report
 from filbert.teach.teacher import TOKENS, TaskTeacher, Teacher
 from filbert.train import machine
 from filbert.train.scores import asking, scored
 
-SPEED_TEXTS, SPEED_ROUNDS, WRITTEN_TEXTS = 64, 3, 4  # read by both models in turn, to tell how fast they are
+SPEED_TEXTS, SPEED_ROUNDS, GENERATED_TEXTS = 64, 3, 4  # read by both models in turn, to tell how fast they are
 
 
 def compared(
     teacher: Teacher,
     student: Encoder,
     measured: Mapping[str, evaluation_report.Measured],
-    report: dict[str, Any],
+    report: Report,
     config: machine.Config,
 ) -> list[str]:
     """Adds to a report what the teacher says of the same data; the sections of a page that show it."""
     if not isinstance(teacher, TaskTeacher):
         return []
-    found: dict[str, Any] = {"teacher": teacher.folder, "evaluations": {}}
+    comparison: dict[str, Any] = {"teacher": teacher.folder, "evaluations": {}}
     for name, each in measured.items():
         items = teacher.reader.items(each.examples)
         raw = scored(deepcopy(teacher.model), items, TOKENS, asking(config))
-        found["evaluations"][name] = row = _beside(teacher.reader.spec, each, items, raw)
+        comparison["evaluations"][name] = row = _beside(teacher.reader.spec, each, items, raw)
         report["evaluations"][name]["sentences"].insert(0, row["sentence"])
     first = next(iter(measured.values()))
-    some = list(first.examples)[: WRITTEN_TEXTS if teacher.writes else SPEED_TEXTS]
+    some = list(first.examples)[: GENERATED_TEXTS if teacher.writes else SPEED_TEXTS]
     task = first.task
-    found |= speeds(
+    comparison |= speeds(
         Timed(student, lambda: teacher.reader.spec.items(some, task.labels, task.tokenizer, task.config)),
         Timed(teacher.model, lambda: teacher.reader.items(some)),
     )
-    found["sentences"] = [_size_sentence(found), *(row["sentence"] for row in found["evaluations"].values())]
-    report["distilled"] = found
+    rows = comparison["evaluations"].values()
+    comparison["sentences"] = [_size_sentence(comparison), *(row["sentence"] for row in rows)]
+    report["distilled"] = comparison
     head = ("data", "measure", "student", "teacher", "kept", "difference (95 %)", "p")
-    return [page.section("Beside its teacher", _lines(found["sentences"]) + page.table(head, _rows(found), (2, 3)))]
+    table = page.table(head, _rows(comparison), (2, 3))
+    return [page.section("Beside its teacher", _lines(comparison["sentences"]) + table)]
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Timed:
 
 
 def _beside(
-    spec: TaskSpec[Any], measured: evaluation_report.Measured, items: AnyItems, raw: Sequence[Any]
+    spec: AnySpec, measured: evaluation_report.Measured, items: AnyItems, raw: Sequence[object]
 ) -> dict[str, Any]:
     """What both score on the same examples, and how certain the difference is."""
     tables = [measured.task.evaluated(measured.raw), items.evaluated(raw)]
@@ -67,15 +69,16 @@ def _beside(
     )
     apart = student.beside(teacher)
     measure = apart.measure if apart is not None else next(iter(tables[0]["intervals"]))
-    own, theirs = (float(table[measure]) for table in tables)
-    kept = own / theirs if theirs > 0 else float(own >= theirs)
-    sentence = f"{measure} {own:.4f}, {kept:.1%} of its teacher's {theirs:.4f}"
+    student_score, teacher_score = (float(table[measure]) for table in tables)
+    kept = student_score / teacher_score if teacher_score > 0 else float(student_score >= teacher_score)
+    sentence = f"{measure} {student_score:.4f}, {kept:.1%} of its teacher's {teacher_score:.4f}"
     if apart is not None:
         edges = f"{apart.value * 100:+.1f} points, 95 %: {apart.low * 100:+.1f} to {apart.high * 100:+.1f}"
         verdict = apart.sentence("its teacher")
         sentence += f"; {verdict}" if apart.is_certain else f"; these data do not tell the two apart ({edges})"
     difference = {"difference": asdict(apart)} if apart is not None else {}
-    return {"measure": measure, "student": own, "teacher": theirs, "kept": kept, **difference, "sentence": sentence}
+    scores = {"student": student_score, "teacher": teacher_score}
+    return {"measure": measure, **scores, "kept": kept, **difference, "sentence": sentence}
 
 
 def speeds(student: Timed, teacher: Timed) -> dict[str, Any]:
@@ -89,19 +92,20 @@ def speeds(student: Timed, teacher: Timed) -> dict[str, Any]:
             scored(model, items(), TOKENS, machine.Config(device="cpu"))
             if turn:  # the first round warms up
                 took[side].append(time.process_time() - before)
-    ratios = sorted(theirs / max(own, 1e-9) for own, theirs in zip(*took, strict=True))
+    ratios = sorted(teacher_s / max(student_s, 1e-9) for student_s, teacher_s in zip(*took, strict=True))
     middle = ratios[len(ratios) // 2]
     return {"parameters": sizes, "cpu_seconds": [min(each) for each in took], "speed": middle, "speeds": ratios}
 
 
-def _size_sentence(found: Mapping[str, Any]) -> str:
-    own, theirs = found["parameters"]
-    return f"{own:,} weights, its teacher has {theirs:,}; {found['speed']:.1f} times its teacher's speed on this CPU"
+def _size_sentence(comparison: Json) -> str:
+    student, teacher = comparison["parameters"]
+    speed = f"{comparison['speed']:.1f} times its teacher's speed on this CPU"
+    return f"{student:,} weights, its teacher has {teacher:,}; {speed}"
 
 
-def _rows(found: Mapping[str, Any]) -> list[list[str]]:
+def _rows(comparison: Json) -> list[list[str]]:
     rows = []
-    for name, row in found["evaluations"].items():
+    for name, row in comparison["evaluations"].items():
         apart = row.get("difference")
         edges = f"{apart['value']:+.4f} ({apart['low']:+.4f} to {apart['high']:+.4f})" if apart else "–"
         rows.append([

@@ -16,7 +16,7 @@ from filbert.core import registry
 from filbert.core.errors import InputError
 from filbert.core.files import sha256
 from filbert.core.records import Example
-from filbert.corpus.shards import Shards
+from filbert.corpus.shards import Shards, Split
 from filbert.engine.reader import TASK
 from filbert.folder import card
 from filbert.folder.manifest import model_folder
@@ -24,7 +24,7 @@ from filbert.folder.weights import small_json
 from filbert.forms import label_sets, sources
 from filbert.forms.gold import labels_of
 from filbert.judge.report import CALLED
-from filbert.tasks.task import AnyItems, Trait
+from filbert.tasks.task import AnyItems, Json, Trait
 from filbert.text.tokenizer import Tokenizer
 
 LOOKED_AT, LOOKED_CHARS = 5_000, 2_000  # texts whose letters and lengths are counted, and characters of one
@@ -39,8 +39,8 @@ class Learnt:
 
     task: AnyItems  # the training data as their task: labels, tokenizer, config
     examples: Sequence[Example]  # that it learnt from
-    given: Mapping[str, sources.Source | None]  # train, dev and test as the user named them
-    asked: Mapping[str, Sequence[Example]]  # dev and test
+    named_sources: Mapping[str, sources.Source | None]  # train, dev and test as the user named them
+    held: Mapping[str, Sequence[Example]]  # dev and test
     share: float | None  # of the training data, that was kept back as dev data
     report: Mapping[str, Any]  # report.json; empty where nothing was measured
     base: str  # the folder whose weights it began with; "" where they were random
@@ -92,7 +92,7 @@ def of_reading(folder: Path, shards: Shards, held: Mapping[str, float], base: st
 def _commonest(shards: Shards) -> list[list[str]]:
     """What always naming the most frequent token of the training documents would have right of those kept back."""
 
-    def counts(split: Any) -> Any:
+    def counts(split: Split) -> Any:
         return sum(np.bincount(shard.ids, minlength=shards.vocab_size) for shard in split.shards)
 
     learnt, held = counts(shards.train), counts(shards.held)
@@ -109,24 +109,24 @@ def _data(learnt: Learnt, texts: Sequence[str], several: bool) -> str:
         ["", "rows", "files, and their SHA-256"],
         ["learnt from", f"{len(learnt.examples):,}", _named(learnt, "train")],
     ]
-    for name, own in learnt.asked.items():
-        rows.append([f"measured on: {name}", f"{len(own):,}", _named(learnt, name)])
+    for name, examples in learnt.held.items():
+        rows.append([f"measured on: {name}", f"{len(examples):,}", _named(learnt, name)])
     counts = _label_counts(learnt, several)
-    found = [card.table(rows)]
+    lines = [card.table(rows)]
     if counts:
-        found.append(f"Rows of each label: {card.listed([f'{label}: {count:,}' for label, count in counts])}.")
+        lines.append(f"Rows of each label: {card.listed([f'{label}: {count:,}' for label, count in counts])}.")
     lengths = sorted(map(len, texts))
     half, longest = (lengths[len(lengths) // 2], lengths[-1]) if lengths else (0, 0)
     letters = ", ".join(f"{share:.0%} {script}" for script, share in _scripts(texts)) or "none"
-    found.append(f"Half of the texts have up to {half:,} characters, the longest {longest:,}. Letters: {letters}.")
-    return "\n\n".join(found)
+    lines.append(f"Half of the texts have up to {half:,} characters, the longest {longest:,}. Letters: {letters}.")
+    return "\n\n".join(lines)
 
 
 def _named(learnt: Learnt, name: str) -> str:
     """The files of one part of the data."""
     if name == "dev" and learnt.share is not None:
         return f"{learnt.share:.3g} of the same rows, kept back by the hash of the text"
-    source = learnt.given.get(name)
+    source = learnt.named_sources.get(name)
     files = sources.files(source) if source is not None else []
     if not files or not all(path.is_file() for path in files):
         return "given in Python, not as a file"
@@ -148,13 +148,13 @@ def _sample(texts: Sequence[str]) -> list[str]:
 
 def _scripts(texts: Sequence[str]) -> list[tuple[str, float]]:
     """The scripts of the letters, with their shares, the most frequent first."""
-    found: Counter[str] = Counter()
+    scripts: Counter[str] = Counter()
     for letter, count in Counter("".join(_sample(texts))).items():
         if letter.isalpha():
             word = unicodedata.name(letter, "UNKNOWN").split()[0]
-            found[SCRIPTS.get(word, word.capitalize())] += count
-    total = sum(found.values())
-    return [(script, count / total) for script, count in found.most_common() if count / total >= RARE]
+            scripts[SCRIPTS.get(word, word.capitalize())] += count
+    total = sum(scripts.values())
+    return [(script, count / total) for script, count in scripts.most_common() if count / total >= RARE]
 
 
 # Scores ---------------------------------------------------------------------------------------------------------------
@@ -162,7 +162,7 @@ def _scripts(texts: Sequence[str]) -> list[tuple[str, float]]:
 
 def _scores(report: Mapping[str, Any]) -> str:
     """Every evaluation with its intervals, beside what simple models have."""
-    found = []
+    lines = []
     for name, scores in report.get("evaluations", {}).items():
         rows = [[name, "score", "95 %"]]
         rows += [[measure, f"{scores[measure]:.4f}", f"{low:.4f} to {high:.4f}"]
@@ -171,40 +171,40 @@ def _scores(report: Mapping[str, Any]) -> str:
         for other, each in scores.get("baselines", {}).items():
             if isinstance(each, dict) and first in each:
                 rows.append([f"{first} of {CALLED.get(other, other)}", f"{each[first]:.4f}", ""])
-        found += [card.table(rows), card.bullets(scores["sentences"])]
+        lines += [card.table(rows), card.bullets(scores["sentences"])]
         if name == "dev":
-            found.append("The best state was chosen on dev, which flatters a little.")
-    return "\n\n".join(found) or "Not measured: the run had neither dev nor test data."
+            lines.append("The best state was chosen on dev, which flatters a little.")
+    return "\n\n".join(lines) or "Not measured: the run had neither dev nor test data."
 
 
 # Limits ---------------------------------------------------------------------------------------------------------------
 
 
-def _limits(learnt: Learnt, about: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
+def _limits(learnt: Learnt, about: Json, texts: Sequence[str]) -> list[str]:
     longest, several = about.get("max_length"), bool(about.get("several"))
     chooses = Trait.CHOOSES in registry.task(str(about.get("task"))).traits and not several
     chooses = chooses and len(learnt.task.labels) != 1
-    found = [f"It reads {longest} tokens at a time; a longer text is read whole, in windows."]
+    lines = [f"It reads {longest} tokens at a time; a longer text is read whole, in windows."]
     if "overlap" not in about:
-        found = [f"It reads {longest} tokens; of a longer text, those around what is asked."]
-    found += _unknown(learnt.task.tokenizer, texts)
-    found.append("It never saw scripts, lengths or kinds of text other than those under Data; there, expect less.")
+        lines = [f"It reads {longest} tokens; of a longer text, those around what is asked."]
+    lines += _unknown(learnt.task.tokenizer, texts)
+    lines.append("It never saw scripts, lengths or kinds of text other than those under Data; there, expect less.")
     if chooses:
-        found.append("It always chooses one of what it was given, also where none of it is right.")
+        lines.append("It always chooses one of what it was given, also where none of it is right.")
     few = [f"{label}: {count}" for label, count in _label_counts(learnt, several) if count < FEW]
     if few:
-        found.append(f"Labels with fewer than {FEW} examples to learn from: {card.listed(few)}.")
+        lines.append(f"Labels with fewer than {FEW} examples to learn from: {card.listed(few)}.")
     heat = about.get("temperature")
     if isinstance(heat, float) and heat != 1.0:
-        found.append(f"Its scores are divided by a temperature of {heat:.3g}, fitted on dev, before they are shares.")
+        lines.append(f"Its scores are divided by a temperature of {heat:.3g}, fitted on dev, before they are shares.")
     elif chooses:
         why = "there were no dev data to fit a temperature on"
-        if "dev" in learnt.asked:
-            why = f"the {len(learnt.asked['dev']):,} rows of dev data are too few to fit a temperature on"
+        if "dev" in learnt.held:
+            why = f"the {len(learnt.held['dev']):,} rows of dev data are too few to fit a temperature on"
         if "temperature" in learnt.fixed:
             why = "the user set the temperature"
-        found.append(f"Its probabilities were not calibrated: {why}.")
-    return found
+        lines.append(f"Its probabilities were not calibrated: {why}.")
+    return lines
 
 
 def _unknown(tokenizer: Tokenizer, texts: Sequence[str]) -> list[str]:
@@ -240,6 +240,6 @@ def _called(folder: str) -> str:
     except InputError:  # it is gone by now
         path = Path(folder)
     is_ours = builtin.is_there() and path == builtin.folder()
-    said = card.licence_of(path)
+    licence = card.licence_of(path)
     name = "the built-in model" if is_ours else f"`{path.resolve().name}`"
-    return f"{name}, whose card {f'says of its licence: {said}'.rstrip('.') if said else 'names no licence'}"
+    return f"{name}, whose card {f'says of its licence: {licence}'.rstrip('.') if licence else 'names no licence'}"

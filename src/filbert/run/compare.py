@@ -37,6 +37,7 @@ from filbert.train.scores import scored
 ROW, TABLE, PAGE, PRETRAINED = "row.json", "comparison.json", "comparison.html", "pretrained"
 ENCODER = ("embeddings.", "layers.", "final_norm.")
 SENSES = ("苹果", "打", "行", "包", "bank", "apple")  # words of several senses: where they stand, models part
+Row = dict[str, Any]  # row.json of a model
 SHOWN = 40  # sentences on which the models part
 
 
@@ -80,9 +81,9 @@ class Contest:
         for name in ("corpus", "preset", "vocab"):
             if not new and getattr(self, name) != usual[name]:
                 raise InputError(f"{name} is of new models, but all that are named are there; leave it out.")
-        given = self.tokens != usual["tokens"], any(word.startswith("pretrain.") for word in self.settings)
-        if any(given) and not (self.corpus and any(model(name).objective for name in new)):
-            what = "tokens are" if given[0] else "settings of pretrain. are"
+        is_set = self.tokens != usual["tokens"], any(word.startswith("pretrain.") for word in self.settings)
+        if any(is_set) and not (self.corpus and any(model(name).objective for name in new)):
+            what = "tokens are" if is_set[0] else "settings of pretrain. are"
             raise InputError(
                 f"{what} of pretraining, but no model is pretrained here; give a corpus, or leave them out."
             )
@@ -98,8 +99,8 @@ def compare(contest: Contest, out: Path | str, note: Callable[[str], None] = lam
     out = Path(out)
     data = _read(contest)
     tested = data.examples["test"]
-    fields = {field.name: str(getattr(contest, field.name)) for field in dataclasses.fields(contest)}
-    rows_of = {name: digest([[each.texts, repr(each.gold)] for each in own]) for name, own in data.examples.items()}
+    fields = {name: str(value) for name, value in vars(contest).items()}
+    rows_of = {name: _digest_of(examples) for name, examples in data.examples.items()}
     identity = digest({name: value for name, value in (fields | rows_of).items() if name != "models"})
     for sentence in (sentence for sentences in data.met.values() for sentence in sentences):
         note(f"note: {sentence}")
@@ -115,13 +116,17 @@ def compare(contest: Contest, out: Path | str, note: Callable[[str], None] = lam
             write_text(out / _called(name) / ROW, json_text(row))
         rows.append(row)
         note(line_of(row))
-        found = {
+        comparison = {
             "task": contest.task, "rows": rows, "sentences": overlaps(rows), "parted": parted(rows, tested),
             "reading": data.met,
         }  # fmt: skip
-        write_text(out / TABLE, json_text(found))
-        write_text(out / PAGE, _page(contest, found))
-    return found
+        write_text(out / TABLE, json_text(comparison))
+        write_text(out / PAGE, _page(contest, comparison))
+    return comparison
+
+
+def _digest_of(examples: Sequence[Example]) -> str:
+    return digest([[each.texts, repr(each.gold)] for each in examples])
 
 
 @dataclass(frozen=True)
@@ -177,14 +182,14 @@ class _Row:
         c = self.contest
         start, before = self._start()
         new = NewModel() if start is not None else NewModel(arch=self.name, preset=c.preset, vocab=self._vocabulary())
-        begun = time.perf_counter()
+        started = time.perf_counter()
         tuned = self.folder / "tuned"
-        own = [word for word in c.settings if not word.startswith("pretrain.")]
+        settings = [word for word in c.settings if not word.startswith("pretrain.")]
         done = finetune(
-            c.task, c.train, start, tuned, dev=c.dev, settings=own, seed=c.seed, quiet=True,
+            c.task, c.train, start, tuned, dev=c.dev, settings=settings, seed=c.seed, quiet=True,
             resume=(tuned / CHECKPOINTS).exists(), arch=new.arch, preset=new.preset, vocab=new.vocab,
         )  # fmt: skip
-        after = {"steps": done.outcome.state.step, "seconds": round(time.perf_counter() - begun, 1)}
+        after = {"steps": done.outcome.state.step, "seconds": round(time.perf_counter() - started, 1)}
         return {"model": _called(self.name), **self._sizes(), "pretrained": before, "tuned": after, **self._measured()}
 
     def _start(self) -> tuple[Path | str | None, dict[str, Any]]:
@@ -195,19 +200,19 @@ class _Row:
         if not c.corpus or model(self.name).objective is None:
             return None, {}
         run = self.folder / PRETRAINED
-        begun = time.perf_counter()
+        started = time.perf_counter()
         corpus = Corpus(sources=c.corpus, folder=self.out / "shards")
         words = Tokenizer.load(self._vocabulary() or "")
         shards = prepared(corpus, words, run)
-        own = [word.removeprefix("pretrain.") for word in c.settings if word.startswith("pretrain.")]
-        recipe = compared_recipe(self.name, c.preset, words, own, c.tokens, c.seed)
+        settings = [word.removeprefix("pretrain.") for word in c.settings if word.startswith("pretrain.")]
+        recipe = compared_recipe(self.name, c.preset, words, settings, c.tokens, c.seed)
         before = _row(run, self.identity)
         if before is not None:  # it was pretrained before it was killed
             return run, {name: value for name, value in before.items() if name != "identity"}
         done = pretrain(shards, words, recipe, run, resume=(run / CHECKPOINTS).exists(), quiet=True)
         state = done.outcome.state
         held = {name: round(value, 4) for name, value in done.outcome.held.items() if name != "step"}
-        row = {"steps": state.step, "tokens": state.tokens, "seconds": round(time.perf_counter() - begun, 1), **held}
+        row = {"steps": state.step, "tokens": state.tokens, "seconds": round(time.perf_counter() - started, 1), **held}
         write_text(run / ROW, json_text({"identity": self.identity, **row}))
         return run, row
 
@@ -227,46 +232,46 @@ class _Row:
 
     def _measured(self) -> dict[str, Any]:
         """The task's measures on the test data with intervals, how fast it answers, and what it says of each."""
-        found = load(self.folder / "tuned")
-        task = bound(found, Tokenizer.load(found.folder)).items(self.tested)
-        begun = time.perf_counter()
-        raw = scored(found.model, task, 16_384)
-        took = time.perf_counter() - begun
+        loaded = load(self.folder / "tuned")
+        task = bound(loaded, Tokenizer.load(loaded.folder)).items(self.tested)
+        started = time.perf_counter()
+        raw = scored(loaded.model, task, 16_384)
+        took = time.perf_counter() - started
         scores = task.evaluated(raw)
         numbers = {key: value for key, value in scores.items() if isinstance(value, float)}
         return {
             "measure": task.watched if task.watched in numbers else next(iter(scores["intervals"])),
             "measures": numbers, "intervals": scores["intervals"], "rows_per_s": round(len(task) / took, 1),
-            "said": [_gist(said) for said in task.predictions(raw)],
+            "said": [_gist(prediction) for prediction in task.predictions(raw)],
         }  # fmt: skip
 
 
-def _gist(said: Prediction) -> str:
+def _gist(prediction: Prediction) -> str:
     """What a prediction comes to, in a few words."""
-    if said.text is not None:
-        return str(said.text)
-    if said.labels is not None:
-        return ", ".join(said.labels)
-    if said.label is not None:
-        return str(said.label)
-    return "; ".join(f"{span.start}-{span.end} {span.label}".rstrip() for span in said.spans)
+    if prediction.text is not None:
+        return str(prediction.text)
+    if prediction.labels is not None:
+        return ", ".join(prediction.labels)
+    if prediction.label is not None:
+        return str(prediction.label)
+    return "; ".join(f"{span.start}-{span.end} {span.label}".rstrip() for span in prediction.spans)
 
 
-def parted(rows: Sequence[dict[str, Any]], tested: Sequence[Example]) -> list[dict[str, Any]]:
+def parted(rows: Sequence[Row], tested: Sequence[Example]) -> list[dict[str, Any]]:
     """The sentences that the models do not agree on: those with a word of several senses first, then the most split."""
     if len(rows) < 2:
         return []
-    found = []
+    apart = []
     for place, example in enumerate(tested):
-        said = {row["model"]: row["said"][place] for row in rows}
-        if len(set(said.values())) > 1:
+        answers = {row["model"]: row["said"][place] for row in rows}
+        if len(set(answers.values())) > 1:
             several = [word for word in SENSES if word in example.texts[0]]
-            entry = {"text": example.texts[0], "gold": str(example.gold), "said": said, "senses": several}
-            found.append((not several, -len(set(said.values())), place, entry))
-    return [entry for *_, entry in sorted(found, key=lambda each: each[:3])[:SHOWN]]
+            entry = {"text": example.texts[0], "gold": str(example.gold), "said": answers, "senses": several}
+            apart.append((not several, -len(set(answers.values())), place, entry))
+    return [entry for *_, entry in sorted(apart, key=lambda each: each[:3])[:SHOWN]]
 
 
-def overlaps(rows: Sequence[dict[str, Any]]) -> list[str]:
+def overlaps(rows: Sequence[Row]) -> list[str]:
     """Which models' intervals overlap, so that the order of the table says less than it seems to."""
     edges = [(row["model"], *row["intervals"][row["measure"]]) for row in rows]
     pairs = [
@@ -285,7 +290,7 @@ def overlaps(rows: Sequence[dict[str, Any]]) -> list[str]:
 HEAD = ("model", "score", "95 %", "parameters", "beside words", "tokens read", "pretrained, s", "tuned, s", "rows/s")
 
 
-def cells(row: dict[str, Any]) -> list[str]:
+def cells(row: Row) -> list[str]:
     """A row of the table, as text."""
     low, high = row["intervals"][row["measure"]]
     before = row["pretrained"]
@@ -297,15 +302,15 @@ def cells(row: dict[str, Any]) -> list[str]:
     ]  # fmt: skip
 
 
-def line_of(row: dict[str, Any]) -> str:
+def line_of(row: Row) -> str:
     """A row in one line."""
     name, score, spread, *_ = cells(row)
     size, speed = f"{row['parameters']:,} parameters", f"{row['rows_per_s']:,.0f} rows/s"
     return f"{name}: {row['measure']} {score} ({spread}), {size}, {speed}"
 
 
-def _page(contest: Contest, found: dict[str, Any]) -> str:
-    rows = found["rows"]
+def _page(contest: Contest, comparison: Row) -> str:
+    rows = comparison["rows"]
     models = [row["model"] for row in rows]
     about = {
         "task": contest.task, "learnt from": sources.called(contest.train), "measured on": sources.called(contest.test),
@@ -313,15 +318,15 @@ def _page(contest: Contest, found: dict[str, Any]) -> str:
         "seed": contest.seed, "settings": ", ".join(contest.settings) or "the defaults",
     }  # fmt: skip
     split = []
-    for one in found["parted"]:
-        said = [one["said"][name] for name in models]
-        split.append([one["text"], one["gold"], *(f"{word} ✓" if word == one["gold"] else word for word in said)])
-    notes = "".join(f"<p>{page.text(sentence)}</p>" for sentence in found["sentences"])
+    for one in comparison["parted"]:
+        answers = [one["said"][name] for name in models]
+        split.append([one["text"], one["gold"], *(f"{word} ✓" if word == one["gold"] else word for word in answers)])
+    notes = "".join(f"<p>{page.text(sentence)}</p>" for sentence in comparison["sentences"])
     parts = [
         f"<header><h1>{page.text(f'{len(rows)} models, {contest.task}')}</h1></header>",
         page.section("The table", page.table(HEAD, [cells(row) for row in rows], range(1, len(HEAD))) + notes),
         page.section("Where they part", page.table(("text", "right", *models), split) if split else ""),
         page.section("What all of them had", page.pairs(about)),
-        page.section("Notes", page.bullets([each for some in found["reading"].values() for each in some])),
+        page.section("Notes", page.bullets([each for some in comparison["reading"].values() for each in some])),
     ]
     return page.whole(f"compare: {contest.task}", parts)

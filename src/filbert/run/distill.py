@@ -31,7 +31,7 @@ from filbert.run.options import RunOptions
 from filbert.run.pretrain import Corpus, measure, prepared, pretrain
 from filbert.run.recipe import general_recipe
 from filbert.run.run import Finished, folder_of
-from filbert.ship.shrink import slimmed
+from filbert.ship.shrink import shrunk
 from filbert.teach.teacher import ReadingTeacher, TaskTeacher
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.listeners import Listeners
@@ -126,8 +126,8 @@ def _student(teacher: Loaded, wish: Wish, settings: Sequence[str], seed: int) ->
             )
         return Start(loaded=loaded)
     if wish.preset is None:
-        slim = slimmed(teacher.model, wish.layers, wish.inner).eval()
-        return Start(loaded=dataclasses.replace(teacher, model=slim))
+        smaller = shrunk(teacher.model, wish.layers, wish.inner).eval()
+        return Start(loaded=dataclasses.replace(teacher, model=smaller))
     arch = wish.arch or teacher.family
     config = new_models.config_of(arch, wish.preset, tokenizer)
     config = dataclasses.replace(config, **parsed(settings, {"model": type(config)}).get("model", {}))

@@ -136,7 +136,7 @@ class Data:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """Data that a run is measured on, as they were read."""
+    """Dev or test data, as they were read."""
 
     items: AnyItems  # as the task
     examples: Sequence[Example]
@@ -169,12 +169,12 @@ def _learnt(task: str, data: Data, teacher: Teacher, reading: Reading) -> Rows:
 def _part(task: str, source: sources.Source, read_as: ReadOptions, prepared: Prepared, reading: Reading) -> Part:
     """Data to measure the model on."""
     examples, learnt = sources.read(task, source, read_as, reading), prepared.data
-    found = registry.task(task).items(examples, learnt.labels, learnt.tokenizer, prepared.recipe.task)
-    if not examples or found.has_unknown:
+    items = registry.task(task).items(examples, learnt.labels, learnt.tokenizer, prepared.recipe.task)
+    if not examples or items.has_unknown:
         why = " ".join(["", *reading.report.remarks()])
         name = sources.called(source, "the data")
         raise InputError(f"{name}: has no labels, so it cannot say how good a model is.{why}")
-    return Part(items=found, examples=examples)
+    return Part(items=items, examples=examples)
 
 
 # The run --------------------------------------------------------------------------------------------------------------
@@ -214,10 +214,10 @@ def tuned(
         verify.write(out / MODEL, parts["dev"].examples if "dev" in parts else learnt.examples)
         if parts:
             done = dataclasses.replace(done, report=product.judged(parts, learnt.examples, done.best, teacher))
-        given = {"train": data.train, "dev": learnt.dev, "test": data.test}
+        user_sources = {"train": data.train, "dev": learnt.dev, "test": data.test}
         cards.of_task(out / MODEL, cards.Learnt(
-            task=prepared.data, examples=learnt.examples, given=given,
-            asked={name: each.examples for name, each in parts.items()}, share=learnt.share, report=done.report,
+            task=prepared.data, examples=learnt.examples, named_sources=user_sources,
+            held={name: each.examples for name, each in parts.items()}, share=learnt.share, report=done.report,
             base=prepared.recipe.start, teacher=teacher.folder, fixed=prepared.recipe.given,
         ))  # fmt: skip
         return done
@@ -332,7 +332,7 @@ class Tuned:
     def judged(
         self, parts: Mapping[str, Part], learnt: Sequence[Example], best: Mapping[str, float], teacher: Teacher
     ) -> dict[str, Any]:
-        """An evaluation that does not flatter, as report.json and in report.html; the model is saved by now."""
+        """The evaluation report, as report.json and in report.html; the model is saved by now."""
         measured = {}
         for name, part in parts.items():
             items = part.items
@@ -342,14 +342,14 @@ class Tuned:
                 raw = scored_apart(self.model, items, SCORED_TOKENS, self.recipe.machine)
             fits = name == "dev" and self.fits
             measured[name] = evaluation_report.Measured(items, part.examples, raw, fits=fits)
-        known: Sequence[Example] | None = learnt  # what a baseline can learn from
+        learnable: Sequence[Example] | None = learnt  # what a baseline can learn from
         if teacher.is_there:
-            known = teacher.labelled(learnt) or None
-        found = evaluation_report.report(self.recipe.task_name, measured, known, str(self.out), reading=self.met)
-        more = beside.compared(teacher, self.model, measured, found, self.recipe.machine)
-        evaluation_report.write(self.out, found)
-        self._page(best, [*more, *page.sections(found)])
-        return found
+            learnable = teacher.labelled(learnt) or None
+        result = evaluation_report.report(self.recipe.task_name, measured, learnable, str(self.out), reading=self.met)
+        more = beside.compared(teacher, self.model, measured, result, self.recipe.machine)
+        evaluation_report.write(self.out, result)
+        self._page(best, [*more, *page.sections(result)])
+        return result
 
     def report(self, best: Mapping[str, float], seconds: float) -> None:
         """The run's page, as far as it is known by now."""

@@ -42,7 +42,7 @@ from filbert.run.options import RunOptions
 from filbert.run.recipe import Recipe, masked_words
 from filbert.run.run import Finished, Note, Plan, Run, together
 from filbert.ship import verify
-from filbert.tasks.task import Items, longest_of
+from filbert.tasks.task import AnyTask, Items, Json, longest_of
 from filbert.teach.teacher import NO_TEACHER, Teacher
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import train as train_vocabulary
@@ -96,29 +96,29 @@ def vocabulary(
     from filbert.text.corpus import CorpusReport, files
 
     folder, report = out / VOCAB, CorpusReport()
-    found = files(list(corpus.sources), report)
-    if "-" in found:
+    paths = files(list(corpus.sources), report)
+    if "-" in paths:
         raise InputError(
             "standard input can be read once, but is needed twice, for the vocabulary and for the shards; give the "
             "corpus as a file, or --vocab."
         )
-    made_of = _made_of(found, corpus.reading, size)
+    made_of = _made_of(paths, corpus.reading, size)
     with locked(out) if is_first() else contextlib.nullcontext(), _turn(folder):
         before = _before(folder)
         if before != made_of and not _keeps(out, before, size, force):
             if (folder / "vocab.txt").exists():
                 note(f"{folder}: lies there from another corpus, size or options, and is made anew.")
-            texts = sharding.texts(found, corpus.reading, report)
+            texts = sharding.texts(paths, corpus.reading, report)
             (folder / MADE_OF).unlink(missing_ok=True)
             Tokenizer(train_vocabulary(texts, size).tokens).save(folder)
             write_text(folder / MADE_OF, json_text(made_of))  # last: without it, what lies there is half done
         return Tokenizer.load(folder)
 
 
-def _made_of(found: list[str], reading: sharding.Options, size: int) -> dict[str, Any]:
+def _made_of(paths: list[str], reading: sharding.Options, size: int) -> dict[str, Any]:
     """All that a vocabulary depends on, as JSON holds it."""
     how = {name: vars(reading)[name] for name in ("field", "encoding", "errors", "unit", "most_bytes")}
-    return {"format": 1, "corpus": sharding.corpus_identity(found), "size": size, "reading": how}
+    return {"format": 1, "corpus": sharding.corpus_identity(paths), "size": size, "reading": how}
 
 
 def _before(folder: Path) -> dict[str, Any] | None:
@@ -127,7 +127,7 @@ def _before(folder: Path) -> dict[str, Any] | None:
     return json_object(folder / MADE_OF) if is_whole else None
 
 
-def _keeps(out: Path, before: Mapping[str, Any] | None, size: int, force: bool) -> bool:
+def _keeps(out: Path, before: Json | None, size: int, force: bool) -> bool:
     """Whether a run in `out` has begun with the vocabulary that lies there; its weights fit no other."""
     if not (out / VOCAB / "vocab.txt").exists() or not any((out / CHECKPOINTS).glob("step-*")):
         return False
@@ -216,7 +216,7 @@ class Pretrained:
         out: Path,
         tokenizer: Tokenizer,
         shards: sharding.Shards,
-        held: Items[Any] | None,
+        held: AnyTask | None,
         clock: budget.Clock | None,
     ) -> None:
         self.recipe, self.out, self.tokenizer = recipe, out, tokenizer
@@ -241,7 +241,7 @@ class Pretrained:
         report.write(self.out, f"{self.out.name}: pretraining", dataclasses.asdict(self.recipe), lines, facts, remarks)
 
 
-def _notes(shards: sharding.Shards, recipe: Recipe, held: Items[Any] | None, clock: budget.Clock | None) -> list[Note]:
+def _notes(shards: sharding.Shards, recipe: Recipe, held: AnyTask | None, clock: budget.Clock | None) -> list[Note]:
     """What is said before the first step: what will not be measured, and what a budget chose."""
     notes = []
     if held is None and shards.meta["identity"]["options"]["held"]:
@@ -283,7 +283,7 @@ def _tasks(
     return Tasks(items=teacher.wrapped(task, recipe.distil), held=held)
 
 
-def _asks(task: Items[Any]) -> bool:
+def _asks(task: AnyTask) -> bool:
     """Whether an epoch of a task asks anything at all; known as a rule after a few of its items."""
     plan = task.plan(0)
     for begin in range(0, len(plan.lengths), LOOKED_AT):
@@ -293,17 +293,19 @@ def _asks(task: Items[Any]) -> bool:
     return False
 
 
-def _fresh(recipe: Recipe, task: Items[Any], tokenizer: Tokenizer) -> Encoder:
+def _fresh(recipe: Recipe, task: AnyTask, tokenizer: Tokenizer) -> Encoder:
     """A new model, told what the task knows beforehand."""
     model = new_models.model_of(recipe.model_name, recipe.model, task.parts, tokenizer)
     task.begin(model)
     return model
 
 
-def _verdict(forecast: Forecast, outcome: loop.Outcome, held: Items[Any] | None) -> str:
+def _verdict(forecast: Forecast, outcome: loop.Outcome, held: AnyTask | None) -> str:
     """How far a forecast was off, and on how much text that rests."""
-    said = forecast.verdict(outcome.held.get("mlm_loss"), outcome.spread.get("mlm_loss"))
-    return said if held is None else f"{said} Measured on {sum(held.plan(0).lengths):,} tokens that were held back."
+    sentence = forecast.verdict(outcome.held.get("mlm_loss"), outcome.spread.get("mlm_loss"))
+    if held is None:
+        return sentence
+    return f"{sentence} Measured on {sum(held.plan(0).lengths):,} tokens that were held back."
 
 
 def _unmeasured(shards: sharding.Shards, recipe: Recipe) -> str:
@@ -315,7 +317,7 @@ def _unmeasured(shards: sharding.Shards, recipe: Recipe) -> str:
     )
 
 
-def _grown(model: Encoder, recipe: Recipe, task: Items[Any], tokenizer: Tokenizer) -> Encoder:
+def _grown(model: Encoder, recipe: Recipe, task: AnyTask, tokenizer: Tokenizer) -> Encoder:
     """The model to go on from, with new heads where the task asks what it was never asked, and without a task's own."""
     kept = {part for part in model.parts if part not in model.heads}
     grown: Encoder = type(model)(recipe.model, tuple(kept | set(task.parts)))
@@ -376,6 +378,6 @@ def measure(
     on: machine.Config | None = None,
 ) -> dict[str, float]:
     """One pass over the texts with fixed masks: the same question every time it is asked."""
-    here = machine.found(on or machine.Config())
+    here = machine.chosen(on or machine.Config())
     task = masked_words().items(shards, tokenizer, config)
     return loop.evaluate(model.to(here.device), task, loop.Config(), here, Ranks())

@@ -96,29 +96,29 @@ class Probe:
         """The layer with the highest accuracy; the lowest of equals."""
         return max(self.layers, key=lambda each: each.accuracy)
 
-    def told(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """As an object for machines."""
         return {**asdict(self), "best": self.best.layer}
 
     def sentences(self) -> list[str]:
         """What the curve says, in words."""
         best, first = self.best, self.layers[0]
-        found = [f"layer {best.layer} knows most: {best.accuracy:.1%} of {self.num_units[1]:,} {self.unit}s right"]
+        lines = [f"layer {best.layer} knows most: {best.accuracy:.1%} of {self.num_units[1]:,} {self.unit}s right"]
         if self.lead is not None:
-            found.append(
+            lines.append(
                 f"layer {best.layer} is {self.lead.sentence('the embeddings')}; it was chosen on the same texts"
             )
         chosen = max(self.layers, key=lambda each: each.selectivity)
         if self.unit != "text":
-            found.append(
+            lines.append(
                 f"layer {chosen.layer} is the most selective: {chosen.selectivity * 100:+.1f} points above labels that "
                 "were dealt out at random to words"
             )
         if first.low <= self.majority:
-            found.append("the embeddings alone know no more than the commonest label")
+            lines.append("the embeddings alone know no more than the commonest label")
         if best.low <= self.majority:
-            found.append("no layer knows more than the commonest label")
-        return found
+            lines.append("no layer knows more than the commonest label")
+        return lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,20 +146,20 @@ def probed(
     chosen, notes = _chosen(_checked(examples), probing, limit, seed)
     units, vectors = _read(model, chosen, task)
     kept_back = {id(example) for example in split(chosen, KEPT_BACK)[1]}
-    asked = np.array([id(example) in kept_back for example in chosen])[units.text_N]
-    control_N = _dealt(units, asked, seed)
+    held_out = np.array([id(example) in kept_back for example in chosen])[units.text_N]
+    control_N = _dealt(units, held_out, seed)
     layers, right = [], []
     for index, x_ND in enumerate(vectors):
-        layer, own = _measured(index, torch.from_numpy(x_ND), units, control_N, asked, seed)
+        layer, is_right = _measured(index, torch.from_numpy(x_ND), units, control_N, held_out, seed)
         layers.append(layer)
-        right.append(own)
-    majority, by_type = _baselines(units, asked)
+        right.append(is_right)
+    majority, by_type = _baselines(units, held_out)
     best = int(np.argmax([layer.accuracy for layer in layers]))
-    lead = _apart(right[best], right[0], units.text_N[asked], seed) if best else None
+    lead = _apart(right[best], right[0], units.text_N[held_out], seed) if best else None
     return Probe(
         model=str(model.folder), task=task, unit=units.kind, labels=units.names, layers=tuple(layers),
         majority=majority, by_type=by_type, num_texts=(len(chosen) - len(kept_back), len(kept_back)),
-        num_units=(int((~asked).sum()), int(asked.sum())), lead=lead, seed=seed, notes=tuple(notes),
+        num_units=(int((~held_out).sum()), int(held_out.sum())), lead=lead, seed=seed, notes=tuple(notes),
     )  # fmt: skip
 
 
@@ -172,7 +172,7 @@ def untrained(model: Model, seed: int = 0) -> Model:
     if fresh.spells:
         fresh.spell(model.tokenizer.vocabulary)
     engine = Engine(fresh, model.engine.device, model.engine.budget)
-    return type(model)(replace(model._found, model=fresh), model.tokenizer, engine)
+    return type(model)(replace(model._loaded, model=fresh), model.tokenizer, engine)
 
 
 # What is probed -------------------------------------------------------------------------------------------------------
@@ -180,15 +180,15 @@ def untrained(model: Model, seed: int = 0) -> Model:
 
 def _checked(examples: Sequence[Example]) -> list[Example]:
     """The examples, if there is something to be learnt from them."""
-    found = list(examples)
-    called = (found[0].source if found else "") or "the data"
-    if not found:
+    listed = list(examples)
+    called = (listed[0].source if listed else "") or "the data"
+    if not listed:
         raise InputError(f"{called}: has no examples, so there is nothing to probe.")
-    if any(example.gold is None for example in found):
+    if any(example.gold is None for example in listed):
         raise InputError(f"{called}: has no labels; a probe needs a label for each text.")
-    if len(found) < FEWEST:
-        raise InputError(f"{called}: has only {len(found)} labelled texts, but a probe needs {FEWEST} or more.")
-    return found
+    if len(listed) < FEWEST:
+        raise InputError(f"{called}: has only {len(listed)} labelled texts, but a probe needs {FEWEST} or more.")
+    return listed
 
 
 def _chosen(
@@ -220,14 +220,14 @@ def _read(model: Model, examples: list[Example], task: str) -> tuple[Units, list
     spec, kind = registry.task(task), _kind(task)
     config = spec.config(max_length=min(spec.config().max_length, model.config.max_length))
     probing, config = kind(config, examples), spec.fit(config, examples)
-    found: list[Columns] = []
+    parts: list[Columns] = []
     with every_layer(model.backbone) as hidden:
         engine = Engine(hidden, model.engine.device, model.engine.budget)
         for first, chunk in _chunks(examples):
             items = spec.items(chunk, probing.names, model.tokenizer, config)
             columns = probing.columns(items, engine.answers(items))
-            found.append(columns._replace(item_N=columns.item_N + first))
-    text_N, gold_N, types, vectors = (np.concatenate(column) for column in zip(*found, strict=True))
+            parts.append(columns._replace(item_N=columns.item_N + first))
+    text_N, gold_N, types, vectors = (np.concatenate(column) for column in zip(*parts, strict=True))
     type_N = np.unique(types, return_inverse=True)[1]
     units = Units(text_N, gold_N, type_N, probing.labels, probing.unit)
     edges = np.cumsum(hidden.widths)[:-1]
@@ -244,9 +244,9 @@ def _chunks(examples: Sequence[Example]) -> Iterator[tuple[int, list[Example]]]:
             begin, size = place + 1, 0
 
 
-def _dealt(units: Units, asked: npt.NDArray[np.bool_], seed: int) -> Places:
+def _dealt(units: Units, held_out: npt.NDArray[np.bool_], seed: int) -> Places:
     """[N] a label for each unit that hangs on its type alone, as frequent as the true ones (Hewitt and Liang §2.1)."""
-    counts = np.bincount(units.gold_N[~asked], minlength=len(units.names))
+    counts = np.bincount(units.gold_N[~held_out], minlength=len(units.names))
     drawn = generator(seed, "control task").choice(
         len(counts), size=int(units.type_N.max()) + 1, p=counts / counts.sum()
     )
@@ -257,28 +257,28 @@ def _dealt(units: Units, asked: npt.NDArray[np.bool_], seed: int) -> Places:
 
 
 def _measured(
-    index: int, x_ND: Tensor, units: Units, control_N: Places, asked: npt.NDArray[np.bool_], seed: int
+    index: int, x_ND: Tensor, units: Units, control_N: Places, held_out: npt.NDArray[np.bool_], seed: int
 ) -> tuple[Layer, npt.NDArray[np.bool_]]:
     """The numbers of one layer, and which of the units asked were right."""
-    num_labels, learnt = len(units.names), torch.from_numpy(~asked)
+    num_labels, learnt = len(units.names), torch.from_numpy(~held_out)
     x_ND = _turned(x_ND, learnt)
     gold, control = torch.from_numpy(units.gold_N), torch.from_numpy(control_N)
     strength = _strength(x_ND[learnt], gold[learnt], num_labels, seed)
-    said, drawn = (
+    predicted, drawn = (
         _linear(x_ND, fitted(x_ND[learnt], each[learnt], num_labels, strength)).argmax(-1).numpy()
         for each in (gold, control)
     )
-    right, recalled = (said == units.gold_N)[asked], drawn == control_N
-    text_N = units.text_N[asked]
+    right, recalled = (predicted == units.gold_N)[held_out], drawn == control_N
+    text_N = units.text_N[held_out]
     counts = _counts(right, text_N)
     accuracy, (low, high) = label_metrics.grouped_accuracy(counts, seed)
-    table = label_metrics.confusion(units.gold_N[asked], said[asked], num_labels)
-    apart = _apart(right, recalled[asked], text_N, seed)
-    unseen = ~np.isin(units.type_N[asked], units.type_N[~asked])
+    table = label_metrics.confusion(units.gold_N[held_out], predicted[held_out], num_labels)
+    apart = _apart(right, recalled[held_out], text_N, seed)
+    unseen = ~np.isin(units.type_N[held_out], units.type_N[~held_out])
     return Layer(
         layer=index, accuracy=accuracy, low=low, high=high, f1=label_metrics.macro_f1(table),
-        control=float(recalled[asked].mean()), control_fit=float(recalled[~asked].mean()),
-        control_unseen=float(recalled[asked][unseen].mean()) if unseen.any() else None,
+        control=float(recalled[held_out].mean()), control_fit=float(recalled[~held_out].mean()),
+        control_unseen=float(recalled[held_out][unseen].mean()) if unseen.any() else None,
         selectivity=apart.value, selectivity_low=apart.low, selectivity_high=apart.high, strength=strength,
     ), right  # fmt: skip
 
@@ -306,17 +306,17 @@ def _apart(one: npt.NDArray[np.bool_], two: npt.NDArray[np.bool_], text_N: Place
     return paired.compared(one_N2, two_N2, lambda sums: sums[:, 0] / np.maximum(sums[:, 1], 1), "accuracy", seed)
 
 
-def _baselines(units: Units, asked: npt.NDArray[np.bool_]) -> tuple[float, float | None]:
+def _baselines(units: Units, held_out: npt.NDArray[np.bool_]) -> tuple[float, float | None]:
     """What the commonest label scores and, of words, the commonest label of each; of unknown ones that of all."""
     gold, types = units.gold_N, units.type_N
-    commonest = int(np.bincount(gold[~asked]).argmax())
-    majority = float((gold[asked] == commonest).mean())
+    commonest = int(np.bincount(gold[~held_out]).argmax())
+    majority = float((gold[held_out] == commonest).mean())
     if units.kind == "text":
         return majority, None
     counts = np.zeros((int(types.max()) + 1, len(units.names)))
     counts[:, commonest] = 0.5
-    np.add.at(counts, (types[~asked], gold[~asked]), 1)
-    return majority, float((counts.argmax(axis=1)[types[asked]] == gold[asked]).mean())
+    np.add.at(counts, (types[~held_out], gold[~held_out]), 1)
+    return majority, float((counts.argmax(axis=1)[types[held_out]] == gold[held_out]).mean())
 
 
 def fitted(x_ND: Tensor, gold_N: Tensor, num_labels: int, strength: float) -> Tensor:
@@ -335,9 +335,9 @@ def fitted(x_ND: Tensor, gold_N: Tensor, num_labels: int, strength: float) -> Te
     def loss() -> Tensor:
         search.zero_grad()
         weight = unit * scale
-        found = F.cross_entropy(_linear(x_ND, weight), gold_N) + 0.5 * strength * weight[:-1].square().sum()
-        found.backward()  # type: ignore[no-untyped-call]
-        return found
+        value = F.cross_entropy(_linear(x_ND, weight), gold_N) + 0.5 * strength * weight[:-1].square().sum()
+        value.backward()  # type: ignore[no-untyped-call]
+        return value
 
     with torch.inference_mode(False), torch.enable_grad():
         search.step(loss)  # type: ignore[no-untyped-call]
@@ -351,11 +351,11 @@ def _linear(x_ND: Tensor, weight: Tensor) -> Tensor:
 def _strength(x_ND: Tensor, gold_N: Tensor, num_labels: int, seed: int) -> float:
     """The penalty that is best on a fifth of some units, learnt from the others: a probe must not be a weak one."""
     chosen = torch.from_numpy(generator(seed, "probe strength").permutation(len(gold_N))[:TRIED])
-    asked, learnt = chosen[: len(chosen) // 5], chosen[len(chosen) // 5 :]
+    held_out, learnt = chosen[: len(chosen) // 5], chosen[len(chosen) // 5 :]
     scores = []
     for strength in STRENGTHS:
         weight = fitted(x_ND[learnt], gold_N[learnt], num_labels, strength)
-        scores.append(float(-F.cross_entropy(_linear(x_ND[asked], weight), gold_N[asked])))
+        scores.append(float(-F.cross_entropy(_linear(x_ND[held_out], weight), gold_N[held_out])))
     return STRENGTHS[int(np.argmax(scores))]
 
 

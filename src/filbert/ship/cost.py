@@ -37,25 +37,25 @@ Cost = dict[str, Any]
 
 def write(folder: Path, dev: sources.Source | None = None, options: ReadOptions = AS_EACH_SAYS) -> Cost:
     """Measures what eight bits cost a folder that has them, and writes it into its card and manifest."""
-    found = measured(folder, dev, options)
-    card.renew(folder, {card.EIGHT: "\n\n".join(sentences(found))}, **{INT8: found})
-    return found
+    cost = measured(folder, dev, options)
+    card.renew(folder, {card.EIGHT: "\n\n".join(sentences(cost))}, **{INT8: cost})
+    return cost
 
 
 def measured(folder: Path, dev: sources.Source | None = None, options: ReadOptions = AS_EACH_SAYS) -> Cost:
     """The cost on dev data, where they are given, and on the golden cases."""
     exact, small = load(folder, runtime="onnx"), load(folder, dtype=INT8)
-    known = list(verify.read(folder))
-    again = verify.replayed(INT8, small, known)
-    golden = {"of": len(known), "changed": len(again.changed), "difference": round(again.difference, 6)}
-    found: Cost = {"golden": golden}
+    cases = list(verify.read(folder))
+    again = verify.replayed(INT8, small, cases)
+    golden = {"of": len(cases), "changed": len(again.changed), "difference": round(again.difference, 6)}
+    cost: Cost = {"golden": golden}
     if dev is not None:
-        return {"data": _told(dev), **_on(exact, small, dev, options), **found}
-    texts = [case["text"] for case in known if "text" in case]
-    return {**(_vectors(exact, small, texts) if texts else {}), **found}
+        return {"data": _named_files(dev), **_on(exact, small, dev, options), **cost}
+    texts = [case["text"] for case in cases if "text" in case]
+    return {**(_vectors(exact, small, texts) if texts else {}), **cost}
 
 
-def _told(source: sources.Source) -> list[dict[str, str]]:
+def _named_files(source: sources.Source) -> list[dict[str, str]]:
     """The files' names and hashes; data from Python have neither."""
     files = sources.files(source)
     return [{"name": path.name, "sha256": sha256(path)} for path in files if path.is_file()]
@@ -83,19 +83,21 @@ def _on(exact: Model, small: Model, dev: sources.Source, options: ReadOptions) -
     scores = [float(table[measure]) for table in tables]
     drop = scores[0] - scores[1]
     most = max(drop, apart.high if apart is not None else 0.0, THREE / len(examples))
-    found: Cost = {"rows": len(examples), "measure": measure, "float32": scores[0], INT8: scores[1], "drop": drop,
+    cost: Cost = {"rows": len(examples), "measure": measure, "float32": scores[0], INT8: scores[1], "drop": drop,
                    "most": most}  # fmt: skip
     if not reader.spec.part:
-        return found | _vectors(exact, small, list(dict.fromkeys(text for one in examples for text in one.texts)))
-    said = [items.predictions(raw) for raw in raws]
-    changed = sum(decision(a) != decision(b) for a, b in zip(*said, strict=True))
-    return found | {"changed": changed, "of": len(examples)}
+        return cost | _vectors(exact, small, list(dict.fromkeys(text for one in examples for text in one.texts)))
+    predictions = [items.predictions(raw) for raw in raws]
+    changed = sum(decision(a) != decision(b) for a, b in zip(*predictions, strict=True))
+    return cost | {"changed": changed, "of": len(examples)}
 
 
-def decision(said: Prediction) -> tuple[Any, ...]:
-    """What a prediction decides, without how sure it is: label, labels, text, and its spans where they are found."""
-    spans = () if said.label is not None else tuple((span.start, span.end, span.label) for span in said.spans)
-    return said.label, said.labels, said.text, spans
+def decision(prediction: Prediction) -> tuple[Any, ...]:
+    """A prediction without its scores: label, labels, text, and spans where there is no label."""
+    spans = (
+        () if prediction.label is not None else tuple((span.start, span.end, span.label) for span in prediction.spans)
+    )
+    return prediction.label, prediction.labels, prediction.text, spans
 
 
 def _vectors(exact: Model, small: Model, texts: Sequence[str]) -> Cost:
@@ -121,28 +123,28 @@ def _nearest(vectors_ND: Floats) -> Any:
 # In words, and as a promise -------------------------------------------------------------------------------------------
 
 
-def sentences(found: Cost) -> list[str]:
-    """The cost as a card tells it."""
+def sentences(cost: Cost) -> list[str]:
+    """The cost as sentences of a card."""
     lines = []
-    names = card.listed([each["name"] for each in found.get("data", ())]) or "dev data given in Python"
-    if "measure" in found:
-        points, most = found["drop"] * 100, found["most"] * 100
+    names = card.listed([each["name"] for each in cost.get("data", ())]) or "dev data given in Python"
+    if "measure" in cost:
+        points, most = cost["drop"] * 100, cost["most"] * 100
         lines.append(
-            f"On {names} ({found['rows']:,} rows) {found['measure']} is {found['float32']:.4f} in float32 and "
-            f"{found[INT8]:.4f} in int8: {abs(points):.2f} points {'less' if points >= 0 else 'more'}, and with 95 % "
+            f"On {names} ({cost['rows']:,} rows) {cost['measure']} is {cost['float32']:.4f} in float32 and "
+            f"{cost[INT8]:.4f} in int8: {abs(points):.2f} points {'less' if points >= 0 else 'more'}, and with 95 % "
             f"certainty at most {most:.2f} points less."
         )
-    if "of" in found:
-        lines.append(f"{found['changed']:,} of {found['of']:,} decisions changed.")
-    if "cosine" in found:
-        cosine, near = found["cosine"], found["neighbours"]
-        where = names if "data" in found else "the golden cases"
+    if "of" in cost:
+        lines.append(f"{cost['changed']:,} of {cost['of']:,} decisions changed.")
+    if "cosine" in cost:
+        cosine, near = cost["cosine"], cost["neighbours"]
+        where = names if "data" in cost else "the golden cases"
         lines.append(
             f"On {where} the vectors have a cosine of {cosine['median']:.4f} (median; least {cosine['least']:.4f}) "
             f"with those in float32, and {near['changed']:,} of {near['of']:,} texts have another nearest neighbour."
         )
-    golden = found["golden"]
-    if "data" not in found:
+    golden = cost["golden"]
+    if "data" not in cost:
         lines.append("It was not measured on dev data (`filbert export --int8 --dev FILE` does): no score is known.")
     lines.append(
         f"Of the {golden['of']:,} golden cases {golden['changed']:,} changed; no number of them by more than "
@@ -152,13 +154,13 @@ def sentences(found: Cost) -> list[str]:
 
 
 def kept(stated: Cost, now: Cost) -> list[str]:
-    """What of a promise the measurement `now`, on data of the user's own, does not keep; empty where all is kept."""
+    """The stated costs that the measurement `now`, on the user's own data, exceeds, as sentences."""
     if "measure" in stated and "measure" in now:
         most = stated["most"] + THREE / now["rows"]
         if now["drop"] > most:
             return [f"int8 loses {now['drop'] * 100:.2f} points of {now['measure']} on these data, "
                     f"but its card states at most {stated['most'] * 100:.2f}"]  # fmt: skip
     if "cosine" in stated and "cosine" in now and now["cosine"]["median"] < stated["cosine"]["median"] - 0.005:
-        told = f"{now['cosine']['median']:.4f} on these data, but its card states {stated['cosine']['median']:.4f}"
-        return [f"int8's vectors have a median cosine of {told}"]
+        cosines = f"{now['cosine']['median']:.4f} on these data, but its card states {stated['cosine']['median']:.4f}"
+        return [f"int8's vectors have a median cosine of {cosines}"]
     return []

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -54,10 +55,10 @@ def saved(encoder: Encoder, path: Path) -> Path:
 class Graph:
     """Nodes in order and the numbers that they need; every value has a name."""
 
-    def __init__(self, prefix: str = "", numbers: dict[str, Any] | None = None) -> None:
+    def __init__(self, prefix: str = "", numbers: dict[str, object] | None = None) -> None:
         self.onnx: Any = needed("onnx", EXTRA)
         self.nodes: list[Any] = []
-        self.initializers: dict[str, Any] = {} if numbers is None else numbers
+        self.initializers: dict[str, object] = {} if numbers is None else numbers
         self.prefix = prefix
 
     def op(self, kind: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
@@ -91,7 +92,7 @@ class Graph:
         return piece.name
 
 
-def _kinds(onnx: Any) -> dict[str, int]:
+def _kinds(onnx: ModuleType) -> dict[str, int]:
     proto = onnx.TensorProto
     floats = {"F32": proto.FLOAT, "F16": proto.FLOAT16, "BF16": proto.BFLOAT16, "F64": proto.DOUBLE}
     return {**floats, "I8": proto.INT8}
@@ -206,8 +207,8 @@ class Encoder:
         ways = {}
         for way in ("then", "else"):
             self.main = Graph(f"{way}_", self.root.initializers)
-            found = self._read_first(x, index) if way == "then" else self._rows_read(x, index, None)
-            shown = self.main.onnx.helper.make_tensor_value_info(found, self.float, None)
+            output = self._read_first(x, index) if way == "then" else self._rows_read(x, index, None)
+            shown = self.main.onnx.helper.make_tensor_value_info(output, self.float, None)
             ways[f"{way}_branch"] = self.main.onnx.helper.make_graph(self.main.nodes, way, [], [shown])
         self.main = self.root
         return self.main.op("If", FIRST, **ways)
@@ -233,10 +234,10 @@ class Encoder:
         def turn(body: Graph, stretch: Stretch) -> str:
             q, k, v = (stretch(*part) for part in parts)
             near = self._near(body, q, reach) if reach else ""
-            given = [q, k, v, bias or "", "", near]  # between them a mask of padding
-            while not given[-1]:
-                del given[-1]
-            mixed = body.op("MultiHeadAttention", *given, domain=OURS, num_heads=heads)
+            inputs = [q, k, v, bias or "", "", near]  # between them a mask of padding
+            while not inputs[-1]:
+                del inputs[-1]
+            mixed = body.op("MultiHeadAttention", *inputs, domain=OURS, num_heads=heads)
             return body.op("Reshape", mixed, main.constant([-1, heads * config.head_width]))
 
         return self._walked(f"layer_{index}_", turn)
@@ -297,17 +298,17 @@ class Encoder:
 
         made = turn(body, stretch)
         after = body.op("SequenceInsert", before, made)
-        goes = body.op("Identity", going)
-        given = [
+        is_going = body.op("Identity", going)
+        inputs = [
             helper.make_tensor_value_info(at, proto.INT64, []),
             helper.make_tensor_value_info(going, proto.BOOL, []),
             helper.make_tensor_sequence_value_info(before, self.float, None),
         ]
-        found = [
-            helper.make_tensor_value_info(goes, proto.BOOL, []),
+        outputs = [
+            helper.make_tensor_value_info(is_going, proto.BOOL, []),
             helper.make_tensor_sequence_value_info(after, self.float, None),
         ]
-        turns = helper.make_graph(body.nodes, f"{prefix}turns", given, found)
+        turns = helper.make_graph(body.nodes, f"{prefix}turns", inputs, outputs)
         empty, num = main.op("SequenceEmpty", dtype=self.float), main.op("Size", "begins")
         parts = main.op("Loop", num, main.constant(True, np.bool_), empty, body=turns)
         return main.op("ConcatFromSequence", parts, axis=0)
@@ -328,15 +329,15 @@ class Encoder:
         if not config.positions.startswith("rotary"):
             return []
         thetas = [bert.GLOBAL_THETA, bert.LOCAL_THETA] if config.positions == "rotary-local" else [bert.LOCAL_THETA]
-        found = []
+        angles = []
         place = main.op("Unsqueeze", main.op("Cast", "positions", to=self.float), main.constant([1]))
         for theta in thetas:
             half = np.arange(0, config.head_width, 2).astype(np.float32) / np.float32(config.head_width)
             rate = (1 / np.float32(theta) ** half).astype(np.float32)
             angle = main.op("Mul", place, main.constant([*rate, *rate], np.float32))
             angle = main.op("Unsqueeze", angle, main.constant([1]))
-            found.append((main.op("Cos", angle), main.op("Sin", angle)))
-        return found
+            angles.append((main.op("Cos", angle), main.op("Sin", angle)))
+        return angles
 
     def _turned(self, x: str, heads: int, angles: tuple[str, str]) -> str:
         """Queries or keys rotated by their places (nn.positions.turned)."""
@@ -380,8 +381,10 @@ class Encoder:
         Three maps where the folder keeps three, else one that is cut.
         """
         weights, biases = self._pieces(f"{name}.weight"), self.source.tensors.get(f"{name}.bias")
-        own = [[self._wide(bias)] for bias in biases] if biases else [[] for _ in weights]
-        maps = [self.main.op("Gemm", x, self._wide(w), *also, transB=1) for w, also in zip(weights, own, strict=True)]
+        bias_names = [[self._wide(bias)] for bias in biases] if biases else [[] for _ in weights]
+        maps = [
+            self.main.op("Gemm", x, self._wide(w), *also, transB=1) for w, also in zip(weights, bias_names, strict=True)
+        ]
         return maps, None
 
     def norm(self, x: str, name: str) -> str:

@@ -35,19 +35,19 @@ def export(
         if not (part / verify.GOLDEN).exists():
             loaded = load(part, runtime="onnx")
             task, reading = verify.task_of(loaded), Reading()
-            known = replace(options, trained_on=loaded.trained_on)
-            verify.write(part, sources.read(task, dev, known, reading) if dev is not None and task else ())
-            if dev is not None and not int8:  # else it is told where the cost is measured
+            read_as = replace(options, trained_on=loaded.trained_on)
+            verify.write(part, sources.read(task, dev, read_as, reading) if dev is not None and task else ())
+            if dev is not None and not int8:  # else `cost` prints it
                 sources.tell(dev, reading)
-        found = cost.write(part, dev, options) if int8 else {}
-    return Path(out), found
+        stated = cost.write(part, dev, options) if int8 else {}
+    return Path(out), stated
 
 
 def imported(source: Path | str, out: Path | str) -> Source:
     """Writes a foreign folder as one of ours, if the whole of it can be read here: weights, tokenizer, head, labels."""
     with whole_folder(out, model_folder(source)) as part:
-        found = import_folder(source, part)
+        read = import_folder(source, part)
         model = load(part, device="cpu")
-        if every().keys() & set(found.parts):
+        if every().keys() & set(read.parts):
             model.reads([])
-    return found
+    return read

@@ -59,7 +59,7 @@ def _quantised(source: read_transformers.Source) -> Any:
 
 def named(source: read_transformers.Source, name: str) -> str:
     """What a map in eight bits is called: no tensor of the folder may have that name."""
-    return name + APART if source.described.kind in configs.OWN else name
+    return name + APART if source.described.kind in configs.OUR_KINDS else name
 
 
 def levels(weight_ND: Floats) -> tuple[npt.NDArray[np.int8], Floats]:
@@ -100,9 +100,9 @@ class SmallEncoder(Encoder):
 
     def _product(self, rows: str, scale: str, middle: int, name: str) -> str:
         main, root = self.main, self.root
-        numbers, own = (root.stored(self.small[named(self.source, f"{name}.weight") + end]) for end in ("", SCALE))
+        numbers, scales = (root.stored(self.small[named(self.source, f"{name}.weight") + end]) for end in ("", SCALE))
         one, none = root.constant(1.0, np.float32), root.constant(middle, np.uint8)
-        raw = main.op("MatMulIntegerToFloat", rows, numbers, one, own, none, domain=OURS)
+        raw = main.op("MatMulIntegerToFloat", rows, numbers, one, scales, none, domain=OURS)
         return main.op("Mul", raw, scale)
 
     def _rows(self, x: str, floor: float | None) -> tuple[str, str, int]:

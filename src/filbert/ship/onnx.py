@@ -22,14 +22,14 @@ def export(path: Path | str, out: Path | str, int8: bool = False) -> Path:
 
     int8: in eight bits as well (ship.int8).
     """
-    found = folders.read(path, verify=True)
-    config = found.described.config
+    source = folders.read(path, verify=True)
+    config = source.described.config
     if not isinstance(config, bert.Config) and model_of(config).graph is None:
-        raise InputError(f"{found.folder}: is of the family {found.described.kind}, but only bert's goes to ONNX.")
-    read_transformers.check_data(found)
-    read_transformers.check_finite(found)
-    with folders.whole_folder(out, found.folder) as part:
-        folders.copied(found.folder, part, LEFT)
+        raise InputError(f"{source.folder}: is of the family {source.described.kind}, but only bert's goes to ONNX.")
+    read_transformers.check_data(source)
+    read_transformers.check_finite(source)
+    with folders.whole_folder(out, source.folder) as part:
+        folders.copied(source.folder, part, LEFT)
         add(part, int8)
     return Path(out)
 
@@ -44,15 +44,15 @@ def add(folder: Path, int8: bool = False) -> None:
     seal(folder)
 
 
-def strange(folder: Path) -> list[str]:
+def changed_graphs(folder: Path) -> list[str]:
     """The names of graphs in a folder that are not those which its config and weights give."""
     source = read_transformers.read(folder)
     made: dict[str, encoder.Encoder] = {runtime.ENCODER: encoder.Encoder(source)}
     if (folder / runtime.SMALL_ENCODER).exists() and (folder / runtime.SMALL_WEIGHTS).exists():
         made[runtime.SMALL_ENCODER] = small.SmallEncoder(source, weights.read(folder / runtime.SMALL_WEIGHTS))
-    onnx, found = needed("onnx", encoder.EXTRA), []
-    for name, own in made.items():
+    onnx, names = needed("onnx", encoder.EXTRA), []
+    for name, graph in made.items():
         path = graphs.checked(folder, name, runtime.load(folder).stored)
-        if onnx.load(str(path), load_external_data=False).graph != own.graph():
-            found.append(name)
-    return found
+        if onnx.load(str(path), load_external_data=False).graph != graph.graph():
+            names.append(name)
+    return names

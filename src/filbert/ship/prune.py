@@ -28,7 +28,7 @@ from filbert.forms import sources
 from filbert.models import bert
 from filbert.see import head_importance as worth
 from filbert.see.head_importance import Shown
-from filbert.ship.shrink import chosen, slimmed
+from filbert.ship.shrink import chosen, shrunk
 
 Heads = Collection[tuple[int, int]]  # (layer, head), each from 0
 
@@ -67,20 +67,20 @@ def prune(
     _check(model, out)
     count = wanted(heads, sum(model.config.heads_in(index) for index in range(model.config.layers)))
     task = worth.labelled(model, data, sources.ReadOptions(columns=columns, encoding=encoding))
-    found = worth.task_importance(model, task, method=method, most=most, shown=shown)
-    gone = least(found, model.config, count, by_layer=method == "gradient")
+    importance = worth.task_importance(model, task, method=method, most=most, shown=shown)
+    gone = least(importance, model.config, count, by_layer=method == "gradient")
     before = worth.loss(model, task, most)
     smaller = without(model.backbone, gone)
     _save(out, smaller.cpu(), model, _card(model, gone, method, len(task)))
     after = worth.loss(load(out, device=device), task, most)
     left = tuple(smaller.config.heads_in(index) for index in range(smaller.config.layers))
-    sizes = [sum(weight.numel() for weight in own.parameters()) for own in (model.backbone, smaller)]
-    return Pruned(gone, left, found, (before, after), (sizes[0], sizes[1]))
+    sizes = [sum(weight.numel() for weight in each.parameters()) for each in (model.backbone, smaller)]
+    return Pruned(gone, left, importance, (before, after), (sizes[0], sizes[1]))
 
 
 @dataclass(frozen=True, slots=True)
 class Fewer:
-    """What is left of a model, in layers and in weights."""
+    """The layers and the weights that a model keeps."""
 
     layers: tuple[int, ...]
     parameters: tuple[int, int]  # before and after
@@ -93,12 +93,12 @@ def fewer_layers(path: Path | str, out: Path | str, layers: int | str | None = N
     """
     model = load(path, device="cpu")
     _check(model, out)
-    smaller = slimmed(model.backbone, layers, inner)
+    smaller = shrunk(model.backbone, layers, inner)
     left = chosen(layers, model.config.layers)
     name, of = model.folder.resolve().name, f"{len(left)} of its {model.config.layers} layers"
     card = f"`{name}` with {of} ({', '.join(map(str, left))}) and feed-forwards of {smaller.config.inner}. "
     _save(out, smaller, model, card + "Distil it from the whole model to win back what that cost.")
-    sizes = [sum(weight.numel() for weight in own.parameters()) for own in (model.backbone, smaller)]
+    sizes = [sum(weight.numel() for weight in each.parameters()) for each in (model.backbone, smaller)]
     return Fewer(left, (sizes[0], sizes[1]))
 
 
@@ -137,8 +137,8 @@ def without(model: bert.Bert, gone: Heads) -> bert.Bert:
     ]
     shape = replace(config, heads=(config.all_heads, *map(len, kept)))
     state = model.state_dict()
-    for layer, own in enumerate(kept):
-        _cut(state, f"layers.{layer}.attention.", config.heads_in(layer), own)
+    for layer, heads in enumerate(kept):
+        _cut(state, f"layers.{layer}.attention.", config.heads_in(layer), heads)
     outputs: list[Any] = [model.heads[part].out_features for part in read_transformers.NAMED if part in model.heads]
     smaller = meta.made(shape, model.parts, outputs[0] if outputs else 2)
     smaller.load_state_dict(state, strict=True, assign=True)
@@ -146,11 +146,11 @@ def without(model: bert.Bert, gone: Heads) -> bert.Bert:
     return smaller.to(next(model.parameters()).device).train(model.training)
 
 
-def _cut(state: dict[str, torch.Tensor], at: str, count: int, own: Sequence[int]) -> None:
+def _cut(state: dict[str, torch.Tensor], at: str, count: int, kept: Sequence[int]) -> None:
     """Takes the other heads' rows and columns out of an attention's maps; without any only the output's bias stays."""
-    if len(own) == count:
+    if len(kept) == count:
         return
-    if not own:
+    if not kept:
         for name in ("qkv.weight", "qkv.bias", "out.weight"):
             state.pop(at + name, None)
         return
@@ -158,9 +158,9 @@ def _cut(state: dict[str, torch.Tensor], at: str, count: int, own: Sequence[int]
         if at + name in state:
             whole = state[at + name]
             by_head = whole.view(3, count, -1, *whole.shape[1:])  # queries, keys and values, head by head
-            state[at + name] = by_head[:, list(own)].flatten(0, 2)
+            state[at + name] = by_head[:, list(kept)].flatten(0, 2)
     whole = state[at + "out.weight"]
-    state[at + "out.weight"] = whole.view(len(whole), count, -1)[:, list(own)].flatten(1)
+    state[at + "out.weight"] = whole.view(len(whole), count, -1)[:, list(kept)].flatten(1)
 
 
 def _save(out: Path | str, smaller: bert.Bert, model: Model, card: str) -> None:

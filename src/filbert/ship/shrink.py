@@ -1,4 +1,4 @@
-"""A BERT in, one of fewer layers or narrower feed-forwards out, with the weights of what is left.
+"""A BERT in; one of fewer layers or narrower feed-forwards, with the weights that are kept, out.
 
 What is left out is chosen without data: layers spread evenly, and of a feed-forward's inner numbers those that can add
 least, by the product of the lengths of their weights in and out (after Li et al. 2017, "Pruning filters"). Such a model
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from filbert.core.errors import InputError
 from filbert.folder import meta, read_transformers
@@ -37,21 +37,21 @@ def chosen(layers: int | str | Sequence[int] | None, total: int) -> tuple[int, .
         if not all(word.isascii() and word.isdigit() for word in words):
             raise InputError(f"layers is {layers!r}, but must be a number, or layers with commas, each from 0: 0,2,5.")
         layers = int(words[0]) if len(words) == 1 else [int(word) for word in words]
-    given: Any = layers
-    if isinstance(given, bool) or not isinstance(given, int | np.integer | Iterable):
-        raise InputError(f"layers is {given!r:.60}, but must be a number of layers, or a list of some, from 0.")
-    if isinstance(given, int | np.integer):
-        return spread(int(given), total)
-    found = list(given)
-    is_known = all(isinstance(layer, int | np.integer) and 0 <= layer < total for layer in found)
-    if not found or not is_known or found != sorted(set(found)):
+    wished: Any = layers
+    if isinstance(wished, bool) or not isinstance(wished, int | np.integer | Iterable):
+        raise InputError(f"layers is {wished!r:.60}, but must be a number of layers, or a list of some, from 0.")
+    if isinstance(wished, int | np.integer):
+        return spread(int(wished), total)
+    listed = list(wished)
+    is_valid = all(isinstance(layer, int | np.integer) and 0 <= layer < total for layer in listed)
+    if not listed or not is_valid or listed != sorted(set(listed)):
         raise InputError(
-            f"layers is {','.join(map(str, found))}, but must name some of the layers 0 to {total - 1}, in order."
+            f"layers is {','.join(map(str, listed))}, but must name some of the layers 0 to {total - 1}, in order."
         )
-    return tuple(map(int, found))
+    return tuple(map(int, listed))
 
 
-def slimmed(model: Encoder, layers: int | str | Sequence[int] | None = None, inner: int | None = None) -> bert.Bert:
+def shrunk(model: Encoder, layers: int | str | Sequence[int] | None = None, inner: int | None = None) -> bert.Bert:
     """The model with these layers alone, and feed-forwards of `inner` numbers; its weights are copies."""
     if not isinstance(model, bert.Bert):
         raise InputError(f"this is a {type(model).__name__.lower()}, but only layers of a bert can be taken away.")
@@ -66,10 +66,10 @@ def slimmed(model: Encoder, layers: int | str | Sequence[int] | None = None, inn
     shape = replace(config, layers=len(kept), heads=heads, inner=size)
     state = {name: value.clone() for name, value in model.state_dict().items() if not name.startswith("layers.")}
     for at, layer in enumerate(kept):
-        own = {name: value.clone() for name, value in model.layers[layer].state_dict().items()}
+        layer_state = {name: value.clone() for name, value in model.layers[layer].state_dict().items()}
         if size < config.inner:
-            _narrowed(own, size)
-        state |= {f"layers.{at}.{name}": value for name, value in own.items()}
+            _narrowed(layer_state, size)
+        state |= {f"layers.{at}.{name}": value for name, value in layer_state.items()}
     outputs: list[Any] = [model.heads[part].out_features for part in read_transformers.NAMED if part in model.heads]
     smaller = meta.made(shape, model.parts, outputs[0] if outputs else 2)
     _mend_first_norm(state, smaller)
@@ -78,19 +78,19 @@ def slimmed(model: Encoder, layers: int | str | Sequence[int] | None = None, inn
     return smaller.to(next(model.parameters()).device).train(model.training)
 
 
-def _narrowed(own: dict[str, Tensor], size: int) -> None:
+def _narrowed(state: dict[str, Tensor], size: int) -> None:
     """Leaves a feed-forward the inner numbers that can add most, in their order."""
-    up, down = own["feed.up.weight"], own["feed.down.weight"]
+    up, down = state["feed.up.weight"], state["feed.down.weight"]
     times = len(up) // down.shape[1]  # two for a gated one: value and gate, one half after the other
     inward = up.view(times, -1, up.shape[1]).norm(dim=-1).prod(0)
     best = (inward * down.norm(dim=0)).topk(size).indices.sort().values
     rows = torch.cat([best + half * down.shape[1] for half in range(times)])
-    own["feed.up.weight"], own["feed.down.weight"] = up[rows].clone(), down[:, best].clone()
-    if "feed.up.bias" in own:
-        own["feed.up.bias"] = own["feed.up.bias"][rows].clone()
+    state["feed.up.weight"], state["feed.down.weight"] = up[rows].clone(), down[:, best].clone()
+    if "feed.up.bias" in state:
+        state["feed.up.bias"] = state["feed.up.bias"][rows].clone()
 
 
-def _mend_first_norm(state: dict[str, Tensor], smaller: Any) -> None:
+def _mend_first_norm(state: dict[str, Tensor], smaller: nn.Module) -> None:
     """Of a pre-norm stack the first layer has no norm before its attention: one that came from higher up loses it."""
     wanted = smaller.state_dict().keys()
     for name in [name for name in state if name not in wanted]:

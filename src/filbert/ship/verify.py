@@ -1,6 +1,6 @@
-"""A model folder in; whether it still says what it said when it was made, in every runtime that is here, out.
+"""A model folder in; whether its predictions are those of when it was made, in every installed runtime, out.
 
-golden.jsonl holds some texts and what the model said of them when the folder was written: each label once, the shortest
+golden.jsonl holds some texts and the predictions for them when the folder was written: each label once, the shortest
 and the longest text, and texts that are odd (nothing, emoji, other scripts, more than fits). `verified` compares the
 files with their hashes and then asks again, with torch, with onnxruntime and in int8, whichever can run.
 """
@@ -13,16 +13,17 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from filbert.core.errors import FilbertError, InputError
 from filbert.core.files import write_text
 from filbert.core.records import Example
+from filbert.engine.blanks import Blank
 from filbert.engine.model import Model, load
 from filbert.folder.manifest import MANIFEST, check_manifest, fingerprint, model_folder, seal, stated, was_sealed
 from filbert.folder.runtime import ENCODER, SMALL_ENCODER
 from filbert.folder.weights import inside
-from filbert.tasks.task import Trait, names_of
+from filbert.tasks.task import Json, Trait, names_of
 
 GOLDEN = "golden.jsonl"
 MOST, MOST_CHARS = 32, 4_000  # cases of a folder that are written, and characters of one
@@ -36,7 +37,7 @@ LOOSER, LOOSE, CASES_A_SLIP = 1.5, 1e-3, 32  # by which int8 may be further off 
 ODD = (
     "", " ", "a", "😀👨‍👩‍👧‍👦", "שלום עולם", "ﬁ①Ａ", "今天\n天气\t很好", "<b>粗体</b> & 1.5%", "填空" * 700,
 )  # fmt: skip
-PLAIN = (
+USUAL = (
     "今天天气很好，我们去公园散步。",
     "北京是中国的首都。",
     "The weather is fine today.",
@@ -47,7 +48,7 @@ BLANKS = ("今天天[MASK]很好。", "北京是中国的首[MASK]。")
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How one runtime answered the golden cases."""
+    """How the answers of one runtime differ from the golden cases."""
 
     runtime: str
     num_cases: int
@@ -75,24 +76,24 @@ def write(folder: Path | str, examples: Sequence[Example] = ()) -> Path:
     return folder / GOLDEN
 
 
-def _line(case: Mapping[str, Any]) -> str:
+def _line(case: Json) -> str:
     """As JSON, Chinese as Chinese; a lone surrogate, which a text from Python may hold, can only be written escaped."""
     line = json.dumps(case, ensure_ascii=False)
     return line if line.isascii() or not any("\ud800" <= char <= "\udfff" for char in line) else json.dumps(case)
 
 
 def cases(model: Model, examples: Sequence[Example]) -> list[dict[str, Any]]:
-    """What the model says of the chosen texts."""
+    """The golden cases: the chosen texts with the model's answers."""
     task = task_of(model)
     spec = model.reader().spec if task is not None else None
     if spec is None or not spec.part:
-        made: list[dict[str, Any]] = [{"text": text} for text in (*PLAIN, *ODD)]
+        made: list[dict[str, Any]] = [{"text": text} for text in (*USUAL, *ODD)]
         made += [{"fill": text} for text in BLANKS] if model.engine.fills else []
     else:
         most = FEW if Trait.WRITES in spec.traits else MOST
-        made = [{"asked": _plain(spec.unasked(example))} for example in chosen(examples, spec.gold_names)[:most]]
+        made = [{"asked": _listed(spec.unasked(example))} for example in chosen(examples, spec.gold_names)[:most]]
         made += [{"asked": text} for text in ODD] if Trait.ANY_TEXT in spec.traits else []
-    return [{**case, "said": own} for case, own in zip(made, said(model, made), strict=True)]
+    return [{**case, "said": answer} for case, answer in zip(made, answers_of(model, made), strict=True)]
 
 
 def task_of(model: Model) -> str | None:
@@ -118,12 +119,12 @@ def chosen(examples: Sequence[Example], names: Callable[[Example], Sequence[str]
     return [fitting[place] for place in list(places)[:MOST]]
 
 
-def _plain(value: Any) -> Any:
+def _listed(value: object) -> Any:
     """As JSON gives it back."""
-    return [_plain(each) for each in value] if isinstance(value, tuple | list) else value
+    return [_listed(each) for each in value] if isinstance(value, tuple | list) else value
 
 
-def _tupled(value: Any) -> Any:
+def _tupled(value: object) -> Any:
     """As `predict` takes it: a list of texts within stays one."""
     return (
         tuple(tuple(e) if isinstance(e, list) and _is_place(e) else e for e in value)
@@ -132,30 +133,34 @@ def _tupled(value: Any) -> Any:
     )
 
 
-def _is_place(value: list[Any]) -> bool:
+def _is_place(value: list[object]) -> bool:
     return len(value) == 2 and all(type(each) is int for each in value)
 
 
-def said(model: Model, made: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """What the model says of each case, all of a kind read together."""
+def answers_of(model: Model, made: Sequence[Json]) -> list[Any]:
+    """The model's answer to each case; all cases of a kind are one batch."""
     task = task_of(model)
-    found: list[Any] = [None] * len(made)
-    kinds = {kind: [place for place, case in enumerate(made) if kind in case] for kind in ("asked", "text", "fill")}
+    results: list[Any] = [None] * len(made)
+    kinds: dict[str, list[int]] = {"asked": [], "text": [], "fill": []}
+    for kind, places in kinds.items():
+        places.extend(place for place, case in enumerate(made) if kind in case)
     if kinds["asked"]:
         if task is None:
             raise InputError(f"{model.folder}: its golden cases ask what it was not fine-tuned for; fetch it again.")
-        asked = [_tupled(made[place]["asked"]) for place in kinds["asked"]]
+        requests = [_tupled(made[place]["asked"]) for place in kinds["asked"]]
         reader = model.reader()
-        told = zip(reader.examples(asked), model.predict(asked), strict=True)
-        answers = [reader.record(example, own) for example, own in told]
-        for place, own in zip(kinds["asked"], answers, strict=True):
-            found[place] = own
+        examples, predictions = reader.examples(requests), model.predict(requests)
+        for place, example, prediction in zip(kinds["asked"], examples, predictions, strict=True):
+            results[place] = reader.record(example, prediction)
     for place, vector in zip(kinds["text"], model.embed([made[at]["text"] for at in kinds["text"]]), strict=True):
-        found[place] = [round(float(number), 6) for number in vector[:SHOWN]]
+        results[place] = [round(float(number), 6) for number in vector[:SHOWN]]
     for place in kinds["fill"]:
-        blanks = model.fill(made[place]["fill"])
-        found[place] = [[[each.token, round(each.score, 6)] for each in blank.candidates] for blank in blanks]
-    return [json.loads(json.dumps(own)) for own in found]
+        results[place] = [_candidates(blank) for blank in model.fill(made[place]["fill"])]
+    return [json.loads(json.dumps(answer)) for answer in results]
+
+
+def _candidates(blank: Blank) -> list[list[str | float]]:
+    return [[each.token, round(each.score, 6)] for each in blank.candidates]
 
 
 # Asking again ---------------------------------------------------------------------------------------------------------
@@ -169,33 +174,33 @@ def verified(path: Path | str, expect: str | None = None) -> list[Replayed]:
     folder = model_folder(path)
     check_sealed(folder, expect)
     check_manifest(folder, hashes=True)
-    known = list(read(folder))
-    found = []
+    golden = list(read(folder))
+    replays = []
     for runtime, how in runtimes(folder):
         try:
             model = load(folder, device="cpu", **how)
-            again = replayed(runtime, model, known)
+            again = replayed(runtime, model, golden)
         except FilbertError as error:
-            found.append(Replayed(runtime, 0, 0.0, (), str(error)))
+            replays.append(Replayed(runtime, 0, 0.0, (), str(error)))
         else:
-            found.append(again if runtime != INT8 else replace(again, most=_promised(folder, len(known))))
-    return [*found, *_graphs(folder)]
+            replays.append(again if runtime != INT8 else replace(again, most=_promised(folder, len(golden))))
+    return [*replays, *_graphs(folder)]
 
 
 def check_sealed(folder: Path, expect: str | None) -> None:
     """Refuses a folder of filbert's whose manifest was deleted, and one with another fingerprint than expected."""
     if not isinstance(expect, str | None):
         raise InputError(f"expect is {expect!r:.60}, but must be a fingerprint as `filbert verify` prints it.")
-    own = fingerprint(folder)
-    if own is None and (expect is not None or was_sealed(folder)):
+    now = fingerprint(folder)
+    if now is None and (expect is not None or was_sealed(folder)):
         raise InputError(
             f"{folder}: has no {MANIFEST}, so nothing tells what its files should be; fetch the folder again, or, if "
             'you changed it on purpose, seal it anew: python -c "from filbert.folder.manifest import seal; '
             "seal('DIR')\"."
         )
-    if expect is not None and own != expect.strip().lower().removeprefix("sha256:"):
+    if expect is not None and now != expect.strip().lower().removeprefix("sha256:"):
         raise InputError(
-            f"{folder}: its fingerprint is {own}, but {expect.strip()[:80]} is expected; it is not the folder that was "
+            f"{folder}: its fingerprint is {now}, but {expect.strip()[:80]} is expected; it is not the folder that was "
             "meant, or it was changed after that."
         )
 
@@ -207,10 +212,10 @@ def _graphs(folder: Path) -> list[Replayed]:
     from filbert.ship import onnx
 
     try:
-        strange = onnx.strange(folder)
-    except FilbertError:  # which loading it with onnxruntime has told already
+        changed = onnx.changed_graphs(folder)
+    except FilbertError:  # loading it with onnxruntime has raised this already
         return []
-    return [Replayed(name, 0, 0.0, (), f"{folder / name}: {NOT_BUILT}") for name in strange]
+    return [Replayed(name, 0, 0.0, (), f"{folder / name}: {NOT_BUILT}") for name in changed]
 
 
 def _promised(folder: Path, num_cases: int) -> tuple[int, float] | None:
@@ -230,13 +235,13 @@ def _promised(folder: Path, num_cases: int) -> tuple[int, float] | None:
 
 def runtimes(folder: Path) -> list[tuple[str, dict[str, str]]]:
     """Those that can run this folder here."""
-    found = []
+    ways = []
     if importlib.util.find_spec("torch"):
-        found.append(("torch", {"runtime": "torch"}))
+        ways.append(("torch", {"runtime": "torch"}))
     if importlib.util.find_spec("onnxruntime"):
-        found += [("onnx", {"runtime": "onnx"})] if (folder / ENCODER).exists() else []
-        found += [(INT8, {"runtime": "onnx", "dtype": INT8})] if (folder / SMALL_ENCODER).exists() else []
-    return found
+        ways += [("onnx", {"runtime": "onnx"})] if (folder / ENCODER).exists() else []
+        ways += [(INT8, {"runtime": "onnx", "dtype": INT8})] if (folder / SMALL_ENCODER).exists() else []
+    return ways
 
 
 def read(folder: Path) -> Iterator[dict[str, Any]]:
@@ -268,18 +273,18 @@ def _no_number(word: str) -> float:
     raise ValueError(f"{word} is no number")
 
 
-def replayed(runtime: str, model: Model, known: Sequence[Mapping[str, Any]]) -> Replayed:
-    """What the model says now beside what it said then."""
+def replayed(runtime: str, model: Model, golden: Sequence[Json]) -> Replayed:
+    """The model's answers compared with those of the golden cases."""
     worst, changed = 0.0, []
-    for case, now in zip(known, said(model, known), strict=True):
+    for case, now in zip(golden, answers_of(model, golden), strict=True):
         apart, others = compared(case["said"], now)
         worst = apart if not apart <= worst else worst  # NaN is not less than anything, and stays
         shown = str(case.get("asked", case.get("text", case.get("fill"))))[:40]
         changed += [f"{shown!r}: {other}" for other in others[:1]]
-    return Replayed(runtime, len(known), worst, tuple(changed))
+    return Replayed(runtime, len(golden), worst, tuple(changed))
 
 
-def compared(then: Any, now: Any, where: str = "") -> tuple[float, list[str]]:
+def compared(then: object, now: object, where: str = "") -> tuple[float, list[str]]:
     """The largest difference of two numbers at the same place, and what else is not the same."""
     if isinstance(then, Mapping) and isinstance(now, Mapping):
         pairs = [(then.get(key), now.get(key), f"{where}.{key}".lstrip(".")) for key in {**then, **now}]
@@ -290,9 +295,9 @@ def compared(then: Any, now: Any, where: str = "") -> tuple[float, list[str]]:
         return apart if math.isfinite(apart) else math.inf, []
     else:
         return 0.0, [] if then == now else [f"{where or 'it'} was {str(then)[:60]}, is {str(now)[:60]}"]
-    found = [compared(*pair) for pair in pairs]
-    return max((apart for apart, _ in found), default=0.0), [other for _, others in found for other in others]
+    parts = [compared(*pair) for pair in pairs]
+    return max((apart for apart, _ in parts), default=0.0), [other for _, others in parts for other in others]
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, float) or (type(value) is int)

@@ -24,12 +24,12 @@ from filbert.core import settings
 from filbert.core.errors import InputError, one_of
 from filbert.core.protocols import Batch, Decisions, Plan, Term
 from filbert.core.records import Example, Packed
-from filbert.engine.reader import Reader
+from filbert.engine.reader import AnyReader
 from filbert.folder.folder import Loaded
 from filbert.nn import maps
 from filbert.nn.encoder import Encoder, standing_in
 from filbert.nn.layers import SelfAttention
-from filbert.tasks.task import AnyItems, Items, Trait
+from filbert.tasks.task import AnyItems, AnyTask, Items, Trait
 from filbert.teach import losses
 from filbert.train.scores import scored
 
@@ -76,6 +76,14 @@ class Config:
         return bool(self.hidden or self.relations)
 
 
+@dataclass
+class Inside:
+    """What a pass left of a model: the outputs of layers, and what the compared attention got."""
+
+    outputs: dict[int, Tensor] = dataclasses.field(default_factory=dict)
+    attended: maps.Kept | None = None
+
+
 class Distilled(Items[Any]):
     """A task whose student has a teacher; all but what is learnt is the task's own.
 
@@ -86,9 +94,7 @@ class Distilled(Items[Any]):
 
     one_graph = False  # the teacher is no part of a compiled graph
 
-    def __init__(
-        self, inner: Items[Any], theirs: Items[Any], teacher: Encoder, config: Config, share: float = 1.0
-    ) -> None:
+    def __init__(self, inner: AnyTask, theirs: AnyTask, teacher: Encoder, config: Config, share: float = 1.0) -> None:
         self.inner, self.config, self.distil = inner, inner.config, config
         self.theirs, self.teacher = theirs, teacher.eval().requires_grad_(False)
         self.gold_weight = config.gold * share if inner.has_gold else 0.0
@@ -104,7 +110,7 @@ class Distilled(Items[Any]):
         """The task's own."""
         return self.inner.plan(epoch)
 
-    def batch(self, orders: Any, budget: int | None = None) -> Batch:
+    def batch(self, orders: object, budget: int | None = None) -> Batch:
         """The task's own."""
         return self.inner.batch(orders, budget)
 
@@ -124,13 +130,13 @@ class Distilled(Items[Any]):
 
     def adapt(self, student: Encoder) -> None:
         """Puts in what it needs while it learns: maps to the teacher's width. Refuses what cannot be compared."""
-        own, theirs = student.width, self.teacher.width
+        width, teacher_width = student.width, self.teacher.width
         wanted = [f"layer{index}" for index in range(len(self._layers(student)))] if self.distil.hidden else []
         wanted += ["vector"] if not self.inner.parts and self.distil.soft else []
         if self.distil.relations:
             self._check_relations(student)
-        if own != theirs and wanted and not _maps(student):
-            made = {name: nn.Linear(own, theirs, bias=False) for name in wanted}
+        if width != teacher_width and wanted and not _maps(student):
+            made = {name: nn.Linear(width, teacher_width, bias=False) for name in wanted}
             student.add_module(BRIDGE, nn.ModuleDict(made))
 
     def begin(self, student: Encoder) -> None:
@@ -146,25 +152,26 @@ class Distilled(Items[Any]):
 
     def _layers(self, student: Encoder) -> list[tuple[nn.Module, nn.Module]]:
         """The student's layers, each with that of the teacher that stands as high."""
-        own, theirs = student.stack, self.teacher.stack
-        if not (own and theirs):
+        layers, teacher_layers = student.stack, self.teacher.stack
+        if not (layers and teacher_layers):
             raise InputError("distil.hidden compares layers, but one of the models has none; leave it out.")
-        return [(layer, theirs[(at + 1) * len(theirs) // len(own) - 1]) for at, layer in enumerate(own)]
+        each = len(teacher_layers)
+        return [(layer, teacher_layers[(at + 1) * each // len(layers) - 1]) for at, layer in enumerate(layers)]
 
     def _sites(self, student: Encoder) -> tuple[maps.Site, maps.Site]:
         """The attentions whose relations are compared: the student's and the teacher's."""
-        found = []
+        chosen = []
         for model, layer, whose in (
             (student, self.distil.student_layer, "student"), (self.teacher, self.distil.teacher_layer, "teacher"),
         ):  # fmt: skip
-            own = [site for site in maps.sites(model) if site.kind == "self" and site.attention.heads]
+            sites = [site for site in maps.sites(model) if site.kind == "self" and site.attention.heads]
             count = len(model.stack)
-            fitting = own[-1:] if not layer else [site for site in own if site.layer == layer - 1]
+            fitting = sites[-1:] if not layer else [site for site in sites if site.layer == layer - 1]
             if not fitting:
-                what = "it attends to nothing" if not own else f"it has {count} layers, some perhaps without heads"
+                what = "it attends to nothing" if not sites else f"it has {count} layers, some perhaps without heads"
                 raise InputError(f"distil.{whose}_layer is {layer}, but of the {whose} {what}.")
-            found.append(fitting[0])
-        return found[0], found[1]
+            chosen.append(fitting[0])
+        return chosen[0], chosen[1]
 
     def _attentions(self, student: Encoder) -> list[SelfAttention]:
         return [site.attention for site in self._sites(student) if isinstance(site.attention, SelfAttention)]
@@ -183,106 +190,107 @@ class Distilled(Items[Any]):
 
     def counts(self, batch: Batch) -> dict[str, float]:
         """Over how many things each loss of this batch sums."""
-        found: dict[str, float] = dict(self.inner.counts(batch)) if self.gold_weight else {}
+        counts: dict[str, float] = dict(self.inner.counts(batch)) if self.gold_weight else {}
         tokens = int(batch.packed.boundaries[len(batch.starts)])
         if self.distil.soft:
-            found["soft_loss"] = self.inner.num_decisions(batch)
+            counts["soft_loss"] = self.inner.num_decisions(batch)
         more = {"hidden_loss": self.distil.hidden, "relation_loss": self.distil.relations}
-        return found | {name: tokens for name, weight in more.items() if weight}
+        return counts | {name: tokens for name, weight in more.items() if weight}
 
     def loss(self, model: Encoder, batch: Batch) -> Mapping[str, Term]:
         """The task's own losses by their weight, and how far the student is from its teacher."""
         self._settle(model)
         read, once = self._read(batch), standing_in(model, Once(model))
-        with torch.no_grad(), self._looking(self.teacher, 1, model) as theirs:
-            taught = self._said(self.theirs, self.teacher, read)
-        with self._looking(model, 0, model) as own:
-            said = self._said(self.inner, once, read)
+        with torch.no_grad(), self._looking(self.teacher, 1, model) as teacher_inside:
+            taught = self._decisions(self.theirs, self.teacher, read)
+        with self._looking(model, 0, model) as student_inside:
+            decisions = self._decisions(self.inner, once, read)
         terms: dict[str, Term] = {}
         if self.gold_weight:
             for name, term in self.inner.loss(once, batch).items():
                 weight = self.gold_weight if name.endswith("_loss") else 1
                 terms[name] = Term(term.total * weight, term.count)
-        if said is not None and taught is not None:
-            off = losses.apart(said, taught, self.distil.temperature, _maps(model).get("vector"))
+        if decisions is not None and taught is not None:
+            off = losses.apart(decisions, taught, self.distil.temperature, _maps(model).get("vector"))
             terms["soft_loss"] = Term(self.distil.soft * off, self.inner.num_decisions(batch))
-        return terms | self._insides(model, batch, own, theirs)
+        return terms | self._insides(model, batch, student_inside, teacher_inside)
 
-    def _said(self, task: Items[Any], model: Encoder, batch: Batch) -> Decisions | None:
-        """What a model's head says; where that is not compared it reads all the same, for what is inside."""
+    def _decisions(self, task: AnyTask, model: Encoder, batch: Batch) -> Decisions | None:
+        """The decisions of a model's head; without `distil.soft` only a forward pass, for the hooks."""
         if self.distil.soft:
             return task.decisions(model, batch)
         model(batch.packed)
         return None
 
     def _read(self, batch: Batch) -> Batch:
-        """The batch as both read it: without blanks where nobody is asked to fill them."""
+        """The batch as both read it: unmasked where masked words are not predicted."""
         return batch if self.distil.soft or self.gold_weight else self.inner.unhidden(batch)
 
     def _settle(self, student: Encoder) -> None:
         """The teacher where the student computes, and as precisely."""
-        like, own = next(student.parameters()), next(self.teacher.parameters())
-        if (own.device, own.dtype) != (like.device, like.dtype):
+        like, weight = next(student.parameters()), next(self.teacher.parameters())
+        if (weight.device, weight.dtype) != (like.device, like.dtype):
             self.teacher.to(like.device, like.dtype)
 
     @contextlib.contextmanager
-    def _looking(self, model: Encoder, side: int, student: Encoder) -> Iterator[dict[Any, Any]]:
-        """Within it, a run of the model leaves what is compared: outputs by layer, and its attention's input."""
-        found: dict[Any, Any] = {}
+    def _looking(self, model: Encoder, side: int, student: Encoder) -> Iterator[Inside]:
+        """Within it, a forward pass keeps what is compared: outputs by layer, and the attention's input."""
+        inside = Inside()
         with contextlib.ExitStack() as stack:
             if self.distil.relations:
                 site = self._sites(student)[side]
                 kept = stack.enter_context(maps.kept([site]))
-                stack.callback(lambda: found.update(related=kept.get(site)))
+                stack.callback(lambda: setattr(inside, "attended", kept.get(site)))
             if self.distil.hidden:
                 for index, pair in enumerate(self._layers(student)):
-                    handle = pair[side].register_forward_hook(_keeping(found, index))
+                    handle = pair[side].register_forward_hook(_keeping(inside, index))
                     stack.callback(handle.remove)
-            yield found
+            yield inside
 
     def _insides(
-        self, student: Encoder, batch: Batch, own: Mapping[Any, Any], theirs: Mapping[Any, Any]
+        self, student: Encoder, batch: Batch, student_inside: Inside, teacher_inside: Inside
     ) -> dict[str, Term]:
         terms, edges = {}, batch.packed.boundaries
         tokens = edges[len(batch.starts)]
         if self.distil.hidden:
             bridge, total, layers = _maps(student), edges.new_zeros((), dtype=torch.float32), 0
-            for index in (name for name in own if name != "related"):
-                if own[index].shape[0] != theirs[index].shape[0]:  # a last layer that was asked for other rows
+            for index, one in student_inside.outputs.items():
+                two = teacher_inside.outputs[index]
+                if one.shape[0] != two.shape[0]:  # a last layer that was asked for other rows
                     continue
-                total = total + losses.hidden_apart(own[index], theirs[index], bridge.get(f"layer{index}"))
+                total = total + losses.hidden_apart(one, two, bridge.get(f"layer{index}"))
                 layers += 1
             terms["hidden_loss"] = Term(self.distil.hidden * total / max(1, layers), tokens)
         if self.distil.relations:
             attentions, lengths = self._attentions(student), batch.packed.lengths[: len(batch.starts)]
-            both = [
-                [each.flatten(1) for each in attention.projected(got["related"].x_TD, 0, 3)]
-                for attention, got in zip(attentions, (own, theirs), strict=True)
-            ]
+            both = []
+            for attention, inside in zip(attentions, (student_inside, teacher_inside), strict=True):
+                assert inside.attended is not None, "the attention was called in the pass"
+                both.append([each.flatten(1) for each in attention.projected(inside.attended.x_TD, 0, 3)])
             off = losses.relations_apart(both[0], both[1], lengths, self.relation_heads, self.distil.related)
             terms["relation_loss"] = Term(self.distil.relations * off, tokens)
         return terms
 
 
 class Once:
-    """A student's vectors in a step: what it read for its teacher need not be read again for the gold."""
+    """A student's vectors in a step, cached once: the passes for the teacher and for the gold share them."""
 
     def __init__(self, model: Encoder) -> None:
         self.model = model
-        self.found: dict[tuple[Hashable, ...], Tensor] = {}
+        self.vectors: dict[tuple[Hashable, ...], Tensor] = {}
 
     def __call__(self, packed: Packed, rows: Tensor | str | None = None) -> Tensor:
         """As the model's own; an answer serves one more time, so that whoever wants two readings gets two."""
         key = packed.boundaries.data_ptr(), rows if not isinstance(rows, Tensor) else (rows.data_ptr(), rows.shape)
-        if key in self.found:
-            return self.found.pop(key)
-        self.found[key] = found = self.model(packed, rows)
-        return found  # type: ignore[no-any-return]
+        if key in self.vectors:
+            return self.vectors.pop(key)
+        self.vectors[key] = vectors = self.model(packed, rows)
+        return vectors  # type: ignore[no-any-return]
 
 
-def _keeping(found: dict[Any, Any], index: int) -> Callable[[nn.Module, tuple[object, ...], Tensor], None]:
+def _keeping(inside: Inside, index: int) -> Callable[[nn.Module, tuple[object, ...], Tensor], None]:
     def hook(module: nn.Module, args: tuple[object, ...], output: Tensor) -> None:
-        found[index] = output
+        inside.outputs[index] = output
 
     return hook
 
@@ -298,18 +306,18 @@ def _maps(student: Encoder) -> dict[str, nn.Module]:
 
 
 class Teacher:
-    """Whom a student learns from besides its data, as a run asks it; this one is nobody, and changes nothing."""
+    """The interface of a teacher; this base class teaches nothing and leaves the task as it is."""
 
-    folder: str = ""  # where its model lies; "" for nobody
+    folder: str = ""  # where its model lies; "" without a teacher
     labels: tuple[str, ...] = ()
     sections: Mapping[str, type] = MappingProxyType({})  # of a recipe's settings
 
     @property
     def is_there(self) -> bool:
-        """Whether anybody teaches."""
+        """Whether there is a teacher."""
         return bool(self.folder)
 
-    def task_fields(self, usual: Mapping[str, Any], student: Encoder) -> dict[str, Any]:
+    def task_fields(self, usual: Mapping[str, object], student: Encoder) -> dict[str, Any]:
         """The fields of the student's task, from those that it would have without a teacher."""
         return dict(usual)
 
@@ -325,14 +333,14 @@ class Teacher:
         """Whether there is anything to learn from."""
         return items.teaches
 
-    def wrapped(self, items: Items[Any], config: Config | None, examples: Sequence[Example] = ()) -> Items[Any]:
+    def wrapped(self, items: AnyTask, config: Config | None, examples: Sequence[Example] = ()) -> Items[Any]:
         """The task with its teacher; examples: what the task was made of."""
         return items
 
     def adapt(self, student: Encoder, *tasks: Items[Any]) -> None:
         """Puts into a student what it needs while it learns by these tasks."""
 
-    def identity(self, items: Items[Any]) -> dict[str, str]:
+    def identity(self, items: AnyTask) -> dict[str, str]:
         """What a resumed run must find unchanged besides the task's own."""
         return {}
 
@@ -344,7 +352,7 @@ NO_TEACHER = Teacher()
 
 
 class ReadingTeacher(Teacher):
-    """Teaches how it reads raw text."""
+    """Teaches its vectors and masked words of raw text."""
 
     sections: Mapping[str, type] = MappingProxyType({"distil": Config})
 
@@ -355,7 +363,7 @@ class ReadingTeacher(Teacher):
         """Any text will do."""
         return len(items) > 0
 
-    def wrapped(self, items: Items[Any], config: Config | None, examples: Sequence[Example] = ()) -> Distilled:
+    def wrapped(self, items: AnyTask, config: Config | None, examples: Sequence[Example] = ()) -> Distilled:
         """The task with its teacher, who reads it as the student does."""
         return Distilled(items, items, self.model, config or Config())
 
@@ -364,7 +372,7 @@ class ReadingTeacher(Teacher):
         for each in tasks:
             each.adapt(student)
 
-    def identity(self, items: Items[Any]) -> dict[str, str]:
+    def identity(self, items: AnyTask) -> dict[str, str]:
         """The teacher's weights, and what is learnt from it."""
         return items.identity() if isinstance(items, Distilled) else {}
 
@@ -379,7 +387,7 @@ class TaskTeacher(ReadingTeacher):
     reader: how it reads texts for that task. fits: whether dev data fix anew what they fix of a task.
     """
 
-    def __init__(self, loaded: Loaded, reader: Reader[Any], fits: bool) -> None:
+    def __init__(self, loaded: Loaded, reader: AnyReader, fits: bool) -> None:
         super().__init__(loaded)
         self.reader, self.config, self.labels, self.fits = reader, reader.config, reader.labels, fits
 
@@ -388,7 +396,7 @@ class TaskTeacher(ReadingTeacher):
         """Whether its answers are texts."""
         return Trait.WRITES in self.reader.spec.traits
 
-    def task_fields(self, usual: Mapping[str, Any], student: Encoder) -> dict[str, Any]:
+    def task_fields(self, usual: Mapping[str, object], student: Encoder) -> dict[str, Any]:
         """As its teacher reads, but for what learning alone needs."""
         fields = dict(vars(self.config))
         names = tuple(fields)
@@ -418,7 +426,7 @@ class TaskTeacher(ReadingTeacher):
                 filled[place] = dataclasses.replace(filled[place], gold=answer.text or None)
         return filled
 
-    def wrapped(self, items: Items[Any], config: Config | None, examples: Sequence[Example] = ()) -> Distilled:
+    def wrapped(self, items: AnyTask, config: Config | None, examples: Sequence[Example] = ()) -> Distilled:
         """The task with its teacher; its own loss weighs as much as there are labels."""
         share = len(self.labelled(examples)) / max(1, len(examples))
         if Trait.NEEDS_NO_GOLD in self.reader.spec.traits:

@@ -60,11 +60,11 @@ class Finder:
     def _folded(self, text: str, start: int, end: int) -> Iterator[Place]:
         if self.folded is None:
             return
-        found = list(self.folded.finditer(self.characters.normal(text[start:end])))
-        if not found:
+        matches = list(self.folded.finditer(self.characters.normal(text[start:end])))
+        if not matches:
             return
         edges = np.array([0, *accumulate(len(self.characters.normal(char)) for char in text[start:end])])
-        for match in found:
+        for match in matches:
             first = int(np.searchsorted(edges, match.start(), "right")) - 1
             last = int(np.searchsorted(edges, match.end(), "left"))
             yield Place(start + first, start + last, self.forms[match[0]])

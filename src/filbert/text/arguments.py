@@ -1,4 +1,4 @@
-"""What a caller gives as texts in: a list, a generator, an array, a column; the list of texts or of pairs out.
+"""The argument that should hold texts in (a list, a generator, an array, a column); a list of texts or pairs out.
 
 What is not a list of texts is refused by its name: a string would be read letter by letter, and a table or a dict by
 the names of its columns.
@@ -20,7 +20,7 @@ SHOWN = 40  # characters of a value that an error shows
 class Lazy(Protocol):
     """A frame that is not computed yet, as polars and Spark have them."""
 
-    def collect(self) -> Any:
+    def collect(self) -> object:
         """Its rows."""
         ...
 
@@ -29,21 +29,21 @@ class Lazy(Protocol):
 class Frame(Protocol):
     """A table of pandas or polars: going through it gives the names of its columns, not its rows."""
 
-    columns: Any
+    columns: Iterable[object]
 
 
 @runtime_checkable
 class Dataset(Protocol):
     """A table of `datasets` or pyarrow."""
 
-    column_names: Any
+    column_names: Iterable[object] | None
 
 
 @runtime_checkable
 class Row(Protocol):
     """A row of an array."""
 
-    def tolist(self) -> Any:
+    def tolist(self) -> object:
         """Its values."""
         ...
 
@@ -56,46 +56,47 @@ def called(value: object) -> str:
     return f"{'an' if name[:1].lower() in 'aeiou' or name.startswith('nd') else 'a'} {name}"
 
 
-def check(given: object, verb: str = "predict", each: str = "text") -> None:
+def check(values: object, verb: str = "predict", each: str = "text") -> None:
     """Refuses by name whatever is not one text after another. verb: the call that is advised; each: what one is."""
     call = f"{verb}([{'(first, second)' if each == 'pair' else each}])"
-    if isinstance(given, str):
+    if isinstance(values, str):
         what = "pairs" if each == "pair" else "strings"
         raise InputError(f"{each}s is one string, but a list of {what} is needed: write {call}.")
-    if isinstance(given, Lazy):
-        raise InputError(f"{verb} was given {called(given)}, which is not computed yet: call its collect() first.")
-    if isinstance(given, Mapping | Frame | Dataset):
-        names = ", ".join(map(str, list(_columns(given))[:5]))
-        raise InputError(f'{verb} was given {called(given)} with {names}; name the texts in it: {verb}(data["…"]).')
-    if isinstance(given, set | frozenset):
-        raise InputError(f"{verb} was given {called(given)}, which has no order; give a list.")
-    if isinstance(given, bytes | bytearray | memoryview | PurePath | io.IOBase) or not isinstance(given, Iterable):
-        raise InputError(f"{verb} was given {called(given)}, but takes a list of {each}s: write {call}.")
+    if isinstance(values, Lazy):
+        raise InputError(f"{verb} was given {called(values)}, which is not computed yet: call its collect() first.")
+    if isinstance(values, Mapping | Frame | Dataset):
+        names = ", ".join(map(str, list(_columns(values))[:5]))
+        raise InputError(f'{verb} was given {called(values)} with {names}; name the texts in it: {verb}(data["…"]).')
+    if isinstance(values, set | frozenset):
+        raise InputError(f"{verb} was given {called(values)}, which has no order; give a list.")
+    if isinstance(values, bytes | bytearray | memoryview | PurePath | io.IOBase) or not isinstance(values, Iterable):
+        raise InputError(f"{verb} was given {called(values)}, but takes a list of {each}s: write {call}.")
 
 
-def listed(given: Any, verb: str = "predict", each: str = "text") -> list[Any]:
+def listed(values: object, verb: str = "predict", each: str = "text") -> list[Any]:
     """All of an iterable, gone through once; whatever is not one text after another is refused by name."""
-    check(given, verb, each)
+    check(values, verb, each)
+    assert isinstance(values, Iterable), "check refuses what is not"
     try:
-        return list(given)
+        return list(values)
     except TypeError as error:  # an array without a dimension says only now that it holds one thing
-        raise InputError(f"{verb} was given {called(given)}, but takes a list of {each}s ({error}).") from None
+        raise InputError(f"{verb} was given {called(values)}, but takes a list of {each}s ({error}).") from None
 
 
-def _columns(given: Mapping[Any, Any] | Frame | Dataset) -> Iterable[Any]:
-    if isinstance(given, Dataset):
-        return given.column_names or ()
-    return given if isinstance(given, Mapping) else given.columns
+def _columns(table: Mapping[object, object] | Frame | Dataset) -> Iterable[object]:
+    if isinstance(table, Dataset):
+        return table.column_names or ()
+    return table if isinstance(table, Mapping) else table.columns
 
 
-def texts(given: object, verb: str = "predict") -> list[str]:
+def texts(values: object, verb: str = "predict") -> list[str]:
     """The texts, each a string; numbers, missing values and tuples among them are refused with their place."""
-    found = listed(given, verb)
-    for index, text in enumerate(found):
+    items = listed(values, verb)
+    for index, text in enumerate(items):
         if not isinstance(text, str):
             kind = "None" if text is None else f"of type {type(text).__name__}"
             raise InputError(f"text {index} is {kind}, but must be a string{_way_out(text)}.")
-    return list(map(str, found))  # those of NumPy become plain ones
+    return list(map(str, items))  # those of NumPy become plain ones
 
 
 def _way_out(text: object) -> str:
@@ -108,14 +109,14 @@ def _way_out(text: object) -> str:
     return ""
 
 
-def pairs(given: object, verb: str = "predict") -> list[tuple[str, str]]:
+def pairs(values: object, verb: str = "predict") -> list[tuple[str, str]]:
     """The pairs, each two strings in order, or as pipelines of transformers take them: {"text": …, "text_pair": …}."""
-    found = listed(given, verb, "pair")
-    return [_pair(index, pair) for index, pair in enumerate(found)]
+    items = listed(values, verb, "pair")
+    return [_pair(index, pair) for index, pair in enumerate(items)]
 
 
-def _pair(index: int, pair: Any) -> tuple[str, str]:
-    both: Any = pair
+def _pair(index: int, pair: object) -> tuple[str, str]:
+    both = pair
     if isinstance(pair, Mapping) and set(pair) == {"text", "text_pair"}:
         both = (pair["text"], pair["text_pair"])
     elif isinstance(pair, Row):

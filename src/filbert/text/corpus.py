@@ -12,9 +12,8 @@ import json
 import logging
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Document
@@ -25,7 +24,7 @@ __all__ = ["CorpusReport", "documents", "file_documents", "files"]
 
 UNITS = ("blank", "line", "file")
 TEXT_COLUMNS = ("text", "content")
-SHOWN_CHARS = 80  # of a header that is told
+SHOWN_CHARS = 80  # of a header that a message shows
 HEAD_LINES = 8  # that tell JSON lines from plain text
 
 Source = str | os.PathLike[str]
@@ -80,27 +79,27 @@ def files(sources: Source | Iterable[Source], report: CorpusReport | None = None
     """The files that the sources name: themselves, or all with a known suffix in a folder, sorted; "-" stays "-"."""
     if isinstance(sources, (str, os.PathLike)):
         sources = [sources]
-    found: list[str] = []
-    for given in sources:
-        source = os.fspath(given)
+    paths: list[str] = []
+    for named in sources:
+        source = os.fspath(named)
         if source != "-" and os.path.isdir(source):
-            found += _in_folder(source, report if report is not None else CorpusReport())
+            paths += _in_folder(source, report if report is not None else CorpusReport())
         else:
-            found.append(source)
-    if not found:
+            paths.append(source)
+    if not paths:
         raise InputError("no files were given; name files, folders or - for standard input.")
-    return found
+    return paths
 
 
 def _in_folder(folder: str, report: CorpusReport) -> list[str]:
     shown, links = walked(folder)
-    found = [path for path in shown if stem_and_suffix(path)[1] in tables.KINDS]
-    report.num_other_files += len(shown) - len(found)
+    paths = [path for path in shown if stem_and_suffix(path)[1] in tables.KINDS]
+    report.num_other_files += len(shown) - len(paths)
     report.others["links to folders were not followed; name these folders themselves"] += len(links)
-    if not found:
-        known_suffixes = " ".join(tables.KINDS)
-        raise InputError(f"{folder}: holds no file that ends in one of {known_suffixes} (also with .gz .xz .zst).")
-    return sorted(found, key=lambda path: Path(path).parts)
+    if not paths:
+        suffixes = " ".join(tables.KINDS)
+        raise InputError(f"{folder}: holds no file that ends in one of {suffixes} (also with .gz .xz .zst).")
+    return sorted(paths, key=lambda path: Path(path).parts)
 
 
 def walked(folder: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
@@ -109,13 +108,13 @@ def walked(folder: str | os.PathLike[str]) -> tuple[list[str], list[str]]:
     def refuse_folder(error: OSError) -> None:
         raise InputError(f"{error.filename}: cannot be read ({error.strerror}).") from None
 
-    found: list[str] = []
+    files: list[str] = []
     links: list[str] = []
     for place, folders, names in os.walk(folder, onerror=refuse_folder):
         folders[:] = [name for name in folders if not name.startswith(".")]
         links += [path for name in folders if os.path.islink(path := os.path.join(place, name))]
-        found += [os.path.join(place, name) for name in names if not name.startswith(".")]
-    return found, links
+        files += [os.path.join(place, name) for name in names if not name.startswith(".")]
+    return files, links
 
 
 # -- documents of one file ---------------------------------------------------------------------------------------
@@ -281,15 +280,15 @@ def pieces(text: str, report: CorpusReport) -> Iterator[str]:
     yield text[start:]
 
 
-def text_column(source: str, row: dict[str, Any], field: str | None, option: str = "--field") -> str:
+def text_column(source: str, row: Mapping[str, object], field: str | None, option: str = "--field") -> str:
     """The column that holds the text: the one named, else the only one that can; anything else is refused."""
     if field is not None:
         if field not in row:
             raise one_of(f"{source}: the field", field, row)
         return field
-    known = [name for name in row if name.lower() in TEXT_COLUMNS]
+    usual = [name for name in row if name.lower() in TEXT_COLUMNS]
     strings = [name for name, value in row.items() if isinstance(value, str)]
-    for candidates in (known, strings):
+    for candidates in (usual, strings):
         if len(candidates) == 1:
             return candidates[0]
     raise InputError(f"{source}: which column holds the text? Name one of: {', '.join(row)} ({option}).")

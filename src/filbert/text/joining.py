@@ -26,7 +26,7 @@ UNSPACED = ((0x3000, 0x30FF), (0x31F0, 0x31FF), (0x3400, 0x9FFF), (0xF900, 0xFAF
 
 def joined(tokens: Iterable[str], after: str = "") -> str:
     """The text of these tokens; with `after`, what is to be put behind that text, a space included where one is due."""
-    words = _words(tokens, goes_on=bool(after))
+    words = _words(tokens, is_continued=bool(after))
     is_open = {quote: after.count(quote) % 2 == 1 for quote in QUOTES}
     is_open["'"] = False  # in a text given these are apostrophes far more often than quotes
     text = after
@@ -43,7 +43,7 @@ def joined(tokens: Iterable[str], after: str = "") -> str:
     return text[len(after) :]
 
 
-def _words(tokens: Iterable[str], goes_on: bool) -> list[str]:
+def _words(tokens: Iterable[str], is_continued: bool) -> list[str]:
     """The tokens with pieces put together; where the text goes on, a first piece keeps its mark."""
     words: list[str] = []
     for token in tokens:
@@ -52,7 +52,7 @@ def _words(tokens: Iterable[str], goes_on: bool) -> list[str]:
         if _is_piece(token) and words:
             words[-1] += token.removeprefix(PREFIX)
         else:
-            words.append(token.removeprefix(PREFIX) if _is_piece(token) and not goes_on else token)
+            words.append(token.removeprefix(PREFIX) if _is_piece(token) and not is_continued else token)
     return words
 
 

@@ -71,13 +71,13 @@ class CorpusReport:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How files are to be read, and where what happens is written down."""
+    """How files are read: their encoding, what to do with errors, and the report that counts what was met."""
 
     encoding: str = "utf-8"
     errors: str = "strict"  # or "replace"
     report: CorpusReport = field(default_factory=CorpusReport)
     fault: Fault = refuse
-    mended: Fault | None = None  # is told the place of each thing that `count` counts; the doctor listens
+    mended: Fault | None = None  # called with the place of each thing that `count` counts; the doctor wants them
     unit: str = "line"  # or "row": of data that are Python objects, which are counted from 0
 
     def __post_init__(self) -> None:
@@ -102,7 +102,7 @@ class Reading:
         return f"line {line}" if self.unit == "line" else f"{self.unit} {line - 1}"
 
     def tell(self, sentence: str) -> None:
-        """Keeps a sentence on how a file is read, once: columns that are passed over, an encoding that was told."""
+        """Adds a sentence on how a file is read to the report, once: columns that are passed over, an encoding."""
         if sentence not in self.report.choices:
             self.report.choices.append(sentence)
 
@@ -115,7 +115,7 @@ class Reading:
 # -- bytes ------------------------------------------------------------------------------------------------------
 
 _MAGIC = {".gz": b"\x1f\x8b", ".xz": b"\xfd7zXZ\x00", ".zst": b"\x28\xb5\x2f\xfd"}
-_FOREIGN = {
+_OTHER_KINDS = {
     b"PK\x03\x04": "a zip archive",
     b"7z\xbc\xaf\x27\x1c": "a 7z archive",
     b"%PDF-": "a PDF",
@@ -190,7 +190,7 @@ def _unpacker(source: str, raw: io.BufferedReader) -> Callable[[IO[bytes]], Iter
         )
     if os.path.splitext(source)[1].lower() in WORKBOOKS and head.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
         raise InputError(f"{source}: is a workbook, not text; save it as CSV UTF-8 (File, Save As) and give that file.")
-    for magic, kind in _FOREIGN.items():
+    for magic, kind in _OTHER_KINDS.items():
         if head.startswith(magic):
             raise InputError(
                 f"{source}: is {kind}, not text; unpack or convert it first (Parquet must end in .parquet)."
@@ -198,7 +198,7 @@ def _unpacker(source: str, raw: io.BufferedReader) -> Callable[[IO[bytes]], Iter
     return _UNPACKERS[content]
 
 
-def _plain(raw: IO[bytes]) -> Iterator[bytes]:
+def _uncompressed(raw: IO[bytes]) -> Iterator[bytes]:
     while block := raw.read(BLOCK_BYTES):
         yield block
 
@@ -247,7 +247,12 @@ def _zst(raw: IO[bytes]) -> Iterator[bytes]:
         raise EOFError
 
 
-_UNPACKERS: dict[str, Callable[[IO[bytes]], Iterator[bytes]]] = {"": _plain, ".gz": _gz, ".xz": _xz, ".zst": _zst}
+_UNPACKERS: dict[str, Callable[[IO[bytes]], Iterator[bytes]]] = {
+    "": _uncompressed,
+    ".gz": _gz,
+    ".xz": _xz,
+    ".zst": _zst,
+}
 
 
 # -- text -------------------------------------------------------------------------------------------------------
@@ -379,10 +384,10 @@ def _reads_as_chinese(sample: bytes, encoding: str) -> bool:
         return False
     num_high = len(sample) - len(sample.translate(None, bytes(range(128, 256))))
     num_han = sum("\u4e00" <= char <= "\u9fff" for char in text)
-    num_known = sum(char.isascii() or "\u3000" <= char <= "\u303f" or "\uff00" <= char <= "\uffef" for char in text)
+    num_usual = sum(char.isascii() or "\u3000" <= char <= "\u303f" or "\uff00" <= char <= "\uffef" for char in text)
     share = 0.1 if b"\0" in sample else 0.25
     enough = num_high >= share * len(sample) if encoding.startswith("utf-16") else num_high >= 1.6 * num_han
-    return enough and num_han > 1 and "\0" not in text and num_han + num_known >= 0.9 * len(text)
+    return enough and num_han > 1 and "\0" not in text and num_han + num_usual >= 0.9 * len(text)
 
 
 # -- lines ------------------------------------------------------------------------------------------------------
@@ -390,7 +395,7 @@ def _reads_as_chinese(sample: bytes, encoding: str) -> bool:
 
 def lines(source: str, reading: Reading) -> Iterator[Line]:
     """The file's lines; only \\n, \\r\\n and \\r end one. One beyond PIECE_CHARS comes in pieces."""
-    number, num_held, goes_on = 1, 0, False
+    number, num_held, is_continued = 1, 0, False
     held: list[str] = []
     for text in texts(source, reading):
         *ended, tail = text.split("\n")
@@ -399,14 +404,14 @@ def lines(source: str, reading: Reading) -> Iterator[Line]:
                 part = "".join([*held, part])
                 held, num_held = [], 0
             yield number, part, True
-            number, goes_on = number + 1, False
+            number, is_continued = number + 1, False
         if tail:
             held.append(tail)
             num_held += len(tail)
         if num_held >= PIECE_CHARS:
             yield number, "".join(held), False
-            held, num_held, goes_on = [], 0, True
-    if held or goes_on:
+            held, num_held, is_continued = [], 0, True
+    if held or is_continued:
         yield number, "".join(held), True
 
 

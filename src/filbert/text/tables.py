@@ -94,7 +94,7 @@ class _Record:
 
     def cells(self, number: int, line: str) -> list[str] | None:
         """The record's cells, or None after a fault."""
-        found: list[str] = []
+        row: list[str] = []
         place = 0
         while True:
             place += spaces(line, place, self.delimiter)
@@ -107,14 +107,14 @@ class _Record:
                     message = 'a quoted cell goes on after its closing quotation mark; write "" for a quote inside it.'
                     self.reading.fault(self.source, number, message)
                     return None
-                found.append(cell)
+                row.append(cell)
             else:
                 end = line.find(self.delimiter, place)
                 end = len(line) if end < 0 else end
-                found.append(line[place:end])
+                row.append(line[place:end])
                 place = end
             if place >= len(line):
-                return found
+                return row
             place += 1
 
     def _quoted(self, number: int, line: str, place: int) -> tuple[str, str, int] | None:
@@ -176,13 +176,13 @@ def headed(source: str, table: Iterator[Cells], reading: Reading, delimiter: str
             reading.fault(source, line, ragged(len(row), len(names), standard, delimiter))
 
 
-def ragged(num_found: int, num_wanted: int, standard: str, delimiter: str = ",") -> str:
+def ragged(num_cells: int, num_wanted: int, standard: str, delimiter: str = ",") -> str:
     """The sentence for a row that is too short or too long."""
     advice = "quote a cell that has a delimiter in it"
     if delimiter == "\t":
         short = "a tab is missing, or a line end (LF or CR) inside a cell breaks the row in two"
-        advice = short if num_found < num_wanted else "a tab cannot stand inside a cell"
-    return f"has {num_found} cells, but {standard}; {advice}."
+        advice = short if num_cells < num_wanted else "a tab cannot stand inside a cell"
+    return f"has {num_cells} cells, but {standard}; {advice}."
 
 
 # -- JSON lines --------------------------------------------------------------------------------------------------
@@ -192,12 +192,12 @@ class Twice(ValueError):
     """An object has two fields of one name, of which only the last would be read."""
 
 
-def _once(fields: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(fields)
-    if len(found) < len(fields):
+def _once(fields: list[tuple[str, object]]) -> dict[str, object]:
+    row = dict(fields)
+    if len(row) < len(fields):
         twice = next(name for name, count in Counter(name for name, _ in fields).items() if count > 1)
         raise Twice(f"the field {twice!r} stands twice in one object; rename or remove one.")
-    return found
+    return row
 
 
 decoded = json.JSONDecoder(object_pairs_hook=_once).decode  # like json.loads, but no field is dropped
@@ -234,7 +234,7 @@ def _broken_json(line: str, error: Exception, is_last: bool) -> str:
     return f"is not a JSON object ({error}); one object per line is needed."
 
 
-def _json_type(value: Any) -> str:
+def _json_type(value: object) -> str:
     names = {list: "array", str: "string", bool: "boolean", int: "number", float: "number", type(None): "null"}
     return names.get(type(value), type(value).__name__)
 

@@ -108,7 +108,7 @@ class _Memo(dict[str, int]):
 
     @property
     def full(self) -> bool:
-        """Whether it is time to forget."""
+        """Whether it holds so much that it is to be emptied."""
         return len(self.edges) > MEMO_WORDS or len(self.ids) > MEMO_PIECES
 
     def __missing__(self, word: str) -> int:
@@ -125,10 +125,10 @@ class _Memo(dict[str, int]):
     def split(self, word: str) -> tuple[list[int], list[int], list[int]]:
         """The ids, starts and ends of the word's pieces, or of one [UNK] for it all."""
         folded = self.characters.folded(word, self.max_word_chars)
-        found = None if folded is None else self._matched(folded.text)
-        if folded is None or found is None:
+        matched = None if folded is None else self._matched(folded.text)
+        if folded is None or matched is None:
             return [self.unknown], [0], [len(word)]
-        ids, ends = found
+        ids, ends = matched
         starts = [0, *ends[:-1]] if ends else []
         if isinstance(folded.begins, range):  # nothing was moved, so the places are those of the word itself
             return ids, starts, ends
@@ -140,12 +140,12 @@ class _Memo(dict[str, int]):
         start, size, pieces, longest = 0, len(text), self.first, self.longest[0]
         while start < size:
             for end in range(min(size, start + longest), start, -1):
-                found = pieces.get(text[start:end])
-                if found is not None:
+                piece_id = pieces.get(text[start:end])
+                if piece_id is not None:
                     break
             else:
                 return None
-            ids.append(found)
+            ids.append(piece_id)
             ends.append(end)
             start, pieces, longest = end, self.later, self.longest[1]
         return ids, ends
@@ -155,7 +155,7 @@ class _Memo(dict[str, int]):
         entries = np.fromiter(map(self.get, words, repeat(-1)), dtype=np.intp, count=len(words))
         missed = np.flatnonzero(entries < 0).tolist()
         if len(missed) >= MANY_WORDS:
-            self._learn([word for word in dict.fromkeys(words[place] for place in missed) if _is_plain(word)])
+            self._learn([word for word in dict.fromkeys(words[place] for place in missed) if _is_ascii_word(word)])
         if missed:
             entries[missed] = [self[words[place]] for place in missed]
         edges = _view(self.edges)
@@ -163,7 +163,7 @@ class _Memo(dict[str, int]):
         return firsts, edges.take(entries + 1) - firsts
 
     def _learn(self, words: Sequence[str]) -> None:
-        """Splits many plain words together, several times faster than one by one."""
+        """Splits many ASCII words together, several times faster than one by one."""
         if self.march is None:
             self.march = _March(*_tree(self.tokens), self.characters.lowercase)
         owners, ids, starts, ends = self.march.split(words)
@@ -176,8 +176,8 @@ class _Memo(dict[str, int]):
         owners = np.concatenate([owners[kept], unknown])
         order = np.argsort(owners, kind="stable")
         columns = (ids, np.full_like(unknown, self.unknown)), (starts, np.zeros_like(unknown)), (ends, lengths[unknown])
-        for memory, (known, other) in zip((self.ids, self.starts, self.ends), columns, strict=True):
-            memory.frombytes(np.concatenate([known[kept], other])[order].astype(np.int32).tobytes())
+        for memory, (learnt, other) in zip((self.ids, self.starts, self.ends), columns, strict=True):
+            memory.frombytes(np.concatenate([learnt[kept], other])[order].astype(np.int32).tobytes())
         first = len(self.edges) - 1
         edges = self.edges[-1] + np.cumsum(np.bincount(owners, minlength=len(words)))
         self.edges.frombytes(edges.astype(np.int32).tobytes())
@@ -206,15 +206,15 @@ def _tree(tokens: Sequence[str]) -> tuple[_Tree, _Tree]:
     return first, later
 
 
-def _is_plain(word: str) -> bool:
+def _is_ascii_word(word: str) -> bool:
     """Whether folding the word means its lower case at most, and it is worth remembering."""
     return len(word) <= MEMO_CHARS and word.isascii() and word.isalnum()
 
 
 class _March:
-    """The walks of many plain words down the trees of pieces, all a step at a time: arrays instead of a loop per word.
+    """Longest-match splitting of many ASCII words at once: each step takes every word one letter down a tree of pieces.
 
-    Node 0 is nowhere, 1 the tree of first pieces, 2 that of later ones. Letter 0 is the end of a word.
+    Node 0 is no piece, 1 the root of the tree of first pieces, 2 that of later ones. Letter 0 is the end of a word.
     """
 
     def __init__(self, first: _Tree, later: _Tree, lowercase: bool) -> None:
@@ -243,26 +243,28 @@ class _March:
         letters = self.letters.take(np.frombuffer(text.encode("ascii"), dtype=np.uint8))
         begins = np.cumsum([0, *(len(word) + 1 for word in words)])[:-1]
         word, start, end, place = np.arange(len(words)), begins, begins, begins.copy()
-        node, found = np.ones_like(word), np.full_like(word, -1)
+        node, piece_id = np.ones_like(word), np.full_like(word, -1)
         rows = [(word[:0],) * 4]
         while word.size:
             node = self.steps.take(node * self.width + letters.take(place)).astype(np.intp)
             place += node > 0
             piece = self.pieces.take(node)
-            found, end = np.where(piece >= 0, piece, found), np.where(piece >= 0, place, end)
+            piece_id, end = np.where(piece >= 0, piece, piece_id), np.where(piece >= 0, place, end)
             stopped = node == 0
             row = (
                 word[stopped],
-                found[stopped],
+                piece_id[stopped],
                 start[stopped] - begins[word[stopped]],
                 end[stopped] - begins[word[stopped]],
             )
             rows.append(row)
-            goes_on = ~stopped | ((found >= 0) & (letters.take(end) > 0))
+            is_unfinished = ~stopped | ((piece_id >= 0) & (letters.take(end) > 0))
             start, place = np.where(stopped, end, start), np.where(stopped, end, place)
-            node, found = np.where(stopped, 2, node), np.where(stopped, -1, found)
-            if not goes_on.all():
-                word, start, end, place, node, found = (a[goes_on] for a in (word, start, end, place, node, found))
+            node, piece_id = np.where(stopped, 2, node), np.where(stopped, -1, piece_id)
+            if not is_unfinished.all():
+                word, start, end, place, node, piece_id = (
+                    a[is_unfinished] for a in (word, start, end, place, node, piece_id)
+                )
         return tuple(np.concatenate(column) for column in zip(*rows, strict=True))
 
 
@@ -324,7 +326,7 @@ class Tokenizer:
 
     @property
     def cuts(self) -> tuple[Any, ...]:
-        """All that tokens hang on: of two tokenizers with the same, every text has the same ids."""
+        """All settings that ids depend on: two tokenizers with equal ones give every text the same ids."""
         kept = self.settings
         accents = kept.lowercase if kept.strip_accents is None else kept.strip_accents
         added = sorted((token, type(token).__name__) for token in kept.added)
@@ -503,7 +505,7 @@ class Tokenizer:
         tokens, _ = self._long(text[start:end], None)
         return Tokens(tokens.ids, tokens.starts + start, tokens.ends + start)
 
-    def decode(self, ids: Sequence[int] | npt.NDArray[Any], specials: bool = False) -> str:
+    def decode(self, ids: Sequence[int] | npt.NDArray[np.integer], specials: bool = False) -> str:
         """Readable text: pieces joined to words, no spaces beside ideographs; [PAD] [CLS] [SEP] only if asked for."""
         hidden = () if specials else (self.pad_id, self.cls_id, self.sep_id)
         result = ""
@@ -524,21 +526,21 @@ class Tokenizer:
         return result
 
 
-def _check(own: vocab.Vocabulary) -> None:
+def _check(settings: vocab.Vocabulary) -> None:
     """Refuses settings that are none: a word would pass for true, and an added token without letters stands everywhere.
 
     These are what the vocabulary's files may say as well, so that what is saved is read back.
     """
     for name in ("lowercase", "strip_accents", "split_cjk"):
-        value = getattr(own, name)
+        value = getattr(settings, name)
         if not isinstance(value, bool) and not (name == "strip_accents" and value is None):
             raise InputError(f"{name} is {value!r:.60}, but must be True or False.")
-    if type(own.max_word_chars) is not int or not 1 <= own.max_word_chars <= vocab.MOST_WORD_CHARS:
+    if type(settings.max_word_chars) is not int or not 1 <= settings.max_word_chars <= vocab.MOST_WORD_CHARS:
         raise InputError(
-            f"max_word_chars is {own.max_word_chars!r:.60}, but must be from 1 to {vocab.MOST_WORD_CHARS:,}."
+            f"max_word_chars is {settings.max_word_chars!r:.60}, but must be from 1 to {vocab.MOST_WORD_CHARS:,}."
         )
-    for token in own.all_tokens():
-        if not isinstance(token, str) or (not token and token in own.added):
+    for token in settings.all_tokens():
+        if not isinstance(token, str) or (not token and token in settings.added):
             raise InputError(f"{token!r:.60} is no token: each must be a string, and an added one must have letters.")
 
 

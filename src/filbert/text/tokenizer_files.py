@@ -1,4 +1,4 @@
-"""The files beside a vocabulary in; what they change of how texts are cut, and what of them is passed over, out.
+"""The files beside a vocabulary in; settings and added tokens that they give, and what of them is passed over, out.
 
 transformers reads tokenizer_config.json, special_tokens_map.json and added_tokens.json beside vocab.txt or
 tokenizer.json, and of BERT's own classes what they say goes before tokenizer.json. So it is here. What another kind of
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from filbert.core.errors import InputError
 from filbert.core.files import json_object
@@ -19,7 +18,7 @@ from filbert.text.added import Normalized
 CONFIG, SPECIALS_MAP, ADDED = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 # Classes that cut texts as BERT does; of the last two tokenizer.json alone says how.
 CLASSES = ("Bert", "DistilBert", "Electra", "MobileBert", "ConvBert", "LayoutLM", "Retribert")
-PLAIN = ("PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend")
+GENERIC = ("PreTrainedTokenizer", "PreTrainedTokenizerFast", "TokenizersBackend")
 SETTINGS = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
 NAMES = {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"}
 FURTHER = ("additional_special_tokens", "extra_special_tokens")
@@ -70,41 +69,37 @@ class Beside:
 
 
 def read(folder: Path) -> Beside:
-    """What the files in this folder say of its vocabulary; empty where there are none."""
+    """The settings, tokens and notes of the files in a folder; empty where there are none."""
     config, specials, extra = (
         json_object(folder / name) if (folder / name).exists() else {} for name in (CONFIG, SPECIALS_MAP, ADDED)
     )
     where = folder / CONFIG
-    known = check_class(where, config.get("tokenizer_class"))
+    overrides = check_class(where, config.get("tokenizer_class"))
     settings: dict[str, bool | None] = {name: config[name] for name in SETTINGS if name in config}
     for name, value in settings.items():
         if not isinstance(value, bool) and not (name == "strip_accents" and value is None):
             raise InputError(f"{where}: {name} is {str(value)[:60]!r}, but must be true or false.")
     _check_switches(where, config)
-    for path, said in ((where, config), (folder / SPECIALS_MAP, specials)):
-        for name, token in NAMES.items():
-            found = _content(path, f"{name}_token", said.get(f"{name}_token", token))
-            if found != token:
-                raise InputError(
-                    f"{path}: {name}_token is {found[:60]!r}, but must be {token}: it is the only one read."
-                )
+    files = ((where, config), (folder / SPECIALS_MAP, specials))
+    for path, fields in files:
+        _check_specials(path, fields)
     numbers = _numbers(where, config.get("added_tokens_decoder"), folder / ADDED, extra)
-    lists = [(path, name, said[name]) for path, said in ((where, config), (folder / SPECIALS_MAP, specials))
-             for name in FURTHER if said.get(name)]  # fmt: skip
-    added = [*sorted(numbers, key=numbers.__getitem__), *(token for each in lists for token in _further(*each))]
+    added = sorted(numbers, key=numbers.__getitem__)
+    for path, fields in files:
+        for name in FURTHER:
+            if fields.get(name):
+                added += _further(path, name, fields[name])
     ours = {*SETTINGS, *FURTHER, "tokenizer_class", "added_tokens_decoder", "do_basic_tokenize", "never_split"}
     ours |= {f"{name}_token" for name in NAMES} | {f"{name}_token_id" for name in NAMES} | {"wordpieces_prefix"}
-    strange = sorted(name for name in config if name not in ours and name not in HARMLESS)
-    notes = [f"{where}: passed over {', '.join(name[:60] for name in strange[:20])}."] if strange else []
-    return Beside(
-        settings, known, tuple(dict.fromkeys(token for token in added if token not in NAMES.values())), numbers,
-        tuple(notes),
-    )  # fmt: skip
+    unread = sorted(name for name in config if name not in ours and name not in HARMLESS)
+    notes = [f"{where}: passed over {', '.join(name[:60] for name in unread[:20])}."] if unread else []
+    further = dict.fromkeys(token for token in added if token not in NAMES.values())
+    return Beside(settings, overrides, tuple(further), numbers, tuple(notes))
 
 
 def check_class(path: Path, named: object) -> bool:
     """Whether such a class heeds tokenizer_config.json; one that cuts texts otherwise than BERT is refused."""
-    if named is None or named in PLAIN:
+    if named is None or named in GENERIC:
         return named is None
     bare = str(named).removesuffix("Fast").removesuffix("Tokenizer") if isinstance(named, str) else ""
     if not isinstance(named, str) or not named.removesuffix("Fast").endswith("Tokenizer") or bare not in CLASSES:
@@ -115,7 +110,15 @@ def check_class(path: Path, named: object) -> bool:
     return True
 
 
-def _check_switches(path: Path, config: Mapping[str, Any]) -> None:
+def _check_specials(path: Path, fields: Mapping[str, object]) -> None:
+    """Refuses special tokens that are called otherwise than BERT's."""
+    for name, token in NAMES.items():
+        special = _content(path, f"{name}_token", fields.get(f"{name}_token", token))
+        if special != token:
+            raise InputError(f"{path}: {name}_token is {special[:60]!r}, but must be {token}: it is the only one read.")
+
+
+def _check_switches(path: Path, config: Mapping[str, object]) -> None:
     """Refuses switches that give other tokens than BERT's."""
     for name, allowed in (("do_basic_tokenize", True), ("split_special_tokens", False), ("wordpieces_prefix", "##")):
         if config.get(name, allowed) not in (allowed, None):
@@ -126,22 +129,22 @@ def _check_switches(path: Path, config: Mapping[str, Any]) -> None:
 
 def _content(path: Path, name: str, value: object) -> str:
     """A token as it is written, or as an object that has it under `content`."""
-    found = value.get("content") if isinstance(value, dict) else value
-    if not isinstance(found, str) or not found:
+    token = value.get("content") if isinstance(value, dict) else value
+    if not isinstance(token, str) or not token:
         raise InputError(f"{path}: {name} is {str(value)[:60]!r}, but must be a token, or an object with its content.")
     for flag in ("lstrip", "rstrip", "single_word"):
         if isinstance(value, dict) and value.get(flag):
-            raise InputError(f"{path}: the token {found[:60]!r} has {flag}, which is not supported; set it to false.")
-    return found
+            raise InputError(f"{path}: the token {token[:60]!r} has {flag}, which is not supported; set it to false.")
+    return token
 
 
 def _token(path: Path, name: str, value: object, is_special: bool) -> str:
     """A further token; one that is not special is looked for in the folded text, unless it says otherwise."""
-    found, said = _content(path, name, value), value if isinstance(value, dict) else {}
-    is_folded = said.get("normalized", not said.get("special", is_special))
+    token, fields = _content(path, name, value), value if isinstance(value, dict) else {}
+    is_folded = fields.get("normalized", not fields.get("special", is_special))
     if not isinstance(is_folded, bool):
-        raise InputError(f"{path}: the token {found[:60]!r} has normalized {is_folded!r}, but must have true or false.")
-    return Normalized(found) if is_folded else found
+        raise InputError(f"{path}: the token {token[:60]!r} has normalized {is_folded!r}, but must have true or false.")
+    return Normalized(token) if is_folded else token
 
 
 def _further(path: Path, name: str, value: object) -> list[str]:
@@ -152,17 +155,17 @@ def _further(path: Path, name: str, value: object) -> list[str]:
     return [_token(path, name, item, True) for item in items]
 
 
-def _numbers(path: Path, decoder: object, beside: Path, extra: Mapping[str, Any]) -> dict[str, int]:
+def _numbers(path: Path, decoder: object, beside: Path, extra: Mapping[str, object]) -> dict[str, int]:
     """Tokens and the ids that added_tokens_decoder and added_tokens.json give them."""
     if not isinstance(decoder, dict | None):
         raise InputError(f"{path}: added_tokens_decoder must be an object of ids and tokens.")
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for number, item in (decoder or {}).items():
         if not number.isascii() or not number.isdigit() or len(number) > 9:
             raise InputError(f"{path}: added_tokens_decoder has the id {number[:60]!r}, but ids are whole numbers.")
-        found[_token(path, "added_tokens_decoder", item, False)] = int(number)
+        numbers[_token(path, "added_tokens_decoder", item, False)] = int(number)
     for token, index in extra.items():
-        if type(index) is not int or not token or found.get(token, index) != index:
+        if type(index) is not int or not token or numbers.get(token, index) != index:
             raise InputError(f"{beside}: {token[:60]!r} has the id {str(index)[:60]!r}; it needs one, and only one.")
-        found.setdefault(Normalized(token), index)
-    return found
+        numbers.setdefault(Normalized(token), index)
+    return numbers

@@ -46,8 +46,8 @@ class Vocabulary:
 
     def all_tokens(self) -> tuple[str, ...]:
         """Every token by id."""
-        known = set(self.tokens)
-        return self.tokens + tuple(token for token in self.added if token not in known)
+        listed = set(self.tokens)
+        return self.tokens + tuple(token for token in self.added if token not in listed)
 
 
 def check(tokens: Sequence[str], where: str = "the vocabulary") -> None:
@@ -79,12 +79,12 @@ def read(path: Path | str) -> Vocabulary:
     """The vocabulary in vocab.txt, in tokenizer.json or in a folder that holds either, tokenizer.json first."""
     path = named(path, "the vocabulary", "the path of a folder, a vocab.txt or a tokenizer.json")
     if path.is_dir():
-        found = [path / name for name in ("tokenizer.json", "vocab.txt") if (path / name).exists()]
-        if not found:
+        present = [path / name for name in ("tokenizer.json", "vocab.txt") if (path / name).exists()]
+        if not present:
             raise InputError(f"{path}: holds neither tokenizer.json nor vocab.txt; a tokenizer needs one of them.")
-        path = found[0]
-    own = _from_json(path) if path.suffix == ".json" else _from_text(path)
-    return _as_said(path, own, tokenizer_files.read(path.parent), path.suffix == ".json")
+        path = present[0]
+    vocabulary = _from_json(path) if path.suffix == ".json" else _from_text(path)
+    return _with_settings(path, vocabulary, tokenizer_files.read(path.parent), path.suffix == ".json")
 
 
 def unlike(folder: Path, tokens: Sequence[str]) -> list[str]:
@@ -101,7 +101,7 @@ def unlike(folder: Path, tokens: Sequence[str]) -> list[str]:
         return [f"{str(error).removesuffix('.')}; {paths[0].name} is read."]
     except OSError as error:
         return [f"{paths[1]}: cannot be read ({error.strerror}); {paths[0].name} is."]
-    places = (place for place, (own, line) in enumerate(zip(tokens, lines, strict=False)) if own != line)
+    places = (place for place, (token, line) in enumerate(zip(tokens, lines, strict=False)) if token != line)
     place = next(places, len(tokens) if len(lines) > len(tokens) else None)
     if place is None:
         return []
@@ -112,17 +112,17 @@ def unlike(folder: Path, tokens: Sequence[str]) -> list[str]:
     ]
 
 
-def _as_said(path: Path, found: Vocabulary, beside: tokenizer_files.Beside, is_json: bool) -> Vocabulary:
-    """The vocabulary with what the files beside it say: of tokenizer.json, where its class heeds them."""
+def _with_settings(path: Path, vocabulary: Vocabulary, beside: tokenizer_files.Beside, is_json: bool) -> Vocabulary:
+    """The vocabulary with settings and tokens of the files beside it, before those of tokenizer.json if `overrides`."""
     if beside.overrides or not is_json:
         settings = beside.settings
-        found = replace(
-            found,
-            lowercase=settings.get("do_lower_case", found.lowercase) is True,
-            strip_accents=settings.get("strip_accents", found.strip_accents),
-            split_cjk=settings.get("tokenize_chinese_chars", found.split_cjk) is True,
+        vocabulary = replace(
+            vocabulary,
+            lowercase=settings.get("do_lower_case", vocabulary.lowercase) is True,
+            strip_accents=settings.get("strip_accents", vocabulary.strip_accents),
+            split_cjk=settings.get("tokenize_chinese_chars", vocabulary.split_cjk) is True,
         )
-    ids = {token: index for index, token in enumerate(found.all_tokens())}
+    ids = {token: index for index, token in enumerate(vocabulary.all_tokens())}
     new = [token for token in beside.added if token not in ids]
     for token, index in ({token: len(ids) + place for place, token in enumerate(new)} | ids).items():
         if beside.numbers.get(token, index) != index:
@@ -130,8 +130,8 @@ def _as_said(path: Path, found: Vocabulary, beside: tokenizer_files.Beside, is_j
                 f"{path.parent}: {token[:60]!r} is token {index:,} of {path.name}, but {beside.numbers[token]:,} of "
                 f"{tokenizer_files.ADDED} or added_tokens_decoder; they are not of one folder."
             )
-    further = [token for token in beside.added if token not in found.added]
-    return replace(found, added=(*found.added, *further)) if further else found
+    further = [token for token in beside.added if token not in vocabulary.added]
+    return replace(vocabulary, added=(*vocabulary.added, *further)) if further else vocabulary
 
 
 def write(vocabulary: Vocabulary, folder: Path, max_length: int | None = None) -> None:
@@ -158,12 +158,12 @@ def write(vocabulary: Vocabulary, folder: Path, max_length: int | None = None) -
 def _is_replaced(folder: Path, names: set[str]) -> bool:
     """Whether the folder is not there yet, or holds such files alone; whoever made an empty one may write more."""
     try:
-        found = set(os.listdir(folder))
+        present = set(os.listdir(folder))
     except FileNotFoundError:
         return True
     except OSError:  # no folder, or one that cannot be read: writing says so
         return False
-    return bool(found) and found <= names and not folder.is_symlink() and not os.path.samefile(folder, os.curdir)
+    return bool(present) and present <= names and not folder.is_symlink() and not os.path.samefile(folder, os.curdir)
 
 
 def _from_text(path: Path) -> Vocabulary:
@@ -246,15 +246,15 @@ def _section(path: Path, name: str, value: object) -> dict[str, Any]:
     return section
 
 
-def _check_template(path: Path, processor: dict[str, Any]) -> None:
+def _check_template(path: Path, processor: Mapping[str, object]) -> None:
     """Refuses special tokens in other places than BERT has them."""
     if processor.get("type") != "TemplateProcessing":
         return
     expected = {"single": "[CLS] A [SEP]", "pair": "[CLS] A [SEP] B [SEP]"}
     for name, template in expected.items():
         items = processor.get(name)
-        found = [value.get("id") for item in _template(items) for value in item.values()]
-        if " ".join(map(str, found)) != template:
+        ids = [value.get("id") for item in _template(items) for value in item.values()]
+        if " ".join(map(str, ids)) != template:
             raise InputError(f"{path}: post_processor.{name} is not {template}, the only order that BERT knows.")
 
 
@@ -281,7 +281,7 @@ def _added_tokens(path: Path, items: object) -> dict[str, Any]:
     return added
 
 
-def _numbered(path: Path, vocab: object, added: dict[str, Any]) -> tuple[list[str], int]:
+def _numbered(path: Path, vocab: object, added: Mapping[str, object]) -> tuple[list[str], int]:
     """All tokens by id, and how many of them the model itself has; nothing is allocated for ids that are not there."""
     if not isinstance(vocab, dict) or not vocab:
         raise InputError(f"{path}: model.vocab is not an object of tokens and ids.")
@@ -349,7 +349,7 @@ def _to_json(vocabulary: Vocabulary) -> dict[str, Any]:
 
 
 def _to_config(vocabulary: Vocabulary, max_length: int | None) -> dict[str, Any]:
-    """What transformers wants to know besides."""
+    """tokenizer_config.json as transformers reads it."""
     names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
     length = {} if max_length is None else {"model_max_length": max_length}
     return {
@@ -412,8 +412,8 @@ def train(
     ranked = sorted(forms, key=lambda form: (-forms[form], form[-1], form))
     kept = ranked[: min(room, max(1, size * 3 // 4) if max_alphabet is None else max(1, max_alphabet))]
     alphabet = sorted(kept, key=lambda form: (_is_later(form), form))
-    known = set(kept)
-    usable = {word: count for word, count in words.items() if known.issuperset(_forms(word))}
+    letters = set(kept)
+    usable = {word: count for word, count in words.items() if letters.issuperset(_forms(word))}
     pieces = _merged(usable, alphabet, room - len(alphabet), min_count)
     return VocabReport(
         tokens=(*SPECIALS, *alphabet, *pieces),
@@ -523,7 +523,7 @@ class _Merger:
         self.counts.append(count)
 
     def _ranked(self, pair: Pair) -> tuple[int, str, str, Pair]:
-        """Most frequent first, then by the letters; the pair itself only rides along."""
+        """The pair as an entry of the heap: the most frequent first, then by the letters."""
         return -self.pairs[pair], self.names[pair[0]], self.names[pair[1]], pair
 
     def best(self, min_count: int) -> Pair | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,8 @@ import numpy.typing as npt
 from filbert.core.errors import InputError
 from filbert.core.records import Ints, Span
 from filbert.text.tokenizer import TokenEncoding, Tokenizer, Tokens
+
+Number = TypeVar("Number", bound=np.generic)
 
 LEAST_ROOM = 64  # tokens that must be left for the windowed text of a pair, or half of the length where that is less
 
@@ -155,7 +157,9 @@ def coverage(encodings: Sequence[WindowEncoding]) -> float:
     return sum(int(encoding.owned.sum()) for encoding in encodings) / total if total else 1.0
 
 
-def merge_tokens(encodings: Sequence[WindowEncoding], values: Sequence[npt.NDArray[Any]], part: int = 0) -> Any:
+def merge_tokens(
+    encodings: Sequence[WindowEncoding], values: Sequence[npt.NDArray[Number]], part: int = 0
+) -> npt.NDArray[Number]:
     """[N, ...] one row per token of that text, from [window's tokens, ...] of each window: the owner's row counts."""
     chosen = [encoding.owned & (encoding.parts == part) for encoding in encodings]
     return np.concatenate([value[rows] for value, rows in zip(values, chosen, strict=True)])
@@ -167,10 +171,10 @@ def merge_offsets(encodings: Sequence[WindowEncoding], part: int = 0) -> tuple[I
     return starts, merge_tokens(encodings, [encoding.ends for encoding in encodings], part)
 
 
-def merge_scores(encodings: Sequence[WindowEncoding], scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def merge_scores(encodings: Sequence[WindowEncoding], scores: npt.NDArray[Number]) -> npt.NDArray[Number]:
     """[...] one score per text from [windows, ...]: the mean, each window weighing as many tokens as it owns."""
     if len(encodings) == 1:
-        return scores[0]  # type: ignore[no-any-return]
+        return np.asarray(scores[0])
     weights = np.array([encoding.owned.sum() for encoding in encodings], dtype=np.float64)
     mean = np.tensordot(weights / weights.sum(), scores.astype(np.float64), axes=1)
     return np.asarray(mean, dtype=scores.dtype)

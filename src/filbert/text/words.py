@@ -56,9 +56,9 @@ class Words:
 
 def segmenter(name_or_function: str | Callable[[str], Iterable[str]] = "auto") -> Segmenter:
     """The segmenter of that name, or the user's function made safe."""
-    given: object = name_or_function
-    if not isinstance(given, str) and not callable(given):
-        raise InputError(f"the segmenter is {given!r:.60}, but must be a function or one of: {', '.join(NAMES)}.")
+    choice: object = name_or_function
+    if not isinstance(choice, str) and not callable(choice):
+        raise InputError(f"the segmenter is {choice!r:.60}, but must be a function or one of: {', '.join(NAMES)}.")
     if not isinstance(name_or_function, str):
         return Words(getattr(name_or_function, "__name__", repr(name_or_function)), name_or_function)
     name = name_or_function
@@ -119,8 +119,8 @@ def _imported(name: str) -> Callable[[str], Iterable[str]]:
         ) from None
     if not callable(function):
         raise InputError(f"the segmenter {name!r} is not a function; give package.module:function.")
-    found: Callable[[str], Iterable[str]] = function
-    return found
+    imported: Callable[[str], Iterable[str]] = function
+    return imported
 
 
 def word_spans(text: str, segmenter: Segmenter) -> list[tuple[int, int]]:

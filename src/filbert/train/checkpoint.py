@@ -24,9 +24,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from io import FileIO
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -60,6 +61,14 @@ class _Damaged(Exception):
     """Which file of a checkpoint is not what was written, and how."""
 
 
+class FileEntry(NamedTuple):
+    """A file of a checkpoint, as its manifest has it."""
+
+    name: str
+    num_bytes: int
+    sha256: str
+
+
 # One run at a time ----------------------------------------------------------------------------------------------------
 
 _guard = threading.Lock()
@@ -76,8 +85,8 @@ def _take(path: Path, about: str) -> tuple[int | None, str]:
     """
     with _guard:
         with contextlib.suppress(FileNotFoundError):
-            found = os.stat(path)
-            holder = _held.get((os.getpid(), found.st_dev, found.st_ino))
+            status = os.stat(path)
+            holder = _held.get((os.getpid(), status.st_dev, status.st_ino))
             if holder is not None:
                 return None, holder
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
@@ -92,16 +101,16 @@ def _take(path: Path, about: str) -> tuple[int | None, str]:
         with contextlib.suppress(OSError):  # on a full disk the name is lost, not the lock
             os.ftruncate(handle, 0)
             os.pwrite(handle, about.encode(), 0)
-        found = os.fstat(handle)
-        _held[os.getpid(), found.st_dev, found.st_ino] = about
+        status = os.fstat(handle)
+        _held[os.getpid(), status.st_dev, status.st_ino] = about
         return handle, about
 
 
 def _let_go(handle: int) -> None:
     """Gives a lock back; in a forked child this only closes the child's copy."""
     with _guard:
-        found = os.fstat(handle)
-        _held.pop((os.getpid(), found.st_dev, found.st_ino), None)
+        status = os.fstat(handle)
+        _held.pop((os.getpid(), status.st_dev, status.st_ino), None)
         os.close(handle)
 
 
@@ -162,15 +171,15 @@ class Checkpoint:
             placed = sorted(weights.read(path).values(), key=lambda stored: (stored.start, stored.num_bytes))
             with open(path, "rb", buffering=0) as handle:
                 digest.update(handle.read(placed[0].start if placed else -1))
-                found = {stored.name: _read_tensor(handle, stored, digest) for stored in placed}
+                tensors = {stored.name: _read_tensor(handle, stored, digest) for stored in placed}
         except (OSError, InputError) as error:
             raise FilbertError(f"{path}: was there and whole, but can no longer be read ({error}).") from None
         if digest.hexdigest() != self.sha256:
             raise FilbertError(f"{path}: has changed since it was checked; ask for the newest checkpoint again.")
-        return found
+        return tensors
 
 
-def _read_tensor(handle: Any, stored: weights.Stored, digest: Any) -> torch.Tensor:
+def _read_tensor(handle: FileIO, stored: weights.Stored, digest: hashlib._Hash) -> torch.Tensor:
     tensor = torch.empty(stored.shape, dtype=LOADED[stored.dtype])
     raw = memoryview(_raw(tensor))  # type: ignore[arg-type]
     for start in range(0, stored.num_bytes, CHUNK_BYTES):
@@ -188,8 +197,8 @@ def _read_tensor(handle: Any, stored: weights.Stored, digest: Any) -> torch.Tens
 def _examined(path: Path, step: int) -> Checkpoint:
     """The checkpoint in a folder, if every byte is the one that was written."""
     try:
-        told = _promised(path, step)
-        files = told["files"]
+        manifest = _promised(path, step)
+        files = manifest["files"]
         raw = (path / STATE).read_bytes()
         if hashlib.sha256(raw).hexdigest() != files[STATE]["sha256"]:
             raise _Damaged(f"{STATE} does not have the hash that {MANIFEST} gives")
@@ -203,33 +212,36 @@ def _examined(path: Path, step: int) -> Checkpoint:
         raise _Damaged(f"its files have their hashes, but cannot be read ({error})") from None
     except OSError as error:
         raise _read_fault(path, error) from None
-    return Checkpoint(step, path, state, told["best"], files[TENSORS]["sha256"])
+    return Checkpoint(step, path, state, manifest["best"], files[TENSORS]["sha256"])
 
 
 def _promised(path: Path, step: int) -> dict[str, Any]:
     """A checkpoint's manifest, if it is as it was written and the files have its sizes; cheap, whatever these are."""
-    strange = _Damaged(f"{MANIFEST} is not as filbert writes it")
+    damaged = _Damaged(f"{MANIFEST} is not as filbert writes it")
     try:
         if _size(path / MANIFEST) > MANIFEST_LIMIT_BYTES:
-            raise strange
+            raise damaged
         raw = (path / MANIFEST).read_bytes()
         try:
-            told = json.loads(raw)
-            entries = [(name, told["files"][name]["bytes"], told["files"][name]["sha256"]) for name in (TENSORS, STATE)]
-            again = _manifest(told["step"], told["best"], entries)
+            manifest = json.loads(raw)
+            entries = [
+                FileEntry(name, manifest["files"][name]["bytes"], manifest["files"][name]["sha256"])
+                for name in (TENSORS, STATE)
+            ]
+            again = _manifest(manifest["step"], manifest["best"], entries)
         except (ValueError, KeyError, TypeError, RecursionError):
-            raise strange from None
-        if told["step"] != step:
-            raise _Damaged(f"{MANIFEST} is of step {str(told['step'])[:20]}")
-        if raw != again or type(told["best"]) is not bool:  # one flipped bit anywhere in it shows here
-            raise strange
+            raise damaged from None
+        if manifest["step"] != step:
+            raise _Damaged(f"{MANIFEST} is of step {str(manifest['step'])[:20]}")
+        if raw != again or type(manifest["best"]) is not bool:  # one flipped bit anywhere in it shows here
+            raise damaged
         for name, num_bytes, _ in entries:
             size = _size(path / name)
             if size != num_bytes:
                 raise _Damaged(f"{name} has {size:,} bytes, but {MANIFEST} says {str(num_bytes)[:20]}")
     except OSError as error:
         raise _read_fault(path, error) from None
-    return dict(told)
+    return dict(manifest)
 
 
 def _read_fault(path: Path, error: OSError) -> Exception:
@@ -243,10 +255,10 @@ def _read_fault(path: Path, error: OSError) -> Exception:
 
 
 def _size(path: Path) -> int:
-    found = os.stat(path)
-    if not stat.S_ISREG(found.st_mode):
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
         raise _Damaged(f"{path.name} is not a plain file")
-    return found.st_size
+    return status.st_size
 
 
 # Writing --------------------------------------------------------------------------------------------------------------
@@ -264,38 +276,38 @@ def _raw(tensor: Array) -> npt.NDArray[np.uint8]:
 
 def _header(tensors: Mapping[str, Array]) -> tuple[bytes, list[str], int]:
     """The head of the tensors' file, the order of their data, and how many bytes that has."""
-    told: dict[str, tuple[str, tuple[int, ...], int]] = {}
+    sized: dict[str, weights.Sized] = {}
     for name, tensor in tensors.items():
-        known = (
+        dtype = (
             ARRAYS.get(tensor.dtype.newbyteorder("<")) if isinstance(tensor, np.ndarray) else STORED.get(tensor.dtype)
         )
-        if known is None or tensor.ndim > weights.MOST_DIMS or name == "__metadata__":
+        if dtype is None or tensor.ndim > weights.MOST_DIMS or name == "__metadata__":
             raise ValueError(f"tensor {name!r} of {tensor.dtype} with {tensor.ndim} dimensions cannot be stored")
-        told[name] = known, tuple(tensor.shape), tensor.nbytes
-    head, order, num_bytes = weights.header(told)
+        sized[name] = weights.Sized(dtype, tuple(tensor.shape), tensor.nbytes)
+    head, order, num_bytes = weights.header(sized)
     size = len(head) - 8
     if size > weights.HEADER_LIMIT:
         raise ValueError(f"{len(order):,} tensors need a header of {size:,} bytes; {weights.HEADER_LIMIT:,} fit")
     return head, order, num_bytes
 
 
-def _state(state: Mapping[str, Any]) -> bytes:
+def _state(state: Mapping[str, object]) -> bytes:
     """The state as JSON, if it comes back from there as it is: no NaN, no tuples, no keys but strings."""
-    plain = dict(state)
-    text = json.dumps(plain, allow_nan=False, sort_keys=True, separators=(",", ":"))
-    if json.loads(text) != plain:
+    fields = dict(state)
+    text = json.dumps(fields, allow_nan=False, sort_keys=True, separators=(",", ":"))
+    if json.loads(text) != fields:
         raise ValueError("the state changes on its way through JSON; use lists, not tuples, and strings as keys")
     if len(text) >= STATE_LIMIT_BYTES:
         raise ValueError(f"the state has {len(text):,} bytes; {STATE_LIMIT_BYTES:,} fit; store arrays as tensors")
     return text.encode("ascii") + b"\n"
 
 
-def _manifest(step: int, best: bool, entries: Iterable[tuple[str, int, str]]) -> bytes:
+def _manifest(step: int, best: bool, entries: Iterable[FileEntry]) -> bytes:
     files = {name: {"bytes": num_bytes, "sha256": digest} for name, num_bytes, digest in entries}
     return json_text({"format": FORMAT, "step": step, "best": best, "files": files}).encode()
 
 
-def _written(path: Path, pieces: Iterable[npt.NDArray[np.uint8] | bytes]) -> tuple[str, int, str]:
+def _write(path: Path, pieces: Iterable[npt.NDArray[np.uint8] | bytes]) -> FileEntry:
     """Writes and flushes a new file; its name, size and hash."""
     digest, size = hashlib.sha256(), 0
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -311,7 +323,7 @@ def _written(path: Path, pieces: Iterable[npt.NDArray[np.uint8] | bytes]) -> tup
         os.fsync(handle)
     finally:
         os.close(handle)
-    return path.name, size, digest.hexdigest()
+    return FileEntry(path.name, size, digest.hexdigest())
 
 
 def _flush(folder: Path) -> None:
@@ -349,7 +361,7 @@ class Store:
         try:
             with self._saving():
                 try:
-                    _written(probe, [b"probe"])
+                    _write(probe, [b"probe"])
                     _flush(self.folder)
                 finally:
                     probe.unlink(missing_ok=True)
@@ -359,7 +371,7 @@ class Store:
                 "choose another folder or make this one writable."
             ) from None
 
-    def save(self, step: int, tensors: Mapping[str, Array], state: Mapping[str, Any], *, best: bool = False) -> Path:
+    def save(self, step: int, tensors: Mapping[str, Array], state: Mapping[str, object], *, best: bool = False) -> Path:
         """Writes the checkpoint of a step whole or not at all, then lets go of those that are no longer needed.
 
         `state` must come back from JSON as it is: strings as keys, lists, finite numbers. A step that is saved again
@@ -375,9 +387,9 @@ class Store:
                 try:
                     os.mkdir(part)
                     pieces = (_raw(tensors[name]) for name in order)  # one at a time: a GPU's tensors are copied here
-                    entries = [_written(part / TENSORS, chain((header,), pieces)), _written(part / STATE, [text])]
+                    entries = [_write(part / TENSORS, chain((header,), pieces)), _write(part / STATE, [text])]
                     best = best or self._was_best(step, entries[0][2])
-                    _written(part / MANIFEST, [_manifest(step, best, entries)])
+                    _write(part / MANIFEST, [_manifest(step, best, entries)])
                     _flush(part)
                     self._put(part, place)
                 finally:
@@ -397,9 +409,9 @@ class Store:
         Damaged ones that are newer are set aside with a note. If all are damaged the run must not begin again at
         step 0 as if nothing had been, so that is an error.
         """
-        found = self._first(best=False)
-        if found is not None:
-            return found
+        checkpoint = self._first(best=False)
+        if checkpoint is not None:
+            return checkpoint
         lost = sorted(name for name in self._names() if TRACE.fullmatch(name))
         if not lost:
             return None
@@ -435,9 +447,9 @@ class Store:
             tried.add(step)
             if best and self._flag(step) is False:
                 continue
-            found = self._usable(step)
-            if found is not None and (found.best or not best):
-                return found
+            checkpoint = self._usable(step)
+            if checkpoint is not None and (checkpoint.best or not best):
+                return checkpoint
         return None
 
     def _flag(self, step: int) -> bool | None:
@@ -450,8 +462,8 @@ class Store:
     def _was_best(self, step: int, digest: str) -> bool:
         """Whether this step was saved before, with the same tensors, and as the best."""
         with contextlib.suppress(_Damaged, FilbertError):
-            told = _promised(self.folder / _name(step), step)
-            return bool(told["best"] and told["files"][TENSORS]["sha256"] == digest)
+            manifest = _promised(self.folder / _name(step), step)
+            return bool(manifest["best"] and manifest["files"][TENSORS]["sha256"] == digest)
         return False
 
     def _usable(self, step: int) -> Checkpoint | None:
@@ -556,13 +568,13 @@ class Store:
 
     def _sweep(self) -> None:
         """As `_tidy`, by the one process that may write here: nobody else's work is in progress."""
-        for found in filter(None, map(LEFTOVER.fullmatch, sorted(self._names()))):
-            path, name = self.folder / found[0], found["name"]
-            if found["kind"] == "old" and not os.path.lexists(self.folder / name):  # stopped between two renames
+        for match in filter(None, map(LEFTOVER.fullmatch, sorted(self._names()))):
+            path, name = self.folder / match[0], match["name"]
+            if match["kind"] == "old" and not os.path.lexists(self.folder / name):  # stopped between two renames
                 with contextlib.suppress(OSError):
                     os.rename(path, self.folder / name)
                     self._tell(f"{self.folder / name}: restored; a run was stopped while it replaced it.")
-            elif found["kind"] == "part" and name != "probe":
+            elif match["kind"] == "part" and name != "probe":
                 self._remove(path)
                 self._tell(f"{self.folder / name}: was not finished when its run was stopped; the rest was removed.")
             else:

@@ -12,7 +12,8 @@ import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch.utils.data
@@ -21,8 +22,11 @@ from torch import Tensor
 from filbert.core.errors import FilbertError
 from filbert.core.protocols import Batch, Task
 from filbert.pack.batches import Places, epochs, part, part_budget
-from filbert.train.distributed import Ranks, told_of_parents_end
+from filbert.train.distributed import Ranks, signal_at_parents_end
 from filbert.train.machine import Machine
+
+if TYPE_CHECKING:
+    from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as Batches
 
 PREFETCH = 4  # batches ahead, for each worker
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  # asked for its size alone
@@ -31,7 +35,7 @@ BYTES_PER_TOKEN = 64  # more than a token of any batch takes
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    """One step's worth."""
+    """The batch of one step."""
 
     epoch: int
     batch: int  # its place in the epoch
@@ -63,7 +67,7 @@ class _Builder(torch.utils.data.Dataset[Any]):
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A step's worth with all its arrays in one piece of shared memory, which a process hands over without a copy."""
+    """The batch of one step with all its arrays in one piece of shared memory, which is sent without a copy."""
 
     rest: bytes
     sizes: list[int]
@@ -71,9 +75,9 @@ class _Sent:
 
 
 def _sent(fed: Fed) -> _Sent:
-    found: list[pickle.PickleBuffer] = []
-    rest = pickle.dumps(fed, protocol=5, buffer_callback=found.append)
-    raw = [buffer.raw() for buffer in found]
+    buffers: list[pickle.PickleBuffer] = []
+    rest = pickle.dumps(fed, protocol=5, buffer_callback=buffers.append)
+    raw = [buffer.raw() for buffer in buffers]
     sizes = [len(each) for each in raw]
     arrays = torch.empty(sum(map(_padded, sizes)), dtype=torch.uint8).share_memory_()  # type: ignore[no-untyped-call]
     into, at = memoryview(arrays.numpy().data), 0
@@ -84,11 +88,11 @@ def _sent(fed: Fed) -> _Sent:
 
 
 def _received(sent: _Sent) -> Fed:
-    whole, at, views = memoryview(sent.arrays.numpy().data), 0, []
+    whole, at, buffers = memoryview(sent.arrays.numpy().data), 0, []
     for size in sent.sizes:
-        views.append(whole[at : at + size])
+        buffers.append(whole[at : at + size])
         at += _padded(size)
-    fed: Fed = pickle.loads(sent.rest, buffers=views)  # noqa: S301  # from a worker of our own
+    fed: Fed = pickle.loads(sent.rest, buffers=buffers)  # noqa: S301  # from a worker of our own
     return fed
 
 
@@ -111,27 +115,27 @@ def _tied(worker: int) -> None:
     A signal to the whole group (Ctrl-C, timeout) is the run's to obey: it still needs batches to finish its step. A
     batch that is no longer fetched is no news either: the run has said why.
     """
-    told_of_parents_end(signal.SIGKILL)
+    signal_at_parents_end(signal.SIGKILL)
     sys.excepthook = _unless_cut_off
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
 
-def _unless_cut_off(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-    """The thread that hands arrays over tells of a hand that was withdrawn; anything else is told as ever."""
+def _unless_cut_off(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """An excepthook of workers: a closed pipe to the run is not printed; any other error is, as usual."""
     if not isinstance(error, EOFError | OSError):
         sys.__excepthook__(kind, error, trace)
 
 
-def _ended(batches: Any) -> None:
-    """At the program's end: multiprocessing would ask the workers politely, which they do not hear, and wait."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch would tell of a dead worker
+def _ended(batches: Batches) -> None:
+    """At the program's end: multiprocessing would send SIGTERM, which the workers ignore, and wait for them."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch would raise for a dead worker
     for worker in batches._workers:
         worker.kill()
 
 
-def _given_up(batches: Any) -> None:
-    """After a failure: torch tells no more of these workers, wherever the program is by then, and none is left."""
+def _abandon(batches: Batches) -> None:
+    """After a failure: kills the workers, and keeps torch from raising for them later."""
     if batches._worker_pids_set:
         batches._worker_pids_set = False
         torch._C._remove_worker_pids(id(batches))
@@ -154,7 +158,7 @@ class Feed:
     ) -> None:
         self.task, self.seed, self.batch_tokens = task, seed, batch_tokens
         self.machine, self.ranks, self.place, self.parts = machine, ranks, place, parts
-        self.told: _Order | None = None
+        self.last_order: _Order | None = None
 
     def _orders(self) -> Iterator[_Order]:
         epoch, begin = self.place
@@ -184,7 +188,7 @@ class Feed:
         builder = _Builder(self.task, self._budget(), is_sent=workers > 0 and is_sent)
         if not workers:
             for order in self._orders():
-                self.told = order
+                self.last_order = order
                 fed = builder[order]
                 assert isinstance(fed, Fed)
                 yield fed
@@ -207,16 +211,16 @@ class Feed:
         finally:
             unregister(_ended)
 
-    def _taken(self, batches: Iterator[Any]) -> Iterator[Fed]:
+    def _taken(self, batches: Batches) -> Iterator[Fed]:
         count = 0
         while True:
             try:
                 fed = next(batches)
             except MemoryError as error:
-                _given_up(batches)
+                _abandon(batches)
                 raise FilbertError(f"the batches took all memory ({first_line(error)}); take fewer workers.") from None
             except (RuntimeError, FilbertError, EOFError, OSError) as error:
-                _given_up(batches)
+                _abandon(batches)
                 raise FilbertError(self._failed(error, count)) from None
             count += 1
             yield _received(fed) if isinstance(fed, _Sent) else fed
@@ -235,7 +239,7 @@ class Feed:
 
 
 def is_dead_worker(error: BaseException) -> bool:
-    """Whether torch says that a loader worker has ended by itself, or nobody is at its end of the line.
+    """Whether a loader worker ended by itself, or its end of the pipe is closed.
 
     What happened inside a worker comes with where it was caught, and is no sign of its death.
     """

@@ -42,12 +42,12 @@ def remarks(settings: Iterable[str], recipe: Chosen, training: Training, epochs:
 
     training: the run. epochs: those that were asked for.
     """
-    given = dict.fromkeys(word.partition("=")[0].strip() for word in settings)
+    fields = dict.fromkeys(word.partition("=")[0].strip() for word in settings)
     idle = {f"task.{name}": why for name, why in recipe.of_task.items()}
     idle |= dict((*_of_learning(recipe, training), *_of_machine(recipe.machine, training)))
-    if epochs is not None and "train.steps" in given:
-        given, idle = {"epochs": None, **given}, {**idle, "epochs": "beside train.steps"}
-    return [f"{name} is set, but changes nothing {idle[name]}." for name in given if name in idle]
+    if epochs is not None and "train.steps" in fields:
+        fields, idle = {"epochs": None, **fields}, {**idle, "epochs": "beside train.steps"}
+    return [f"{name} is set, but changes nothing {idle[name]}." for name in fields if name in idle]
 
 
 def _of_learning(recipe: Chosen, training: Training) -> Why:

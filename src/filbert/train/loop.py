@@ -11,7 +11,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from types import FrameType
 from typing import Any, Protocol
 
@@ -21,18 +21,19 @@ import torch
 from filbert.core.errors import FilbertError, InputError, one_of
 from filbert.core.protocols import Task
 from filbert.nn.encoder import Encoder
+from filbert.pack.batches import Places
 from filbert.train import machine as machines
 from filbert.train import optim, tune
 from filbert.train.checkpoint import Checkpoint, Store
 from filbert.train.distributed import Ranks
 from filbert.train.feed import Fed, Feed, first_line, is_dead_worker
-from filbert.train.listeners import Listener, Silent
+from filbert.train.listeners import Entry, Listener, Silent
 from filbert.train.machine import Machine
-from filbert.train.step import OutOfMemoryError, Stepper, Work, on_device
+from filbert.train.step import LossModule, OutOfMemoryError, Stepper, on_device
 
 READ_EVERY = 20  # steps between two looks at what a GPU did: a look makes the host wait
 MOST_SKIPPED = 3  # steps in a row without a finite gradient
-SPREAD_BATCHES, LEAST_BATCHES = 32, 8  # of an evaluation whose error is wanted, and from which on it is told
+SPREAD_BATCHES, LEAST_BATCHES = 32, 8  # of an evaluation with a standard error, and the fewest that give one
 ECHO_S = 1.0  # within which a second signal is the first one again
 SHOWN = 8  # examples named where a batch is
 
@@ -125,9 +126,9 @@ class Outcome:
 
 @dataclass(kw_only=True)
 class Course:
-    """Everything around the model and the task that a run may have."""
+    """What a run may have beside the model and the task: evaluation, checkpoints, machine, listener."""
 
-    held: Task | None = None  # asked now and then, never learnt from
+    held: Task | None = None  # evaluated now and then, never learnt from
     watched: str = "loss"  # the number of an evaluation that says which is best; accuracies are best high, losses low
     machine: machines.Config = field(default_factory=machines.Config)
     ranks: Ranks = field(default_factory=Ranks)
@@ -144,7 +145,7 @@ def fit(
     model: Encoder,
     task: Task,
     config: Config,
-    on_step: Callable[[Mapping[str, Any]], object] | None = None,
+    on_step: Callable[[Entry], object] | None = None,
     machine: machines.Config | None = None,
     tuning: tune.Config | None = None,
 ) -> Outcome:
@@ -155,10 +156,10 @@ def fit(
 
 
 class _Steps(Silent):
-    def __init__(self, callback: Callable[[Mapping[str, Any]], object]) -> None:
+    def __init__(self, callback: Callable[[Entry], object]) -> None:
         self.callback = callback
 
-    def step(self, entry: Mapping[str, Any]) -> None:
+    def step(self, entry: Entry) -> None:
         self.callback(entry)
 
 
@@ -170,19 +171,19 @@ class Training:
         self.ranks, self.listener = course.ranks, course.listener
         if course.tuning.method == "gradual" and (self.ranks.world > 1 or course.clock is not None):
             raise InputError("tune.method=gradual is for a run by steps in one process; take full, frozen or lora.")
-        found = machines.found(course.machine, self.ranks.local, self.ranks.local_world)
-        self.machine: Machine = found if model.steady else machines.unsteady(found)
+        machine = machines.chosen(course.machine, self.ranks.local, self.ranks.local_world)
+        self.machine: Machine = machine if model.steady else machines.unsteady(machine)
         self.state = State(parts=self.machine.parts)
         decay = course.tuning.layer_decay
-        learning = (config.optimiser, config.learning_rate, config.weight_decay, config.head_rate, decay)
-        self.stepper = Stepper(model, task, learning, self.machine, self.ranks, config.seed)
+        settings = optim.Settings(config.optimiser, config.learning_rate, config.weight_decay, config.head_rate, decay)
+        self.stepper = Stepper(model, task, settings, self.machine, self.ranks, config.seed)
         layers = tune.num_layers(name for name, _ in self.stepper.model.named_parameters())
         self.depths = [tune.depth(name, layers) for name in self.stepper.learning]
         self._thaw(0)
         self.pending: list[tuple[dict[str, Any], Any]] = []
         self.last_held: dict[str, float] = {}
         self.spread: dict[str, float] = {}
-        self.begun = time.perf_counter()
+        self.started_at = time.perf_counter()
 
     # The course of a run ----------------------------------------------------------------------------------------------
 
@@ -192,7 +193,7 @@ class Training:
             self.course.store.check_writable()
         if self.course.resume:
             self._restore()
-        self.begun = time.perf_counter() - self.state.seconds
+        self.started_at = time.perf_counter() - self.state.seconds
         with _signals(launched=self.ranks.world > 1) as caught:
             early = self._steps(caught)
         self._read()
@@ -206,7 +207,7 @@ class Training:
         """True where it stopped early."""
         try:
             return self._stepped(caught)
-        except RuntimeError as error:  # torch tells of a dead worker wherever the program happens to be
+        except RuntimeError as error:  # torch raises for a dead worker wherever the program happens to be
             if not is_dead_worker(error):
                 raise
             raise FilbertError(f"a loader worker died ({first_line(error)}); resume the run.") from None
@@ -260,12 +261,12 @@ class Training:
 
     def _one(self, fed: Fed) -> None:
         self._thaw(self.state.step)
-        own: dict[str, float] = {"tokens": 0.0}
+        mine: dict[str, float] = {"tokens": 0.0}
         for part in fed.parts:
-            own["tokens"] += int(part.packed.boundaries[len(part.starts)]) * fed.weight
+            mine["tokens"] += int(part.packed.boundaries[len(part.starts)]) * fed.weight
             for name, count in self.task.counts(part).items():
-                own[name] = own.get(name, 0.0) + count * fed.weight
-        counts = self.ranks.totals(own)
+                mine[name] = mine.get(name, 0.0) + count * fed.weight
+        counts = self.ranks.totals(mine)
         rate = self._rate()
         outcome = self.stepper.step(fed.parts, counts, self.state.step, rate, self.config.clip, fed.weight)
         state = self.state
@@ -295,11 +296,11 @@ class Training:
     # What the steps saw -----------------------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        """Reads what the device did since the last look, and tells it."""
+        """Reads the outcomes of pending steps from the device, and passes them to the listener."""
         if not self.pending:
             return
         columns = torch.stack([outcome.numbers.double() for _, outcome in self.pending]).cpu().tolist()
-        elapsed = time.perf_counter() - self.begun
+        elapsed = time.perf_counter() - self.started_at
         before, count = self.state.seconds, len(self.pending)
         self.state.seconds = elapsed
         waiting, self.pending = self.pending, []
@@ -318,7 +319,7 @@ class Training:
             else:
                 self.state.in_a_row = 0
 
-    def _count_skip(self, entry: Mapping[str, Any], norm: float, examples: Any) -> None:
+    def _count_skip(self, entry: Entry, norm: float, examples: Places) -> None:
         state = self.state
         state.skipped += 1
         state.in_a_row += 1
@@ -337,7 +338,7 @@ class Training:
             self._evaluate()
 
     def _evaluate(self) -> None:
-        """Asks the held-out items; the best state so far is saved at once."""
+        """Measures the held-out items; the best state so far is saved at once."""
         assert self.course.held is not None
         here = (self.machine, self.ranks)
         config, spread = self.config, self.spread if self.course.clock is not None else None
@@ -345,7 +346,7 @@ class Training:
             share = int(np.sum(self.course.held.plan(0).lengths)) // SPREAD_BATCHES
             least = _longest(self.course.held) * self.ranks.world * self.state.parts
             config = replace(config, batch_tokens=min(config.batch_tokens, max(least, share)))
-        held = evaluate(self.stepper.asked, self.course.held, config, *here, self.state.parts, spread)
+        held = evaluate(self.stepper.measured, self.course.held, config, *here, self.state.parts, spread)
         self.last_held = {**held, "step": self.state.step}
         self.listener.evaluation({"step": self.state.step, "held": held})
         number = held[self.course.watched] * (1 if self.course.watched.endswith("loss") else -1)
@@ -370,31 +371,31 @@ class Training:
     def _restore(self) -> None:
         assert self.course.store is not None
         if self.ranks.is_first:
-            found = self.course.store.newest()  # sets damaged ones aside
+            checkpoint = self.course.store.newest()  # sets damaged ones aside
             for note in self.course.store.notes:
                 self.listener.event("damaged", note)
         self.ranks.wait()
-        found = self.course.store.newest()
-        self.ranks.agree("the newest checkpoint", found.sha256 if found is not None else "")
-        if found is None:
+        checkpoint = self.course.store.newest()
+        self.ranks.agree("the newest checkpoint", checkpoint.sha256 if checkpoint is not None else "")
+        if checkpoint is None:
             return
-        if self.course.force and (changed := _changed(found, self.course.identity)):
+        if self.course.force and (changed := _changed(checkpoint, self.course.identity)):
             self.listener.event("changed", f"goes on by force with another {changed}.")
         elif not self.course.force:
-            check_identity(found, self.course.identity)
-        self.state = State(**found.state["state"])
+            check_identity(checkpoint, self.course.identity)
+        self.state = State(**checkpoint.state["state"])
         self._thaw(max(0, self.state.step - 1))  # what had learnt by then has a state
-        self.stepper.restore(found.tensors())
-        self.last_held = dict(found.state["held"])
+        self.stepper.restore(checkpoint.tensors())
+        self.last_held = dict(checkpoint.state["held"])
         self.listener.event("resumed", f"goes on after step {self.state.step:,}.", step=self.state.step)
         here = {"world": self.ranks.world, "threads": torch.get_num_threads(), "sharding": self.machine.sharding}
         for what, now in here.items():
-            if found.state[what] != now:
-                self.listener.event(
-                    "changed",
-                    f"{what} is {now} and was {found.state[what]}: the order of examples is the same, but roundings "
-                    "are not, so the weights will not be bit for bit those of an uninterrupted run.",
+            if checkpoint.state[what] != now:
+                message = (
+                    f"{what} is {now} and was {checkpoint.state[what]}: the order of examples is the same, but "
+                    "roundings are not, so the weights will not be bit for bit those of an uninterrupted run."
                 )
+                self.listener.event("changed", message)
 
     # What goes wrong --------------------------------------------------------------------------------------------------
 
@@ -421,7 +422,7 @@ class Training:
 
 
 def evaluate(
-    model: Encoder | Work,
+    model: Encoder | LossModule,
     task: Task,
     config: Config,
     machine: Machine,
@@ -433,19 +434,24 @@ def evaluate(
 
     spread: is given each mean's standard error, from how the batches differ, where there are enough of them.
     """
-    whole = Feed(task, config.seed, config.batch_tokens, machines.plain(machine), ranks, (0, 0), parts)
+    whole = Feed(task, config.seed, config.batch_tokens, machines.one_by_one(machine), ranks, (0, 0), parts)
     sums: dict[str, float] = {}
     modes = [(module, module.training) for module in model.modules()]  # some may be frozen
     model.eval()
-    work = model if isinstance(model, Work) else Work(model, task)
-    with torch.no_grad() if work is model else torch.inference_mode():  # what is put together for it is kept for steps
+    loss_module = model if isinstance(model, LossModule) else LossModule(model, task)
+    with torch.no_grad() if loss_module is model else torch.inference_mode():  # gathered weights are kept for steps
         for fed in iter(whole):
             for part in fed.parts:
-                for name, (total, count) in work(on_device(part, machine.device), task).items():
-                    found, number = float(total) * fed.weight, float(count) * fed.weight
-                    both = {"": found, "#": number}
+                for name, (total, count) in loss_module(on_device(part, machine.device), task).items():
+                    weighted, number = float(total) * fed.weight, float(count) * fed.weight
+                    both = {"": weighted, "#": number}
                     if spread is not None:
-                        both |= {"#tt": found * found, "#tn": found * number, "#nn": number * number, "#one": 1.0}
+                        both |= {
+                            "#tt": weighted * weighted,
+                            "#tn": weighted * number,
+                            "#nn": number * number,
+                            "#one": 1.0,
+                        }
                     for kind, value in both.items():
                         sums[name + kind] = sums.get(name + kind, 0.0) + value
             if fed.last:
@@ -463,31 +469,31 @@ def evaluate(
 
 def _errors(sums: Mapping[str, float], means: Mapping[str, float]) -> dict[str, float]:
     """The standard error of each mean, a ratio of two sums over batches (Cochran 1977, §6.4)."""
-    found = {}
+    errors = {}
     for name, mean in means.items():
         products, num_batches, count = ([sums[f"{name}#{kind}"] for kind in ("tt", "tn", "nn")], sums[f"{name}#one"],
                                         sums[f"{name}#"])  # fmt: skip
         if num_batches >= LEAST_BATCHES and count:
             apart = max(0.0, products[0] - 2 * mean * products[1] + mean * mean * products[2])
-            found[name] = math.sqrt(apart * num_batches / (num_batches - 1)) / count
-    return found
+            errors[name] = math.sqrt(apart * num_batches / (num_batches - 1)) / count
+    return errors
 
 
-def check_identity(found: Checkpoint, identity: Mapping[str, str]) -> None:
+def check_identity(checkpoint: Checkpoint, identity: Mapping[str, str]) -> None:
     """Refuses to go on from a checkpoint with anything that would make it another run."""
-    if changed := _changed(found, identity):
+    if changed := _changed(checkpoint, identity):
         raise InputError(
-            f"{found.path}: was made with another {changed}; resume with what it was made with, choose another --out, "
-            "or take --force to go on regardless."
+            f"{checkpoint.path}: was made with another {changed}; resume with what it was made with, choose another "
+            "--out, or take --force to go on regardless."
         )
 
 
-def _changed(found: Checkpoint, identity: Mapping[str, str]) -> str:
-    """What is not as it was, by its names."""
-    before: dict[str, str] = found.state["identity"]
+def _changed(checkpoint: Checkpoint, identity: Mapping[str, str]) -> str:
+    """The names of identity fields that changed, with old and new values."""
+    before: dict[str, str] = checkpoint.state["identity"]
     names = [name for name, value in identity.items() if before.get(name) != value]
-    told = (f"{name} ({before.get(name)}, now {identity[name]})" if "." in name else name for name in names)
-    return " and another ".join(told)
+    named = (f"{name} ({before.get(name)}, now {identity[name]})" if "." in name else name for name in names)
+    return " and another ".join(named)
 
 
 def _longest(task: Task) -> int:
@@ -500,7 +506,7 @@ def _finite(numbers: Mapping[str, float]) -> dict[str, float]:
 
 
 def _fields(state: State) -> dict[str, Any]:
-    return {name: getattr(state, name) for name in State.__dataclass_fields__}
+    return asdict(state)
 
 
 @contextlib.contextmanager
@@ -523,7 +529,7 @@ def _signals(launched: bool) -> Iterator[list[int]]:
     numbers = (signal.SIGINT, signal.SIGTERM)
     try:
         before = {number: signal.signal(number, note) for number in numbers}
-    except ValueError:  # not the main thread: whoever runs us has the signals
+    except ValueError:  # not the main thread: signals are the caller's
         yield caught
         return
     try:

@@ -1,4 +1,4 @@
-"""Where and how a run computes: wishes in, what this machine can do out. None of it changes what is learnt.
+"""The machine config of a run in; the device, precision, workers and parts to use out. None of it changes the task.
 
 Precision, the number of parts and of threads change roundings, and so the last bits; workers change nothing.
 """
@@ -15,7 +15,7 @@ from filbert.nn import attention
 from filbert.nn.device import usable
 
 PRECISIONS = ("auto", "float32", "bfloat16")
-MOST = 2**20  # of what is counted here: more is a slip
+MOST = 2**20  # of each count here: more is a typing error
 SHARDINGS = ("copy", "shard")
 COMPILED = ("auto", "on", "off", "recorded")  # the last is for CUDA in bfloat16 and one process, and off elsewhere
 
@@ -40,8 +40,8 @@ class Config:
                 raise one_of(f"machine.{name}", getattr(self, name), allowed)
         for name, least in (("threads", 0), ("workers", -1), ("parts", 1), ("timeout_s", 1), ("keep", 2)):
             if type(getattr(self, name)) is not int or not least <= getattr(self, name) <= MOST:
-                told = f"must be a whole number from {least} to {MOST:,}"
-                raise InputError(f"machine.{name} is {getattr(self, name)!r}, but {told}.")
+                rule = f"must be a whole number from {least} to {MOST:,}"
+                raise InputError(f"machine.{name} is {getattr(self, name)!r}, but {rule}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +78,7 @@ def device_of(config: Config) -> torch.device:
     return device
 
 
-def found(config: Config, local_rank: int = 0, local_world: int = 1) -> Machine:
+def chosen(config: Config, local_rank: int = 0, local_world: int = 1) -> Machine:
     """The machine that serves these wishes; sets torch's threads, since the default is wrong for several ranks."""
     device = device_of(config)
     if device.type == "cuda":
@@ -86,12 +86,12 @@ def found(config: Config, local_rank: int = 0, local_world: int = 1) -> Machine:
         torch.cuda.set_device(device)
         attention.use(attention.fastest())
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    own = max(1, cores // local_world)
+    share = max(1, cores // local_world)
     is_cuda = device.type == "cuda"
     # Beside a GPU the host only hands batches over, and threads that wait for each other while workers use the cores
     # take longer than one.
-    torch.set_num_threads(config.threads or _environment_threads() or (1 if is_cuda else own))
-    workers = config.workers if config.workers >= 0 else (min(8, max(1, own - 1)) if is_cuda else 0)
+    torch.set_num_threads(config.threads or _environment_threads() or (1 if is_cuda else share))
+    workers = config.workers if config.workers >= 0 else (min(8, max(1, share - 1)) if is_cuda else 0)
     half = is_cuda if config.precision == "auto" else config.precision == "bfloat16"
     return Machine(
         device=device,
@@ -106,8 +106,8 @@ def found(config: Config, local_rank: int = 0, local_world: int = 1) -> Machine:
 
 
 def _environment_threads() -> int:
-    said = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # a list speaks of nested levels
-    return int(said) if said.isdecimal() else 0
+    value = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()  # a list speaks of nested levels
+    return int(value) if value.isdecimal() else 0
 
 
 def unsteady(machine: Machine) -> Machine:
@@ -115,6 +115,6 @@ def unsteady(machine: Machine) -> Machine:
     return replace(machine, compiled=False, recorded=False)
 
 
-def plain(machine: Machine) -> Machine:
+def one_by_one(machine: Machine) -> Machine:
     """The same machine with batches built and run one by one, as an evaluation does."""
     return replace(machine, compiled=False, recorded=False, workers=0, parts=1)

@@ -1,4 +1,4 @@
-"""Kernels recorded once and played back: an encoder and packs of one size in, the same vectors and gradients out.
+"""An encoder and packs of one size in; its vectors and gradients by recorded CUDA graphs out.
 
 A GPU is done with a small model's step long before a host has launched the next one's kernels, hundreds of them: with
 8 layers × 384 and 8,192 tokens it works for 5 of 27 ms (experiments/2026-11-16-recorded-steps.md). A CUDA graph holds
@@ -9,13 +9,13 @@ in is copied there.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from filbert.core.records import Packed
-from filbert.nn.cuda_graph import Strip
+from filbert.nn.cuda_graph import CudaGraph
 
 SIZES = 2  # of packs that are recorded; any other goes through the model as it is
 SPARE, ROUND = 1.15, 32  # places for sequences: so many times the usual number, and a multiple of that
@@ -38,12 +38,12 @@ class Tape:
         self.grads = [torch.zeros_like(weight, dtype=torch.float32) for weight in kept]
         pool = torch.cuda.graph_pool_handle() if self.device.type == "cuda" else None
         with torch.set_grad_enabled(bool(self.learning)):
-            self.there = Strip(self._forward, self.device, pool)
-        self.back: Strip | None = None
+            self.there = CudaGraph(self._forward, self.device, pool)
+        self.back: CudaGraph[None] | None = None
         if self.learning and self.there.graph is not None:
-            self.grad = torch.zeros_like(self.there.found)
-            self.back = Strip(self._backward, self.device, pool)
-            self.there.found = self.there.found.detach()  # the pass's own tensors live in the recording
+            self.grad = torch.zeros_like(self.there.result)
+            self.back = CudaGraph(self._backward, self.device, pool)
+            self.there.result = self.there.result.detach()  # the pass's own tensors live in the recording
 
     def _leaves(self) -> dict[str, Tensor]:
         """The weights that learn, under other names: a recording must have nothing to do with a graph outside of it."""
@@ -55,15 +55,15 @@ class Tape:
         side = torch.cuda.Stream() if on_cuda else None  # type: ignore[no-untyped-call]
         if side is not None:
             side.wait_stream(torch.cuda.current_stream())
-        found: tuple[Tensor | None, ...] = ()
+        gradients: tuple[Tensor | None, ...] = ()
         with torch.cuda.stream(side):
             out = self._forward()
             if out.requires_grad:
                 leaves = list(self.weights.values())
-                found = torch.autograd.grad(out, leaves, torch.zeros_like(out), allow_unused=True)
+                gradients = torch.autograd.grad(out, leaves, torch.zeros_like(out), allow_unused=True)
         if side is not None:
             torch.cuda.current_stream().wait_stream(side)
-        return [place for place, grad in enumerate(found) if grad is not None]
+        return [place for place, grad in enumerate(gradients) if grad is not None]
 
     def _forward(self) -> Tensor:
         out: Tensor = torch.func.functional_call(self.model, self.weights, (self.read,))
@@ -71,8 +71,8 @@ class Tape:
 
     def _backward(self) -> None:
         leaves = list(self.weights.values())
-        found = torch.autograd.grad(self.there.found, [leaves[place] for place in self.learning], self.grad)
-        torch._foreach_copy_(self.grads, list(found))
+        gradients = torch.autograd.grad(self.there.result, [leaves[place] for place in self.learning], self.grad)
+        torch._foreach_copy_(self.grads, list(gradients))
 
     def _put(self, packed: Packed) -> None:
         """The pack where the recording reads it; places without a sequence are empty ones at the end."""
@@ -92,7 +92,7 @@ class Tape:
         """[T, D], until the next pack comes."""
         self._put(packed)
         with torch.set_grad_enabled(bool(self.learning)):
-            return self.there.play().detach()  # type: ignore[no-any-return]
+            return self.there.replay().detach()
 
     def backward(self, grad: Tensor) -> None:
         """Fills `grads`."""
@@ -102,23 +102,29 @@ class Tape:
                 self._backward()
             return
         self.grad.copy_(grad)
-        self.back.play()
+        self.back.replay()
+
+
+class _Context(Protocol):
+    """What the forward pass keeps for the backward pass."""
+
+    tape: Tape
 
 
 class _Play(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, handle: Tensor, tape: Tape, packed: Packed) -> Tensor:
+    def forward(ctx: _Context, handle: Tensor, tape: Tape, packed: Packed) -> Tensor:
         ctx.tape = tape
         return tape.forward(packed)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, None]:
+    def backward(ctx: _Context, grad: Tensor) -> tuple[None, None, None]:
         ctx.tape.backward(grad)
         return None, None, None
 
 
 class Player:
-    """A model's vectors in a task's loss: its passes over packs of a size that came before are played back.
+    """A model's vectors in a task's loss; passes over packs of a size that came before replay a CUDA graph.
 
     usual: tokens of a sequence on average, where that is known; how many places a recording has must not hang on which
     pack came first, or a run that was resumed would round otherwise than one that was not.
@@ -133,7 +139,7 @@ class Player:
         self.handle = torch.zeros((), requires_grad=True)
 
     def forget(self) -> None:
-        """Other weights learn from now on, or memory is short: what was recorded is of no use."""
+        """Drops all recordings: other weights learn from now on, or memory is short."""
         self.tapes, self.used = {}, []
 
     def begin(self, resting: bool = False) -> None:
@@ -157,12 +163,12 @@ class Player:
             return None
         if tokens not in self.tapes and len(self.tapes) >= SIZES:
             return None
-        known = self.tapes.setdefault(tokens, [])
-        if turn < len(known) and not known[turn].takes(packed):
-            del known[turn:]
-        if turn == len(known):
-            known.append(self._recorded(packed))
-        return known[turn] if turn < len(known) else None
+        tapes = self.tapes.setdefault(tokens, [])
+        if turn < len(tapes) and not tapes[turn].takes(packed):
+            del tapes[turn:]
+        if turn == len(tapes):
+            tapes.append(self._recorded(packed))
+        return tapes[turn] if turn < len(tapes) else None
 
     def _recorded(self, packed: Packed) -> Tape:
         devices = [packed.ids.device] if packed.ids.is_cuda else []

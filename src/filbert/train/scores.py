@@ -1,4 +1,4 @@
-"""A model and a task's items in; what the model's head says of each of them, in order, out."""
+"""A model and a task's items in; the raw output of the head for each of them, in order, out."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from filbert.train.step import on_device
 
 
 def scored(model: Encoder, task: AnyItems, batch_tokens: int, config: machine.Config | None = None) -> list[Any]:
-    """What a task's head says of each of its items, in order, computed as training computes it.
+    """The raw output of a task's head for each of its items, in order, computed as in training.
 
     The model goes where the config says.
     """
-    here = machine.found(config or machine.Config())
+    here = machine.chosen(config or machine.Config())
     model = model.to(here.device, torch.bfloat16 if here.half else torch.float32).eval()
     result: list[Any] = [None] * len(task)
     with torch.inference_mode():
         host = TorchHost(model)
         for texts in bins(task.lengths.tolist(), batch_tokens):
             batch = on_device(task.batch(np.asarray(texts)), here.device)
-            for index, found in zip(texts, task.raw(host, batch), strict=True):
-                result[index] = found
+            for index, answer in zip(texts, task.raw(host, batch), strict=True):
+                result[index] = answer
     return result
 
 
@@ -39,5 +39,5 @@ def scored_apart(model: Encoder, task: AnyItems, batch_tokens: int, config: mach
 
 
 def asking(config: machine.Config) -> machine.Config:
-    """What of a run's machine counts where a model is only asked."""
+    """The part of a run's machine config that counts for inference."""
     return machine.Config(device=config.device, precision=config.precision, threads=config.threads)

@@ -1,4 +1,4 @@
-"""One step: a model, a task and the parts of a batch in, moved weights and what the step saw out.
+"""A model, a task and the parts of a batch in; one optimiser step, its terms and gradient norm out.
 
 The weights that learn are float32. Where the machine computes in bfloat16 a copy of them does the work, and its
 gradients come back to the originals. Nothing here waits for the device: whether a gradient is finite is decided there,
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Task
 from filbert.nn.attention import batch_tensors
-from filbert.nn.cuda_graph import Strip
+from filbert.nn.cuda_graph import CudaGraph
 from filbert.nn.encoder import Encoder, standing_in
 from filbert.train import optim, tune
 from filbert.train.distributed import Ranks, gathered, local, sharded, shares
@@ -36,19 +36,22 @@ OUT_OF_MEMORY = (  # in any allocator's words, oneDNN's last
 )
 
 
+Terms = dict[str, list[tuple[Tensor, Tensor]]]  # of each term (total, count), for each part of a batch
+
+
 class OutOfMemoryError(Exception):
     """A part of a batch did not fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a step saw, still on the device: for every term (total, count), the gradient's norm, 1.0 if skipped."""
+    """The numbers of a step, still on the device: of every term (total, count), the gradient's norm, 1.0 if skipped."""
 
     names: tuple[str, ...]
     numbers: Tensor  # [2·terms + 2]
 
 
-class Work(nn.Module):
+class LossModule(nn.Module):
     """Model and task as one module: what DDP wraps and torch.compile compiles."""
 
     def __init__(self, model: Encoder, task: Task) -> None:
@@ -68,25 +71,25 @@ class Stepper:
         self,
         model: Encoder,
         task: Task,
-        optimiser: tuple[str, float, float, float] | tuple[str, float, float, float, float],  # as optim takes them
+        optimiser: optim.Settings,
         machine: Machine,
         ranks: Ranks,
         seed: int,
     ) -> None:
         self.machine, self.ranks, self.seed = machine, ranks, seed
         self.sharded = machine.sharding == "shard" and ranks.world > 1
-        if self.sharded and optimiser[0] != "adamw":
-            raise InputError(f"machine.sharding=shard works with train.optimiser=adamw alone, not {optimiser[0]}.")
-        self.plain = model.cpu() if self.sharded else None  # what will hold the weights when they are put together
+        if self.sharded and optimiser.name != "adamw":
+            raise InputError(f"machine.sharding=shard works with train.optimiser=adamw alone, not {optimiser.name}.")
+        self.whole = model.cpu() if self.sharded else None  # what will hold the weights when they are put together
         self.model = (copy.deepcopy(model) if self.sharded else model).to(machine.device).train()
         has_twin = machine.half and not self.sharded
         self.twin = copy.deepcopy(self.model).to(torch.bfloat16) if has_twin else self.model
         played = machine.recorded and has_twin and ranks.world == 1
         self.player = Player(self.twin, _usual(task)) if played else None
-        work = Work(self.twin if self.player is None else standing_in(self.twin, self.player), task)
-        self.work = sharded(work, machine.device, machine.half) if self.sharded else work
+        module = LossModule(self.twin if self.player is None else standing_in(self.twin, self.player), task)
+        self.module = sharded(module, machine.device, machine.half) if self.sharded else module
         self.optimiser = optim.optimiser(self.model, *optimiser)
-        self.strip: tuple[Any, Strip | None] = (None, None)
+        self.strip: tuple[Any, CudaGraph[Tensor] | None] = (None, None)
         if self.player is not None:
             _ready_for_recording(self.optimiser, machine.device)
         self.learning = [name for name, p in self.model.named_parameters() if p.requires_grad]
@@ -95,7 +98,7 @@ class Stepper:
         self.settled = self.sharded or ranks.world == 1
         compiled = machine.compiled and ranks.world == 1
         whole = task.one_graph
-        self.run = torch.compile(self.work, fullgraph=whole) if compiled else self.work
+        self.run = torch.compile(self.module, fullgraph=whole) if compiled else self.module
 
     def thaw(self, least: int) -> None:
         """From the next step on the weights of that depth and more learn (train.tune); others are as in use."""
@@ -106,7 +109,7 @@ class Stepper:
         self.least = least
         for module in (self.model,) if self.twin is self.model else (self.model, self.twin):
             tune.thaw(module, self.learning, least)
-        self.own: list[Tensor] = [p for p in self.model.parameters() if p.requires_grad]
+        self.weights: list[Tensor] = [p for p in self.model.parameters() if p.requires_grad]
         self.working: list[Tensor] = [p for p in self.twin.parameters() if p.requires_grad]
         if self.player is not None:
             self.player.forget()
@@ -125,18 +128,18 @@ class Stepper:
         weight: 0 on a rank for which the batch had nothing left, and which only keeps the others company.
         """
         for group in self.optimiser.param_groups:
-            own = rate * group.get("scale", 1.0)
-            group["lr"] = own if self.player is None else group["lr"].fill_(own)
+            group_rate = rate * group.get("scale", 1.0)
+            group["lr"] = group_rate if self.player is None else group["lr"].fill_(group_rate)
         if self.player is not None:
             self.player.begin(resting=len(parts) > 1)
-        seen: dict[str, list[tuple[Tensor, Tensor]]] = {}
+        seen: Terms = {}
         try:
             if not self.settled:
                 self._settle(parts[0])
             self._reseed(number)
             for at, part in enumerate(parts):
                 summed = self.sharded or self.ranks.world == 1 or at + 1 == len(parts)
-                with contextlib.nullcontext() if summed else self.work.no_sync():  # type: ignore[operator]
+                with contextlib.nullcontext() if summed else self.module.no_sync():  # type: ignore[operator]
                     self._backward(part, counts, seen, weight)
         except (RuntimeError, MemoryError) as error:
             if not is_out_of_memory(error):
@@ -153,17 +156,17 @@ class Stepper:
         the first after a resume too.
         """
         self._pass(part)
-        idle = [name for name, p in self.work.named_parameters() if p.requires_grad and p.grad is None]
+        idle = [name for name, p in self.module.named_parameters() if p.requires_grad and p.grad is None]
         self._forget()
-        self.work = self.ranks.copied(self.work, self.machine.device, idle)
-        self.run = torch.compile(self.work) if self.machine.compiled else self.work
+        self.module = self.ranks.copied(self.module, self.machine.device, idle)
+        self.run = torch.compile(self.module) if self.machine.compiled else self.module
         self._pass(part)
         self._forget()
         self.settled = True
 
     def _pass(self, part: Batch) -> None:
-        found = self.run(on_device(part, self.machine.device, self.machine.compiled))
-        losses = [total for name, (total, _) in found.items() if name.endswith("_loss")]
+        terms = self.run(on_device(part, self.machine.device, self.machine.compiled))
+        losses = [total for name, (total, _) in terms.items() if name.endswith("_loss")]
         torch.autograd.backward([loss for loss in losses if loss.requires_grad])
 
     def _reseed(self, number: int) -> None:
@@ -174,34 +177,34 @@ class Stepper:
         if self.machine.is_cuda:  # torch.manual_seed asks every kind of device there could be, a millisecond each time
             torch.cuda.default_generators[self.machine.device.index].manual_seed(number)
 
-    def _backward(self, part: Batch, counts: Mapping[str, float], seen: dict[str, Any], weight: float) -> None:
+    def _backward(self, part: Batch, counts: Mapping[str, float], seen: Terms, weight: float) -> None:
         batch = on_device(part, self.machine.device, self.machine.compiled)
-        found = self.run(batch)
+        terms = self.run(batch)
         # DDP takes the mean over ranks; the loss is a sum over them. A loss that nothing in the whole step is asked for
         # weighs 0 and is not left out: DDP waits for the gradients of its head.
         scale = self.ranks.world * weight
         loss = sum(
             total * (scale / counts[name] if counts[name] else 0.0)
-            for name, (total, _) in found.items()
+            for name, (total, _) in terms.items()
             if name.endswith("_loss")
         )
         if isinstance(loss, Tensor) and loss.requires_grad:
             torch.autograd.backward(loss)
-        for name, (total, count) in found.items():
+        for name, (total, count) in terms.items():
             seen.setdefault(name, []).append((total.detach().float() * weight, count.float() * weight))
 
-    def _moved(self, seen: Mapping[str, list[tuple[Tensor, Tensor]]], clip: float) -> Outcome:
+    def _moved(self, seen: Terms, clip: float) -> Outcome:
         device = self.machine.device
         if self.twin is not self.model:
             self._brought_back()
         numbers = [sum(values).to(device) for pairs in seen.values() for values in zip(*pairs, strict=True)]
         totals = self.ranks.sums(torch.stack(numbers)) if numbers else torch.zeros(0, device=device)
-        found = self._optimised(totals, clip) if self.player is None else self._played(totals, clip)
+        outcome = self._optimised(totals, clip) if self.player is None else self._played(totals, clip)
         if self.twin is self.model:
             self.optimiser.zero_grad(set_to_none=True)
         for weight in self.working:
             weight.grad = None
-        return Outcome(tuple(seen), found)
+        return Outcome(tuple(seen), outcome)
 
     def _optimised(self, totals: Tensor, clip: float) -> Tensor:
         """Moves the weights unless something is not finite: the totals, the gradient's norm, 1.0 if skipped."""
@@ -212,39 +215,39 @@ class Stepper:
         self.optimiser.step()
         if self.twin is not self.model:
             with torch.no_grad():
-                torch._foreach_copy_(self.working, self.own)
+                torch._foreach_copy_(self.working, self.weights)
         return torch.cat([totals, torch.stack([norm.to(totals.device), skipped])])
 
     def _played(self, totals: Tensor, clip: float) -> Tensor:
         """The same, recorded where the gradients lie where they lay in the step before."""
-        key = (clip, len(totals), *(0 if p.grad is None else p.grad.data_ptr() for p in self.own))
-        known, strip = self.strip
-        if key != known:
+        key = (clip, len(totals), *(0 if p.grad is None else p.grad.data_ptr() for p in self.weights))
+        key_before, strip = self.strip
+        if key != key_before:
             self.strip = (key, None)
             return self._optimised(totals, clip)
         if strip is None:
             self.totals = totals.clone()
-            strip = Strip(lambda: self._optimised(self.totals, clip), self.machine.device)
+            strip = CudaGraph(lambda: self._optimised(self.totals, clip), self.machine.device)
             self.strip = (key, strip)
         self.totals.copy_(totals)
-        return strip.play().clone()  # type: ignore[no-any-return]
+        return strip.replay().clone()
 
     def _brought_back(self) -> None:
         """The copy's gradients as those of the weights, in float32, in a few kernels."""
         played = self.player.gradients() if self.player is not None else {}
         into, come = [], []
-        for place, (own, weight) in enumerate(zip(self.own, self.working, strict=True)):
+        for place, (master, weight) in enumerate(zip(self.weights, self.working, strict=True)):
             if place in played:
-                own.grad = played[place]
+                master.grad = played[place]
                 if weight.grad is not None:  # a weight that also has a use after the encoder
-                    own.grad += weight.grad
+                    master.grad += weight.grad
                 continue
             if weight.grad is None:
-                own.grad = None
+                master.grad = None
                 continue
-            if own.grad is None:
-                own.grad = torch.empty_like(own)
-            into.append(own.grad)
+            if master.grad is None:
+                master.grad = torch.empty_like(master)
+            into.append(master.grad)
             come.append(weight.grad)
         if into:
             torch._foreach_copy_(into, come)
@@ -252,23 +255,23 @@ class Stepper:
     def _clipped(self, most: float) -> Tensor:
         """The norm of the gradients of all ranks' weights, which shrink to `most` where it is above."""
         if not self.sharded:
-            return optim.clip(self.own, most)
-        grads = [local(p.grad) for p in self.own if p.grad is not None]
+            return optim.clip(self.weights, most)
+        grads = [local(p.grad) for p in self.weights if p.grad is not None]
         squares = torch.stack([norm.float().square() for norm in torch._foreach_norm(grads)]).sum()
         norm = self.ranks.sums(squares).sqrt()
         torch._foreach_mul_(grads, (most / norm).clamp(max=1.0))
         return norm
 
     @property
-    def asked(self) -> Encoder | Work:
-        """What is measured: the weights that compute, or all that put them together."""
-        return self.work if isinstance(self.work, Work) and self.sharded else self.twin
+    def measured(self) -> Encoder | LossModule:
+        """The module to evaluate: the copy that computes, or the sharded module."""
+        return self.module if isinstance(self.module, LossModule) and self.sharded else self.twin
 
     def tensors(self) -> dict[str, Tensor]:
         """The weights ("model/…") and the optimiser's state ("optimiser/…"), whole; all ranks must ask."""
-        found = {f"model/{name}": value for name, value in self.model.state_dict().items()}
-        found |= {f"optimiser/{name}": value for name, value in optim.tensors(self.optimiser).items()}
-        return gathered(found) if self.sharded else found
+        tensors = {f"model/{name}": value for name, value in self.model.state_dict().items()}
+        tensors |= {f"optimiser/{name}": value for name, value in optim.tensors(self.optimiser).items()}
+        return gathered(tensors) if self.sharded else tensors
 
     def restore(self, tensors: Mapping[str, Tensor]) -> None:
         """Puts such tensors back, bit for bit."""
@@ -287,9 +290,9 @@ class Stepper:
 
     def finish(self) -> Encoder:
         """The trained model, whole and in eval mode; all ranks must ask."""
-        if self.plain is not None:
-            self.plain.load_state_dict(gathered(self.model.state_dict()))
-            self.model, self.plain = self.plain, None
+        if self.whole is not None:
+            self.whole.load_state_dict(gathered(self.model.state_dict()))
+            self.model, self.whole = self.whole, None
         return self.model.eval()
 
     def _forget(self) -> None:

@@ -98,18 +98,18 @@ def lowest(method: str, depths: Sequence[int], step: int, steps: int) -> int:
 
 
 def prepare(model: nn.Module, config: Config, num_added: int = 0) -> dict[str, str]:
-    """Puts in what the method needs: LoRA's maps, beside which only heads and pooler learn. What is special about it.
+    """Prepares a model for its method (LoRA's maps, frozen weights); remarks on the tuning, by name.
 
     num_added: changed copies among the texts.
     """
     _adapt(model, config)
     learning, total = counted(model, config)
-    told = {}
+    about = {}
     if config.method != "full":
-        told["tuning"] = f"{config.method}; {learning:,} weights learn, of a model of {total:,}."
+        about["tuning"] = f"{config.method}; {learning:,} weights learn, of a model of {total:,}."
     if num_added:
-        told["augmented"] = f"{num_added:,} changed copies of texts are learnt from as well."
-    return told
+        about["augmented"] = f"{num_added:,} changed copies of texts are learnt from as well."
+    return about
 
 
 def _adapt(model: nn.Module, config: Config) -> None:
@@ -186,9 +186,9 @@ def copies(
             "tune.augment=replace lets the model fill in words, but the folder that the run begins with has no "
             "masked-language-model head; begin with a pretrained one, or take delete or swap."
         )
-    found = augment.copies(examples, tokenizer, _options(config, seed), Filler(model, tokenizer, machine))
+    copied = augment.copies(examples, tokenizer, _options(config, seed), Filler(model, tokenizer, machine))
     model.cpu()
-    return found
+    return copied
 
 
 def _options(config: Config, seed: int) -> augment.Options:
@@ -201,16 +201,16 @@ class Filler:
     def __init__(self, model: Encoder, tokenizer: Tokenizer, machine: Machine) -> None:
         self.model, self.device = model.eval().to(machine.device), machine.device
         self.max_length: int = model.config.max_length
-        known = np.zeros(model.config.vocab_size, dtype=np.int64)
-        known[: tokenizer.vocab_size] = 1 + tokenizer.continues
-        known[[i for i, token in enumerate(tokenizer.vocabulary) if token[:1] + token[-1:] == "[]"]] = 0
-        self.kinds = torch.as_tensor(known, device=machine.device)  # [V] 0: never, 1: begins a word, 2: goes on with it
+        kinds = np.zeros(model.config.vocab_size, dtype=np.int64)
+        kinds[: tokenizer.vocab_size] = 1 + tokenizer.continues
+        kinds[[i for i, token in enumerate(tokenizer.vocabulary) if token[:1] + token[-1:] == "[]"]] = 0
+        self.kinds = torch.as_tensor(kinds, device=machine.device)  # [V] 0: never, 1: begins a word, 2: goes on with it
 
     def __call__(
         self, windows: Sequence[Encoding], blanks: Sequence[Places], hidden: Sequence[Ints], drawn: Sequence[Draws]
     ) -> list[Places]:
         """For each window the words at its `blanks`, of the kind of those `hidden` there, as `drawn` from 0 up to 1."""
-        found: list[Places] = [np.zeros(0, dtype=np.int64)] * len(windows)
+        filled: list[Places] = [np.zeros(0, dtype=np.int64)] * len(windows)
         with torch.inference_mode():
             for chosen in bins([len(window) for window in windows], FILL_TOKENS):
                 packed, starts = pack([windows[index] for index in chosen])
@@ -222,9 +222,9 @@ class Filler:
                     vectors_RD, np.concatenate([hidden[i] for i in chosen]), np.concatenate([drawn[i] for i in chosen])
                 )
                 edges = np.cumsum([len(each) for each in rows])[:-1]
-                for index, own in zip(chosen, np.split(words, edges), strict=True):
-                    found[index] = own
-        return found
+                for index, row_words in zip(chosen, np.split(words, edges), strict=True):
+                    filled[index] = row_words
+        return filled
 
     def _words(self, vectors_RD: Tensor, hidden: Ints, drawn: Draws) -> Places:
         """[R] a word for each vector: one of the likeliest of its kind, each as often as it is likely."""
@@ -239,5 +239,5 @@ class Filler:
             below_RC = best_RC.softmax(-1).cumsum(-1) < drawn_R[part, None]
             last_R = best_RC.isfinite().sum(-1, keepdim=True) - 1  # a kind may have few words, and sums are rounded
             words.append(ids_RC.gather(1, torch.minimum(below_RC.sum(-1, keepdim=True), last_R))[:, 0])
-        found: Places = torch.cat(words).cpu().numpy()
-        return found
+        word_ids: Places = torch.cat(words).cpu().numpy()
+        return word_ids

@@ -224,7 +224,7 @@ def test_drawn_text_has_the_perplexity_of_its_entropy(kind: str) -> None:
     here = machine.Config(threads=1)
     settings = loop.Config(steps=40, batch_tokens=1_024, learning_rate=1e-2)
     loop.fit(network, learnt, settings, machine=here)
-    told = loop.evaluate(network, held, settings, machine.found(here), Ranks())
+    told = loop.evaluate(network, held, settings, machine.chosen(here), Ranks())
     entropy = -sum(share * math.log(share) for share in shares)
     assert told["perplexity"] == pytest.approx(math.exp(told["lm_loss"]))
     assert told["perplexity"] == pytest.approx(math.exp(entropy), rel=0.03)

@@ -188,7 +188,7 @@ def test_the_terms_are_the_metrics(tokenizer: Tokenizer) -> None:
     model = model_for(task, tokenizer)
     with torch.no_grad():
         model.heads["labels"].weight.normal_(std=2)
-    held = loop.evaluate(model, task, loop.Config(batch_tokens=64), machine.found(ONE), loop.Ranks())
+    held = loop.evaluate(model, task, loop.Config(batch_tokens=64), machine.chosen(ONE), loop.Ranks())
     told = task.evaluated(list(scores(task, model, list(range(8))).numpy()))
     assert held["f1"] == pytest.approx(told["micro_f1"])
     assert held["accuracy"] == pytest.approx(told["accuracy"])

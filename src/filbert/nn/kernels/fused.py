@@ -1,4 +1,4 @@
-"""What stands between two products, on CUDA: outputs and biases in, GELU or the norm of a sum out, gradients back.
+"""GELU, and dropout, sum and norm, on CUDA: a layer's outputs and bias in, the result out, gradients back.
 
 The gradient of a bias is a sum over all tokens. The kernels here sum it while they make its terms, where it would else
 take a pass of its own over all that was just written. Each program sums some rows in one fixed order and the programs'
@@ -13,11 +13,12 @@ Legend: T tokens in the pack, C columns, D width.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import FunctionCtx
 
 from filbert.nn.dropout import DRAWN, LAST, ROUNDS, dropped, threshold
 from filbert.nn.kernels.short_attention import jit, tl  # type: ignore[attr-defined]
@@ -48,7 +49,7 @@ def _gelu_kernel(
     grad_at, x_at, dx_at, sums_at = tensors
     span = tl.program_id(1)
     columns = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    known = columns < width
+    inside = columns < width
     total = tl.zeros([ROWS, COLUMNS], tl.float32)
     for at in range(0, SPAN, ROWS):
         rows = span * SPAN + at + tl.arange(0, ROWS)
@@ -56,7 +57,7 @@ def _gelu_kernel(
         if WHOLE:
             grad, x = tl.load(grad_at + places), tl.load(x_at + places)
         else:
-            there = (rows < tokens)[:, None] & known[None, :]
+            there = (rows < tokens)[:, None] & inside[None, :]
             grad = tl.load(grad_at + places, mask=there, other=0.0)
             x = tl.load(x_at + places, mask=there, other=0.0)
         dx = grad.to(tl.float32) * _gelu_slope(x.to(tl.float32))
@@ -65,7 +66,7 @@ def _gelu_kernel(
             tl.store(dx_at + places, dx.to(x.dtype))
         else:
             tl.store(dx_at + places, dx.to(x.dtype), mask=there)
-    tl.store(sums_at + span.to(tl.int64) * width + columns, tl.sum(total, 0), mask=known)
+    tl.store(sums_at + span.to(tl.int64) * width + columns, tl.sum(total, 0), mask=inside)
 
 
 def _backward(grad: Tensor, x: Tensor, dx: Tensor, sums: Tensor) -> None:
@@ -103,14 +104,21 @@ def quick_gelu(x: Tensor) -> Tensor:
     return (wide * torch.where(wide < 0, tail, 1.0 - tail)).to(x.dtype)
 
 
+class _Context(FunctionCtx):
+    """What a forward pass leaves to its backward pass."""
+
+    saved_tensors: tuple[Tensor, ...]
+    share: float
+
+
 class _Gelu(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, x: Tensor, bias: Tensor) -> Tensor:
+    def forward(ctx: _Context, x: Tensor, bias: Tensor) -> Tensor:
         ctx.save_for_backward(x)
         return quick_gelu(x) if torch.compiler.is_compiling() else F.gelu(x)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor]:
+    def backward(ctx: _Context, grad: Tensor) -> tuple[Tensor, Tensor]:
         (x,) = ctx.saved_tensors
         dx, dbias = gelu_backward(grad, x)
         return dx, dbias.to(x.dtype)
@@ -160,8 +168,8 @@ def _norm_kernel(
     grad_at, sum_at, mean_at, rstd_at, weight_at, drawn_at, dsum_at, dx_at, totals_at = tensors
     span = tl.program_id(0)
     columns = tl.arange(0, COLUMNS)
-    known = columns < width
-    weight = tl.load(weight_at + columns, mask=known, other=0.0).to(tl.float32)
+    inside = columns < width
+    weight = tl.load(weight_at + columns, mask=inside, other=0.0).to(tl.float32)
     by_weight = tl.zeros([COLUMNS], tl.float32)
     by_shift = tl.zeros([COLUMNS], tl.float32)
     by_bias = tl.zeros([COLUMNS], tl.float32)
@@ -169,7 +177,7 @@ def _norm_kernel(
     second = (tl.load(drawn_at + 1) * _DRAWN).to(tl.int32) * 241
     for at in range(0, SPAN, ROWS):
         rows = span * SPAN + at + tl.arange(0, ROWS)
-        there = (rows < tokens)[:, None] & known[None, :]
+        there = (rows < tokens)[:, None] & inside[None, :]
         places = rows[:, None].to(tl.int64) * width + columns[None, :]
         grad = tl.load(grad_at + places, mask=there, other=0.0).to(tl.float32)
         x = tl.load(sum_at + places, mask=there, other=0.0).to(tl.float32)
@@ -178,26 +186,34 @@ def _norm_kernel(
         normal = (x - mean[:, None]) * rstd[:, None]
         part = grad * weight[None, :]
         along = tl.sum(part, 1) / width
-        across = tl.sum(part * normal, 1) / width
-        dsum = (part - along[:, None] - normal * across[:, None]) * rstd[:, None]
+        slope = tl.sum(part * normal, 1) / width
+        dsum = (part - along[:, None] - normal * slope[:, None]) * rstd[:, None]
         tl.store(dsum_at + places, dsum.to(dsum_at.dtype.element_ty), mask=there)
         dx = tl.where(_kept(places.to(tl.int32), first, second, THRESHOLD), dsum * scale, 0.0)
         tl.store(dx_at + places, dx.to(dx_at.dtype.element_ty), mask=there)
         by_weight += tl.sum(grad * normal, 0)
         by_shift += tl.sum(grad, 0)
         by_bias += tl.sum(dx, 0)
-    own = totals_at + span.to(tl.int64) * 3 * width + columns
-    tl.store(own, by_weight, mask=known)
-    tl.store(own + width, by_shift, mask=known)
-    tl.store(own + 2 * width, by_bias, mask=known)
+    totals = totals_at + span.to(tl.int64) * 3 * width + columns
+    tl.store(totals, by_weight, mask=inside)
+    tl.store(totals + width, by_shift, mask=inside)
+    tl.store(totals + 2 * width, by_bias, mask=inside)
 
 
-def _norm_backward(given: tuple[Tensor, ...], share: float, made: tuple[Tensor, Tensor, Tensor]) -> None:
+class _NormGradients(NamedTuple):
+    """What the backward kernel of the norm fills."""
+
+    dsum: Tensor
+    dx: Tensor
+    totals: Tensor  # [programs, 3, D] of the biases, by spans of rows
+
+
+def _norm_backward(inputs: tuple[Tensor, ...], share: float, gradients: _NormGradients) -> None:
     """Fills the gradients of the sum and of what was dropped and, by spans of rows, the sums of the biases."""
-    tokens, width = given[0].shape
+    tokens, width = inputs[0].shape
     span, rows, warps = NORM_BACKWARD
-    _norm_kernel[(len(made[2]),)](
-        (*given, *made), tokens, width, 1 / (1 - share), SPAN=span, ROWS=rows,
+    _norm_kernel[(len(gradients.totals),)](
+        (*inputs, *gradients), tokens, width, 1 / (1 - share), SPAN=span, ROWS=rows,
         COLUMNS=1 << (width - 1).bit_length(), THRESHOLD=threshold(share), num_warps=warps,
     )  # fmt: skip
 
@@ -210,12 +226,12 @@ def norm_backward(
 
     These are the norm's weight and bias and the bias of the layer whose output was dropped.
     """
-    given = [x.contiguous() for x in (grad_TD, sum_TD, mean_T, rstd_T, weight_D, drawn)]
+    inputs = [x.contiguous() for x in (grad_TD, sum_TD, mean_T, rstd_T, weight_D, drawn)]
     tokens, width = sum_TD.shape
-    dsum = torch.empty_like(given[1])
+    dsum = torch.empty_like(inputs[1])
     dx = torch.empty_like(dsum)
     totals = dsum.new_empty((-(-tokens // NORM_BACKWARD[0]), 3, width), dtype=torch.float32)
-    _norm_backward(tuple(given), share, (dsum, dx, totals))
+    _norm_backward(tuple(inputs), share, _NormGradients(dsum, dx, totals))
     return dsum, dx, totals.sum(0)
 
 
@@ -230,7 +246,14 @@ def _(
 class _AddNorm(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, into: Tensor, x: Tensor, weight: Tensor, shift: Tensor, bias: Tensor, drawn: Tensor, how: Any
+        ctx: _Context,
+        into: Tensor,
+        x: Tensor,
+        weight: Tensor,
+        shift: Tensor,
+        bias: Tensor,
+        drawn: Tensor,
+        how: tuple[float, float],
     ) -> Tensor:
         share, eps = how
         total = into + dropped(x, share, drawn)
@@ -240,7 +263,7 @@ class _AddNorm(torch.autograd.Function):
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: _Context, grad: Tensor) -> tuple[Tensor | None, ...]:
         total, mean, rstd, weight, drawn = ctx.saved_tensors
         dsum, dx, totals = norm_backward(grad, total, mean, rstd, weight, drawn, ctx.share)
         dweight, dshift, dbias = totals.to(weight.dtype)

@@ -2,8 +2,8 @@
 
 One program owns a block of queries or of keys of one head and sums their gradients in registers, in one fixed order:
 the same step gives the same bits, which the flash kernel's atomic additions do not. The price is that the backward
-pass makes the scores twice, once for the queries and once for the keys and values. `MOST` says up to which length the
-kernel is offered.
+pass makes the scores twice, once for the queries and once for the keys and values. `MOST` is the longest
+sequence that the kernel is offered for.
 
 Legend: T tokens in the pack, B sequences, H heads, K head width. Scores and their log-sums are kept in base 2.
 """
@@ -14,10 +14,12 @@ Legend: T tokens in the pack, B sequences, H heads, K head width. Scores and the
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.function import FunctionCtx
 
 from filbert.core.errors import InputError
 
@@ -36,7 +38,7 @@ except ModuleNotFoundError:  # only CUDA builds of torch bring it; without it th
     triton = tl = None
 
 
-def jit(function: Any) -> Any:
+def jit(function: Callable[..., object]) -> Any:
     """A kernel where Triton is there."""
     return triton.jit(function) if triton else function
 
@@ -112,7 +114,7 @@ def _forward_kernel(tensors, strides, sizes, factor, WIDTH: tl.constexpr, QUERIE
     """One program: a block of queries of one head of one sequence."""
     q_at, k_at, v_at, out_at, logs_at, edges_at = tensors
     q_t, q_h, k_t, k_h, v_t, v_h = strides
-    block, head, start, length, own, flat = _place(edges_at, sizes, WIDTH)
+    block, head, start, length, base, flat = _place(edges_at, sizes, WIDTH)
     if block * QUERIES < length:
         rows = block * QUERIES + tl.arange(0, QUERIES)
         there = rows < length
@@ -128,14 +130,14 @@ def _forward_kernel(tensors, strides, sizes, factor, WIDTH: tl.constexpr, QUERIE
                 q, places, (most, total, mixed), (whole, length, length), factor, WIDTH, KEYS, True
             )
         mixed = (mixed / total[:, None]).to(q.dtype)
-        tl.store(_tile(out_at + own, rows, sizes[1] * WIDTH, WIDTH), mixed, mask=there[:, None])
+        tl.store(_tile(out_at + base, rows, sizes[1] * WIDTH, WIDTH), mixed, mask=there[:, None])
         tl.store(logs_at + flat + rows, most + tl.log2(total), mask=there)
 
 
 @jit
-def _to_queries(own, read, dq, left, factor, RAGGED: tl.constexpr):
+def _to_queries(queries, read, dq, left, factor, RAGGED: tl.constexpr):
     """Adds one block of keys to the queries' gradient; only `left` of a ragged block are there."""
-    q, grad, logs, deltas = own
+    q, grad, logs, deltas = queries
     k, v = read
     scores = tl.dot(q, tl.trans(k))
     dweights = tl.dot(grad, tl.trans(v))
@@ -158,20 +160,20 @@ def _queries_kernel(
     q_at, k_at, v_at, out_at, grad_at, logs_at, sums_at, dq_at, edges_at, totals_at = tensors
     q_t, q_h, k_t, k_h, v_t, v_h, dq_t, dq_h = strides
     factor, scale = factors
-    block, head, start, length, own, flat = _place(edges_at, sizes, WIDTH)
+    block, head, start, length, base, flat = _place(edges_at, sizes, WIDTH)
     if block * QUERIES < length:
         rows, row = block * QUERIES + tl.arange(0, QUERIES), sizes[1] * WIDTH
         there = rows < length
         k_at, v_at = k_at + start * k_t + head * k_h, v_at + start * v_t + head * v_h
         last = (length - 1) // KEYS * KEYS
         keys = last + tl.arange(0, KEYS)
-        known = (keys < length)[:, None]
+        inside = (keys < length)[:, None]
         q = tl.load(_tile(q_at + start * q_t + head * q_h, rows, q_t, WIDTH), mask=there[:, None], other=0.0)
-        grad = tl.load(_tile(grad_at + own, rows, row, WIDTH), mask=there[:, None], other=0.0)
-        out = tl.load(_tile(out_at + own, rows, row, WIDTH), mask=there[:, None], other=0.0)
+        grad = tl.load(_tile(grad_at + base, rows, row, WIDTH), mask=there[:, None], other=0.0)
+        out = tl.load(_tile(out_at + base, rows, row, WIDTH), mask=there[:, None], other=0.0)
         logs = tl.load(logs_at + flat + rows, mask=there, other=0.0)
-        k = tl.load(_tile(k_at, keys, k_t, WIDTH), mask=known, other=0.0)
-        v = tl.load(_tile(v_at, keys, v_t, WIDTH), mask=known, other=0.0)
+        k = tl.load(_tile(k_at, keys, k_t, WIDTH), mask=inside, other=0.0)
+        v = tl.load(_tile(v_at, keys, v_t, WIDTH), mask=inside, other=0.0)
         deltas = tl.sum(out.to(tl.float32) * grad.to(tl.float32), 1)
         left = sums_at + (flat + rows) * PARTS
         tl.store(left, logs, mask=there)
@@ -190,9 +192,9 @@ def _queries_kernel(
 
 
 @jit
-def _to_keys(own, read, dk, dv, factor):
+def _to_keys(keys, read, dk, dv, factor):
     """Adds one block of queries to the keys' and the values' gradients. The scores are keys by queries."""
-    k, v = own
+    k, v = keys
     q, grad, logs, deltas = read
     scores = tl.dot(k, tl.trans(q))
     dweights = tl.dot(v, tl.trans(grad))
@@ -227,16 +229,16 @@ def _keys_kernel(
     q_at, k_at, v_at, grad_at, sums_at, dk_at, dv_at, edges_at, totals_at = tensors
     q_t, q_h, k_t, k_h, v_t, v_h, dk_t, dk_h, dv_t, dv_h = strides
     factor, scale = factors
-    block, head, start, length, own, flat = _place(edges_at, sizes, WIDTH)
+    block, head, start, length, base, flat = _place(edges_at, sizes, WIDTH)
     if block * KEYS < length:
         keys, row = block * KEYS + tl.arange(0, KEYS), sizes[1] * WIDTH
-        known = (keys < length)[:, None]
-        q_at, grad_at, sums_at = q_at + start * q_t + head * q_h, grad_at + own, sums_at + flat * PARTS
+        inside = (keys < length)[:, None]
+        q_at, grad_at, sums_at = q_at + start * q_t + head * q_h, grad_at + base, sums_at + flat * PARTS
         last = (length - 1) // QUERIES * QUERIES
         rows = last + tl.arange(0, QUERIES)
         there = rows < length
-        k = tl.load(_tile(k_at + start * k_t + head * k_h, keys, k_t, WIDTH), mask=known, other=0.0)
-        v = tl.load(_tile(v_at + start * v_t + head * v_h, keys, v_t, WIDTH), mask=known, other=0.0)
+        k = tl.load(_tile(k_at + start * k_t + head * k_h, keys, k_t, WIDTH), mask=inside, other=0.0)
+        v = tl.load(_tile(v_at + start * v_t + head * v_h, keys, v_t, WIDTH), mask=inside, other=0.0)
         q = tl.load(_tile(q_at, rows, q_t, WIDTH), mask=there[:, None], other=0.0)
         grad = tl.load(_tile(grad_at, rows, row, WIDTH), mask=there[:, None], other=0.0)
         logs, deltas = _apart_sums(tl.load(_tile(sums_at, rows, PARTS, PARTS), mask=there[:, None], other=0.0))
@@ -250,16 +252,16 @@ def _keys_kernel(
             dk, dv = _to_keys((k, v), (q, grad, logs, deltas), dk, dv, factor)
         made = _tile(dk_at + start * dk_t + head * dk_h, keys, dk_t, WIDTH)
         dk *= scale
-        tl.store(made, dk.to(k.dtype), mask=known)
+        tl.store(made, dk.to(k.dtype), mask=inside)
         made = _tile(dv_at + start * dv_t + head * dv_h, keys, dv_t, WIDTH)
-        tl.store(made, dv.to(v.dtype), mask=known)
+        tl.store(made, dv.to(v.dtype), mask=inside)
         if totals_at is not None:
-            _store_sum(totals_at, 1, tl.where(known, dk, 0.0), (block, head, start), sizes, KEYS, WIDTH)
-            _store_sum(totals_at, 2, tl.where(known, dv, 0.0), (block, head, start), sizes, KEYS, WIDTH)
+            _store_sum(totals_at, 1, tl.where(inside, dk, 0.0), (block, head, start), sizes, KEYS, WIDTH)
+            _store_sum(totals_at, 2, tl.where(inside, dv, 0.0), (block, head, start), sizes, KEYS, WIDTH)
 
 
 def check() -> None:
-    """Says so where Triton is not there."""
+    """Refuses where Triton is not installed."""
     if triton is None:
         raise InputError("the triton attention kernel needs Triton, which CUDA builds of torch bring; take flash.")
 
@@ -291,10 +293,10 @@ def _totals(qkv: Tensor, edges: Tensor) -> Tensor:
 
 
 def _backward(
-    given: tuple[Tensor, ...], grads: tuple[Tensor, ...], edges: Tensor, max_len: int, totals: Tensor | None = None
+    inputs: tuple[Tensor, ...], grads: tuple[Tensor, ...], edges: Tensor, max_len: int, totals: Tensor | None = None
 ) -> None:
-    """Fills `grads` (of q, k, v) from `given`: q, k, v, out, the gradient of out, logs; and `totals`, if wanted."""
-    q, k, v, out, grad, logs = given
+    """Fills `grads` (of q, k, v) from `inputs`: q, k, v, out, the gradient of out, logs; and `totals`, if wanted."""
+    q, k, v, out, grad, logs = inputs
     dq, dk, dv = grads
     tokens, heads, width = q.shape
     scale = 1 / math.sqrt(width)
@@ -374,22 +376,32 @@ def _(
     return qkv.new_empty(qkv.shape), logs.new_empty(qkv.shape[1:].numel() if has_bias else 0)
 
 
-def _keep(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+class _Context(FunctionCtx):
+    """What a forward pass leaves to its backward pass."""
+
+    saved_tensors: tuple[Tensor, ...]
+    max_len: int
+    bias_dtype: torch.dtype | None
+
+
+def _keep(ctx: _Context, inputs: tuple[Tensor, Tensor, Tensor, Tensor, int], output: tuple[Tensor, Tensor]) -> None:
     *tensors, edges, ctx.max_len = inputs
     ctx.save_for_backward(*tensors, *output, edges)
 
 
-def _keep_joined(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+def _keep_joined(
+    ctx: _Context, inputs: tuple[Tensor, Tensor, int, Tensor | None], output: tuple[Tensor, Tensor]
+) -> None:
     qkv, edges, ctx.max_len, bias = inputs
     ctx.bias_dtype = None if bias is None else bias.dtype
     ctx.save_for_backward(qkv, *output, edges)
 
 
-def _apart_gradients(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+def _apart_gradients(ctx: _Context, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     return *_apart_backward(grad, *ctx.saved_tensors, ctx.max_len), None, None
 
 
-def _joined_gradients(ctx: Any, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+def _joined_gradients(ctx: _Context, grad: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     made, dbias = _joined_backward(grad, *ctx.saved_tensors, ctx.max_len, ctx.bias_dtype is not None)
     return made, None, None, None if ctx.bias_dtype is None else dbias.to(ctx.bias_dtype)
 

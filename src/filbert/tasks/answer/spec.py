@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +14,12 @@ from filbert.core.records import Example, Prediction
 from filbert.nn import heads
 from filbert.tasks.answer import decode
 from filbert.tasks.answer import measure as metrics
-from filbert.tasks.task import AnyItems, Json, Report, TaskSpec, Trait, no_labels
+from filbert.tasks.task import AnyItems, FolderModel, Json, Report, TaskSpec, Trait, no_labels
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from filbert.forms.spec import FileSpec
-    from filbert.tasks.answer.items import Items
+    from filbert.tasks.answer.items import Items, WindowScores
     from filbert.tasks.question import Question, Reading, Target
     from filbert.tasks.view import View
 
@@ -49,8 +49,8 @@ class Config:
             raise InputError(f"task.threshold is {self.threshold!r}, but must be a number.")
 
 
-def published(model: Any, labels: Sequence[str]) -> dict[str, Any]:
-    """The fields of the config for a published folder, which has none of its own."""
+def from_transformers(model: FolderModel, labels: Sequence[str]) -> dict[str, Any]:
+    """The fields of the config for a folder of transformers', which has none of ours."""
     return {"max_length": min(model.config.max_length, Config.max_length)}
 
 
@@ -100,11 +100,16 @@ def question(reading: Reading, target: Target) -> Question[Any]:
     return Answers(reading, target)
 
 
-def view(items: Items, raw: Sequence[Any], report: Report) -> View[Any]:
+def view(items: Items, raw: Sequence[WindowScores], report: Report) -> View[Any]:
     """How answers are measured beside baselines."""
     from filbert.tasks.answer.view import Answers
 
     return Answers(items, raw, report)
+
+
+def abroad(fields: Mapping[str, object]) -> list[str]:
+    """What transformers does otherwise with such a folder."""
+    return ["Spans are decoded by filbert's own rules; there, by the pipeline's."]
 
 
 SPEC = TaskSpec(
@@ -113,6 +118,7 @@ SPEC = TaskSpec(
     items=items,
     record=record,
     files=files,
+    abroad=abroad,
     question=question,
     card=card,
     view=view,
@@ -122,5 +128,5 @@ SPEC = TaskSpec(
     num_texts=2,
     later=LATER,
     labels=no_labels,
-    published=published,
+    from_transformers=from_transformers,
 )

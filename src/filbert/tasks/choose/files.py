@@ -32,7 +32,7 @@ def num_tokens(counts: Sequence[int]) -> list[int]:
 def shape_of_json(value: object) -> Shape | None:
     """C3's and DREAM's entries: the lines of a passage, its questions, an id."""
     if isinstance(value, list) and any(map(_is_entry, value)):
-        return Shape("choices", told="C3/DREAM-style JSON: passages with questions and choices")
+        return Shape("choices", description="C3/DREAM-style JSON: passages with questions and choices")
     return None
 
 

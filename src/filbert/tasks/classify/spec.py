@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from filbert.core import settings
 from filbert.core.errors import InputError
-from filbert.core.records import Example, Prediction
+from filbert.core.records import Example, Floats, Prediction
 from filbert.forms import label_sets
-from filbert.forms.datasets import label_table
 from filbert.nn import heads
-from filbert.tasks.task import AnyItems, Json, Report, TaskSpec, Trait, usual_view
+from filbert.tasks.task import AnyItems, FolderModel, Json, Report, TaskSpec, Trait, usual_view
 from filbert.tasks.wire import Wire
 from filbert.text.tokenizer import Tokenizer
 
@@ -32,7 +31,7 @@ KEPT = ("max_length", "overlap", "pool", "several", "temperature")  # what a fol
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """How texts are read and what is asked of the scores."""
+    """How texts are read, learnt and decoded."""
 
     max_length: int = 512
     pool: str = "mean"
@@ -62,8 +61,8 @@ class Config:
 Fitting = TypeVar("Fitting", bound=Config)  # also a config of those that read pairs
 
 
-def published(model: Any, labels: Sequence[str]) -> dict[str, Any]:
-    """The fields of the config for a published folder, which has none of its own."""
+def from_transformers(model: FolderModel, labels: Sequence[str]) -> dict[str, Any]:
+    """The fields of the config for a folder of transformers', which has none of ours."""
     return {"max_length": model.config.max_length, "pool": "cls" if "pooler" in model.parts else "mean"}
 
 
@@ -79,6 +78,8 @@ def fitted(config: Fitting, examples: Sequence[Example]) -> Fitting:
         config = replace(config, several=True)  # a list of one label in every row is one label each
     if config.class_weights != BALANCED:
         return config
+    from filbert.forms.datasets import label_table
+
     table = label_table(_with_sets(config, examples))
     weights = label_sets.balance(table.counts, len(golds), bool(config.several))
     return replace(config, class_weights=json.dumps(weights, ensure_ascii=False))
@@ -93,6 +94,8 @@ def label_names(config: Config, examples: Sequence[Example]) -> tuple[str, ...] 
     """Where texts have several labels, those that occur; else the data say."""
     if not config.several:
         return None
+    from filbert.forms.datasets import label_table
+
     names = label_table(_with_sets(config, examples)).check().labels
     if not names:
         raise InputError("no text of the training data has a label, so there is nothing to learn.")
@@ -140,7 +143,7 @@ def files() -> FileSpec:
     return FILES
 
 
-def view(items: Items[Fitting], raw: Sequence[Any], report: Report) -> View[Any]:
+def view(items: Items[Fitting], raw: Sequence[Floats], report: Report) -> View[Any]:
     """How answers are measured beside baselines."""
     from filbert.tasks.classify.view import Sets
 
@@ -172,5 +175,5 @@ SPEC = TaskSpec(
     idle=idle,
     problem=problem,
     problems=PROBLEMS,
-    published=published,
+    from_transformers=from_transformers,
 )

@@ -54,9 +54,11 @@ def shape_of_lines(lines: Sequence[str], kind: str) -> Shape | None:
     """Sentences with marked mentions, or lines with two names and a text."""
     inked = [line.strip() for line in lines if line.strip()]
     if kind == "text" and MARKED.fullmatch(inked[0]):
-        return Shape("marked", told="SemEval-2010: numbered sentences with <e1> and <e2>, and a relation below each")
+        return Shape(
+            "marked", description="SemEval-2010: numbered sentences with <e1> and <e2>, and a relation below each"
+        )
     if kind == "text" and all(MASKED.fullmatch(line) for line in inked):
-        return Shape("masked", told="a label, two names and a text on each line: label head$tail$text")
+        return Shape("masked", description="a label, two names and a text on each line: label head$tail$text")
     return None
 
 

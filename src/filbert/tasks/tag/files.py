@@ -57,17 +57,17 @@ def shape_of_lines(lines: Sequence[str], kind: str) -> Shape | None:
     bare = sum(" " not in line.partition("\t")[0].strip() or line.startswith("#") for line in inked)
     if kind == "tsv" and not conll.nearly(bare, len(inked)):
         return None
-    tags = Shape("conll", told="CoNLL: a token and its tag per line, a blank line between sentences")
+    tags = Shape("conll", description="CoNLL: a token and its tag per line, a blank line between sentences")
     if conll.is_tagged(lines, len(lines) >= HEAD_LINES):
         return tags
     num_breaks = sum(not line.strip() for line in lines)
     if kind == "tsv" and num_breaks < max(MIN_BREAKS, len(lines) / 100):
         return None  # a table of short texts in which a line is blank by mistake
-    known = conll.columns(lines)
-    form = words.kind([line for line in lines if not known.is_comment(line)])
-    if form in ("units", "inside") and conll.are_marked(known.labels):
+    columns = conll.columns(lines)
+    form = words.kind([line for line in lines if not columns.is_comment(line)])
+    if form in ("units", "inside") and conll.are_marked(columns.labels):
         return tags  # reading will name those that are written otherwise
-    return None if form in (None, "slashed" if kind == "tsv" else None) else Shape(form, told=words.FORMS[form])
+    return None if form in (None, "slashed" if kind == "tsv" else None) else Shape(form, description=words.FORMS[form])
 
 
 def claims_names(head: FileHead) -> bool:
