@@ -302,6 +302,8 @@ def test_places_slice_the_text(learnt: Learnt) -> None:
         of_one = items.items([example])
         places = of_one.origins(example)
         assert len(places) == len(of_one.tokens)
+        rows = of_one.sources(np.zeros(1, dtype=np.int64))
+        assert np.array_equal(np.unique(rows[rows >= 0]), np.arange(len(of_one.tokens)))  # every token is read
         for side, text in enumerate(example.texts):
             own = places[places[:, 0] == side]
             read = "".join(text[start:end] for _, start, end in np.unique(own, axis=0))

@@ -10,11 +10,7 @@ import pytest
 
 from filbert.core.errors import InputError
 from filbert.doctor.diagnosis import MAX_OF_A_KIND, Finding, examine, rendered
-
-
-def write(path: Path, data: str | bytes) -> Path:
-    path.write_bytes(data.encode() if isinstance(data, str) else data)
-    return path
+from kit.files import write
 
 
 def told(*paths: Path, **options: Any) -> list[str]:

@@ -22,11 +22,7 @@ from filbert.forms.spec import task_names
 from filbert.tasks.answer.files import safe_place
 from filbert.text.streams import Reading, whole_lines
 from filbert.text.tables import cells
-
-
-def write(path: Path, data: str | bytes) -> Path:
-    path.write_bytes(data.encode() if isinstance(data, str) else data)
-    return path
+from kit.files import write
 
 
 def repaired(tmp_path: Path, *paths: Path, **options: Any) -> tuple[list[str], list[dict[str, Any]]]:

@@ -14,15 +14,8 @@ from filbert.doctor.checks import Measure, loose_key
 from filbert.doctor.diagnosis import examine, rendered
 from filbert.text.characters import is_blank
 from filbert.text.tokenizer import Tokenizer
-
-
-def write(path: Path, data: str | bytes) -> Path:
-    path.write_bytes(data.encode() if isinstance(data, str) else data)
-    return path
-
-
-def rows(path: Path, *objects: Any) -> Path:
-    return write(path, "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in objects))
+from kit.files import lines as rows
+from kit.files import write
 
 
 def told(*paths: Path, **options: Any) -> list[str]:

@@ -17,26 +17,17 @@ from filbert.doctor.diagnosis import examine, rendered
 from filbert.doctor.mending import mended
 from filbert.forms.datasets import examples
 from filbert.tasks.relation.reading import Relation
-from filbert.text.streams import CorpusReport, Reading
+from filbert.text.streams import Reading
+from kit import files
+from kit.files import lines, write
 
 QUICK = ["--epochs", "1", "--set", "machine.threads=1", "--set", "task.max_length=32"]
 
 
-def write(path: Path, data: str | bytes) -> Path:
-    path.write_bytes(data.encode() if isinstance(data, str) else data)
-    return path
-
-
-def lines(path: Path, *rows: Any) -> Path:
-    return write(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-
-
 def read(path: Path, task: str = "classify", **options: Any) -> tuple[list[tuple[str, Any]], list[str]]:
     """The first text and the gold of each example, and what the reader says of the file."""
-    report = CorpusReport()
-    found = examples(path, task, reading=Reading(report=report), **options)
-    pairs = [(example.texts[0], example.gold) for example in found]
-    return pairs, [remark.replace(f"{path}: ", "") for remark in report.remarks()]
+    found, said = files.read(path, task, **options)
+    return [(example.texts[0], example.gold) for example in found], said
 
 
 def told(path: Path, **options: Any) -> str:

@@ -24,14 +24,11 @@ from filbert.tasks.answer.reading import Answer
 from filbert.tasks.relation.reading import Relation
 from filbert.text import corpus
 from filbert.text.streams import CorpusReport, Reading
-
-
-def write(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
-    return path
+from kit.files import write
 
 
 def lines(path: Path, *rows: Any) -> Path:
+    """JSON as other tools write it, in ASCII alone."""
     return write(path, "".join(json.dumps(row) + "\n" for row in rows))
 
 

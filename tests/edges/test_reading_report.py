@@ -21,17 +21,13 @@ from filbert.see import head_importance
 from filbert.ship import export
 from filbert.text.streams import Reading
 from filbert.train import listeners
+from kit.files import write
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 Ran = Callable[..., tuple[int, str, str]]
 FEW = ("--set", "machine.threads=1", "--set", "train.steps=2")
 EMPTY = "1 labelled rows with an empty text were skipped."
 LEFT = "2 rows with the label '-' were left out."
-
-
-def write(path: Path, text: str, encoding: str = "utf-8") -> Path:
-    path.write_bytes(text.encode(encoding))
-    return path
 
 
 def told(err: str) -> list[str]:

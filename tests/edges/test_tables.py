@@ -18,27 +18,17 @@ from filbert.doctor.mending import mended
 from filbert.forms.datasets import examples, label_table, near_duplicates
 from filbert.forms.headers import NO, PERHAPS, SURE, looks
 from filbert.tasks.answer.reading import Answer
-from filbert.text.streams import CorpusReport, Reading
+from filbert.text.streams import CorpusReport
+from kit import files
+from kit.files import lines, write
 
 QUICK = ["--epochs", "1", "--set", "machine.threads=1", "--set", "task.max_length=32"]
 
 
-def write(path: Path, data: str | bytes) -> Path:
-    path.write_bytes(data.encode() if isinstance(data, str) else data)
-    return path
-
-
-def lines(path: Path, *rows: Any) -> Path:
-    return write(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-
-
 def read(path: Path, task: str = "classify", **options: Any) -> tuple[list[tuple[tuple[str, ...], Any]], list[str]]:
     """Texts and gold of each example, and what the reader says of the file."""
-    report = CorpusReport()
-    encoding = options.pop("encoding", "utf-8")
-    found = examples(path, task, reading=Reading(encoding, report=report), **options)
-    pairs = [(example.texts, example.gold) for example in found]
-    return pairs, [remark.replace(f"{path}: ", "") for remark in report.remarks()]
+    found, said = files.read(path, task, **options)
+    return [(example.texts, example.gold) for example in found], said
 
 
 def golds(path: Path, task: str = "classify", **options: Any) -> list[Any]:

@@ -20,13 +20,9 @@ from filbert.forms.spec import Lines, RepairedCopy
 from filbert.tasks.tag.files import FILES
 from filbert.tasks.tag.words import joined
 from filbert.text.streams import Reading
+from kit.files import write
 
 Ran = Callable[..., tuple[int, str, str]]
-
-
-def write(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
-    return path
 
 
 def read(path: Path, task: str = "tag") -> tuple[list[Example], list[str]]:

@@ -19,11 +19,7 @@ from filbert.tasks.answer.reading import Answer
 from filbert.tasks.relation.reading import Relation
 from filbert.tasks.tag.words import joined
 from filbert.text.streams import CorpusReport, Reading
-
-
-def write(path: Path, data: str | bytes) -> Path:
-    path.write_bytes(data.encode() if isinstance(data, str) else data)
-    return path
+from kit.files import write
 
 
 def pairs(path: Path, task: str = "classify", **options: Any) -> list[tuple[tuple[str, ...], Any]]:

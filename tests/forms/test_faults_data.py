@@ -18,16 +18,12 @@ from filbert.forms.datasets import examples, label_table
 from filbert.text.corpus import CorpusReport, documents
 from filbert.text.sentences import sentences
 from filbert.text.streams import Reading
+from kit.files import write
 
 
 def read(path: Path, **options: str) -> tuple[list[str], CorpusReport]:
     report = CorpusReport()
     return [document.text for document in documents(path, report=report, **options)], report  # type: ignore[arg-type]
-
-
-def write(path: Path, data: str | bytes) -> Path:
-    path.write_bytes(data.encode() if isinstance(data, str) else data)
-    return path
 
 
 # -- D01 invalid UTF-8 -------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ import pytest
 from filbert.core.errors import InputError
 from filbert.doctor.diagnosis import examine
 from filbert.forms.datasets import examples, label_table
+from kit.files import write
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 QUICK = ["--epochs", "1", "--set", "machine.threads=1", "--set", "task.max_length=32"]
@@ -142,12 +143,6 @@ WRONG = [
 NAMED = [f"{wrong.task}-{wrong.name}-{wrong.message[:40]}" for wrong in WRONG]
 
 
-def written(folder: Path, name: str, data: str | bytes) -> Path:
-    path = folder / name
-    path.write_bytes(data.encode() if isinstance(data, str) else data)
-    return path
-
-
 def sentence(err: str) -> str:
     """The one sentence that a refusal is."""
     told = [line for line in err.splitlines() if line.startswith("filbert: ")]
@@ -168,7 +163,7 @@ def test_the_table_is_long_and_has_every_task() -> None:
 
 @pytest.mark.parametrize("wrong", WRONG, ids=NAMED)
 def test_readers_refuse_and_the_doctor_finds(wrong: Wrong, filbert: Callable[..., Any], tmp_path: Path) -> None:
-    path = written(tmp_path, wrong.name, wrong.data)
+    path = write(tmp_path / wrong.name, wrong.data)
     with pytest.raises(InputError) as refused:
         list(examples(path, wrong.task))
     check(str(refused.value), path, wrong)
@@ -187,7 +182,7 @@ TRAINED = ("classify", "pair", "tag", "answer")
 def test_finetune_refuses_and_writes_nothing(
     wrong: Wrong, filbert: Callable[..., Any], tiny_folder: Path, tmp_path: Path
 ) -> None:
-    path = written(tmp_path, wrong.name, wrong.data)
+    path = write(tmp_path / wrong.name, wrong.data)
     ran = filbert("finetune", wrong.task, "--train", path, "--model", tiny_folder, "-o", tmp_path / "run")
     assert (ran.code, ran.out) == (2, "")
     check(sentence(ran.err), path, wrong)
@@ -211,7 +206,7 @@ def trained(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     }
     found = {}
     for task, (name, text) in data.items():
-        path = written(folder, f"{task}-{name}", text)
+        path = write(folder / f"{task}-{name}", text)
         settings = ["machine.threads=1", "task.max_length=32"]
         finetune(task, path, tiny_folder, folder / task, epochs=1, settings=settings, quiet=True)
         found[task] = folder / task
@@ -232,7 +227,7 @@ def test_evaluate_and_predict_refuse_the_same(
     task: str, filbert: Callable[..., Any], trained: dict[str, Path], tmp_path: Path
 ) -> None:
     wrong = BROKEN[task]
-    path = written(tmp_path, wrong.name, wrong.data)
+    path = write(tmp_path / wrong.name, wrong.data)
     ran = filbert("evaluate", trained[task], "--data", path)
     assert (ran.code, ran.out) == (2, "")
     check(sentence(ran.err), path, wrong)
@@ -258,7 +253,7 @@ def test_D23_a_label_unseen_in_training_is_refused(
     task: str, filbert: Callable[..., Any], trained: dict[str, Path], tiny_folder: Path, tmp_path: Path
 ) -> None:
     wrong = UNSEEN[task]
-    path = written(tmp_path, wrong.name, wrong.data)
+    path = write(tmp_path / wrong.name, wrong.data)
     ran = filbert("evaluate", trained[task], "--data", path)
     assert ran.code == 2
     check(sentence(ran.err), path, wrong)
@@ -276,7 +271,7 @@ def test_D23_a_label_unseen_in_training_is_refused(
 def test_D23_numbers_are_names_so_gaps_and_signs_do_no_harm(
     filbert: Callable[..., Any], tiny_folder: Path, tmp_path: Path
 ) -> None:
-    path = written(tmp_path, "a.csv", HEAD + "".join(f"第{n}条,{(-1, 1, 7)[n % 3]}\n" for n in range(9)))
+    path = write(tmp_path / "a.csv", HEAD + "".join(f"第{n}条,{(-1, 1, 7)[n % 3]}\n" for n in range(9)))
     assert set(label_table(examples(path, "classify")).check().labels) == {"-1", "1", "7"}
     ran = filbert("finetune", "classify", "--train", path, "--model", tiny_folder, "-o", tmp_path / "run", *QUICK)
     assert ran.code == 0, ran.err
@@ -288,7 +283,7 @@ def test_D23_numbers_are_names_so_gaps_and_signs_do_no_harm(
 def test_D22_labels_that_are_nearly_the_same(
     labels: tuple[str, str], filbert: Callable[..., Any], tiny_folder: Path, tmp_path: Path
 ) -> None:
-    path = written(tmp_path, "a.csv", HEAD + "".join(f"第{n}条,{labels[n % 2]}\n" for n in range(8)))
+    path = write(tmp_path / "a.csv", HEAD + "".join(f"第{n}条,{labels[n % 2]}\n" for n in range(8)))
     ran = filbert("finetune", "classify", "--train", path, "--model", tiny_folder, "-o", tmp_path / "run")
     assert ran.code == 2
     assert "differ only by case or white space; write them alike" in sentence(ran.err)
@@ -302,8 +297,8 @@ def test_D22_labels_that_are_nearly_the_same(
 def test_D19_words_that_look_missing_are_learnt_and_answered(
     word: str, filbert: Callable[..., Any], tmp_path: Path
 ) -> None:
-    path = written(
-        tmp_path, "a.csv", HEAD + "".join(f"{word} {n},{(word, 'x')[n % 2]}\n" for n in range(10)) + f"{word},x\n"
+    path = write(
+        tmp_path / "a.csv", HEAD + "".join(f"{word} {n},{(word, 'x')[n % 2]}\n" for n in range(10)) + f"{word},x\n"
     )
     found = list(examples(path, "classify"))
     assert [found[0].gold, found[-1].texts] == [word, (word,)]
@@ -314,8 +309,8 @@ def test_D19_words_that_look_missing_are_learnt_and_answered(
 
 def test_numbers_that_are_none(filbert: Callable[..., Any], tiny_folder: Path, tmp_path: Path) -> None:
     for value in ("four", "nan", "inf"):
-        path = written(
-            tmp_path, f"{value}.tsv", "".join(f"甲{n}\t乙{n}\t{n / 2}\n" for n in range(8)) + f"甲\t乙\t{value}\n"
+        path = write(
+            tmp_path / f"{value}.tsv", "".join(f"甲{n}\t乙{n}\t{n / 2}\n" for n in range(8)) + f"甲\t乙\t{value}\n"
         )
         words = ["--columns", "first=1,second=2,label=3", "--set", "task.answer=number"]
         ran = filbert("finetune", "pair", "--train", path, "--model", tiny_folder, "-o", tmp_path / "run", *words)

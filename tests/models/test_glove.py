@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import pickle
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 import torch
 
@@ -22,36 +20,9 @@ from filbert.tasks.cooccurrence import items as cooccurrence
 from filbert.tasks.cooccurrence import spec as cooccurrence_spec
 from filbert.train import loop, machine
 from filbert.train.step import on_device
+from kit.corpora import Row, Words
 
 VOCAB = 12
-
-
-@dataclass(frozen=True)
-class Row:
-    """A shard in memory."""
-
-    ids: npt.NDArray[np.uint16]
-    documents: npt.NDArray[np.int64]
-
-    @property
-    def words(self) -> npt.NDArray[np.uint8]:
-        return np.ones(len(self.ids), np.uint8)
-
-    @property
-    def sentences(self) -> npt.NDArray[np.int64]:
-        return self.documents
-
-    @property
-    def num_tokens(self) -> int:
-        return len(self.ids)
-
-
-@dataclass(frozen=True)
-class Words:
-    """Ids that are words, but for the first, which is special."""
-
-    vocab_size: int = VOCAB
-    special_ids: tuple[int, ...] = (0,)
 
 
 def text_of(*sizes: int, seed: int = 0, vocab: int = VOCAB) -> Row:
@@ -122,7 +93,7 @@ def test_nothing_to_count_and_wrong_windows_are_named() -> None:
     with pytest.raises(InputError, match=r"task.x_max is 0"):
         cooccurrence_spec.Config(x_max=0)
     with pytest.raises(InputError, match=r"no two words of this corpus stand near each other"):
-        cooccurrence.Items([text_of(1, 1, 1)], Words(), cooccurrence_spec.Config())
+        cooccurrence.Items([text_of(1, 1, 1)], Words(VOCAB), cooccurrence_spec.Config())
 
 
 # The objective --------------------------------------------------------------------------------------------------------
@@ -140,7 +111,7 @@ def model_of(width: int = 5, vocab: int = VOCAB) -> glove.GloVe:
 def test_the_loss_is_the_published_formula() -> None:
     """J = Σ_ij f(X_ij)·(w_i·c_j + b_i + b'_j - log X_ij)² over the table of all pairs, and its gradients (eq. 8, 9)."""
     shards = [text_of(60, 80)]
-    task = cooccurrence.Items(shards, Words(), cooccurrence_spec.Config(window=4, x_max=3.0, alpha=0.6))
+    task = cooccurrence.Items(shards, Words(VOCAB), cooccurrence_spec.Config(window=4, x_max=3.0, alpha=0.6))
     model = model_of()
     batch = on_device(task.batch(task.plan(0)), "cpu")
     term = task.loss(model, batch)["count_loss"]
@@ -186,7 +157,7 @@ def test_the_pack_changes_nothing() -> None:
 
 @pytest.mark.parametrize("size", [1, 2, 31, 32, 33, 1_000, 7_919])
 def test_an_epoch_meets_every_entry_once_in_an_order_of_its_own(size: int) -> None:
-    task = cooccurrence.Items([text_of(400)], Words(), cooccurrence_spec.Config(window=1))
+    task = cooccurrence.Items([text_of(400)], Words(VOCAB), cooccurrence_spec.Config(window=1))
     plans = [cooccurrence.Plan(epoch, np.arange(-(-size // cooccurrence.ITEM)), size) for epoch in range(3)]
     orders = [task.places(plan) for plan in plans]
     assert all(np.array_equal(np.sort(order), np.arange(size)) for order in orders)

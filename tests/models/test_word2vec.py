@@ -7,7 +7,6 @@ import copy
 import heapq
 import itertools
 import pickle
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,47 +31,20 @@ from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import train
 from filbert.train import loop, machine
 from filbert.train.step import on_device
+from kit.corpora import Row, Words
 
 VOCAB = 30
 BOTH = list(itertools.product(word_vectors_spec.OBJECTIVES, word_vectors.OUTPUTS))
 
 
-@dataclass(frozen=True)
-class Row:
-    """A shard in memory, each token a word and a sentence of some ten."""
-
-    ids: npt.NDArray[np.int64]
-    documents: npt.NDArray[np.int64]
-
-    @property
-    def words(self) -> npt.NDArray[np.uint8]:
-        return np.ones(len(self.ids), np.uint8)
-
-    @property
-    def sentences(self) -> npt.NDArray[np.int64]:
-        return np.unique(np.concatenate([self.documents, np.arange(0, len(self.ids), 10)]))
-
-    @property
-    def num_tokens(self) -> int:
-        return len(self.ids)
-
-
-@dataclass(frozen=True)
-class Words:
-    """Ids that are words, but for the first, which is special."""
-
-    vocab_size: int = VOCAB
-    special_ids: tuple[int, ...] = (0,)
-
-
 def text_of(*sizes: int, seed: int = 0) -> Row:
     """Documents of these sizes, in which a word is the rarer the greater its id."""
     ids = (VOCAB * np.random.default_rng(seed).random(sum(sizes)) ** 2).astype(np.int64)
-    return Row(ids, np.concatenate([[0], np.cumsum(sizes)]))
+    return Row(ids, np.concatenate([[0], np.cumsum(sizes)]), sentence=10)
 
 
 def task_of(*sizes: int, **config: Any) -> word_vectors.Items:
-    return word_vectors.Items([text_of(*sizes)], Words(), word_vectors_spec.Config(**config))
+    return word_vectors.Items([text_of(*sizes)], Words(VOCAB), word_vectors_spec.Config(**config))
 
 
 def model_of(task: word_vectors.Items, width: int = 6) -> word2vec.Word2vec:
@@ -311,7 +283,7 @@ def test_wrong_settings_and_texts_are_named() -> None:
     with pytest.raises(InputError, match=r"task.noise_power is 2"):
         word_vectors_spec.Config(noise_power=2)
     with pytest.raises(InputError, match=r"need some text"):
-        word_vectors.Items([Row(np.zeros(3, np.int64), np.array([0, 3]))], Words(), word_vectors_spec.Config())
+        word_vectors.Items([Row(np.zeros(3, np.int64), np.array([0, 3]))], Words(VOCAB), word_vectors_spec.Config())
 
 
 # Whole words and learning ---------------------------------------------------------------------------------------------

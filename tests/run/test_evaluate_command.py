@@ -15,6 +15,7 @@ from filbert.core.records import Example
 from filbert.judge import report as honest
 from filbert.run.evaluate import evaluate
 from filbert.run.finetune import finetune
+from kit.files import columns as file_of
 
 pytest.importorskip("sklearn")
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -30,11 +31,6 @@ def rows(count: int, seed: int = 0) -> list[tuple[str, str]]:
         ("".join(random.choice(words[label], 5)) + "".join(random.choice(list("今天我们在城里看见老人说话"), 9)), label)
         for label in ("sea", "train") * (count // 2)
     ]
-
-
-def file_of(path: Path, data: list[tuple[str, str]]) -> Path:
-    path.write_text("".join(f"{text}\t{label}\n" for text, label in data), encoding="utf-8")
-    return path
 
 
 @pytest.fixture

@@ -18,15 +18,11 @@ from filbert.core.errors import InputError
 from filbert.text import streams
 from filbert.text.corpus import CorpusReport, cut_place, documents, files, pieces
 from filbert.text.streams import PIECE_CHARS
+from kit.files import write
 
 
 def texts(source: object, **options: object) -> list[str]:
     return [document.text for document in documents(source, report=CorpusReport(), **options)]  # type: ignore[arg-type]
-
-
-def write(path: Path, data: str | bytes) -> Path:
-    path.write_bytes(data.encode() if isinstance(data, str) else data)
-    return path
 
 
 # -- plain text --------------------------------------------------------------------------------------------------

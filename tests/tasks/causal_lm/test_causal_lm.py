@@ -11,11 +11,10 @@ import numpy as np
 import pytest
 import torch
 
-from filbert.builtin.texts import sample
 from filbert.core import registry
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Term
-from filbert.corpus.shards import Options, Shard, build
+from filbert.corpus.shards import Shard
 from filbert.engine.continuation import WAYS, Writing, continuations, continued
 from filbert.models import bert, elmo
 from filbert.pack.lay import collate
@@ -27,6 +26,7 @@ from filbert.text.vocab import SPECIALS, train
 from filbert.train import loop, machine
 from filbert.train.distributed import Ranks
 from filbert.train.step import on_device
+from kit.corpora import built_in, shards_of, tokenizer_of
 
 MODELS = ("gpt", "nnlm", "elmo", "elmo-characters")
 POEM = "床前明月光，疑是地上霜。举头望明月，低头思故乡。"
@@ -34,19 +34,12 @@ POEM = "床前明月光，疑是地上霜。举头望明月，低头思故乡。
 
 @pytest.fixture(scope="module")
 def texts() -> list[str]:
-    return [("" if d.language == "zh" else " ").join(d.sentences) for d in sample()][::4]
+    return built_in(4)
 
 
 @pytest.fixture(scope="module")
 def tokenizer(texts: list[str]) -> Tokenizer:
-    return Tokenizer(train(texts, size=2_000).tokens)
-
-
-def shards_of(texts: list[str], tokenizer: Tokenizer, folder: Path, shard_tokens: int = 2**24) -> list[Shard]:
-    source = folder / "corpus.txt"
-    source.write_text("\n\n".join(texts), encoding="utf-8")
-    options = Options(held=0, shard_tokens=shard_tokens)
-    return build(source, tokenizer, folder / "shards", options, workers=1).train.shards
+    return tokenizer_of(texts, 2_000)
 
 
 @pytest.fixture(scope="module")

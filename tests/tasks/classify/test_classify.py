@@ -27,6 +27,7 @@ from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import encode_windows, merge_scores
 from filbert.train import listeners, loop, machine
 from filbert.train.step import on_device
+from kit.files import labelled as file_of
 from kit.models import small_bert
 
 LABELS = ("rail", "sea", "sky")
@@ -56,11 +57,6 @@ def model_for(task: classify.Items, tokenizer: Tokenizer, dropout: float = 0.0) 
 def scores(task: classify.Items, model: bert.Bert, indices: list[int]) -> torch.Tensor:
     with torch.inference_mode():
         return task.scores(TorchHost(model), on_device(task.batch(np.array(indices)), "cpu"))
-
-
-def file_of(path: Path, examples: list[Example]) -> Path:
-    path.write_text("".join(f"{e.texts[0]}\t{e.gold}\n" for e in examples), encoding="utf-8")
-    return path
 
 
 # The task -------------------------------------------------------------------------------------------------------------

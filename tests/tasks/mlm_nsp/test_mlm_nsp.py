@@ -10,35 +10,27 @@ import numpy as np
 import pytest
 import torch
 
-from filbert.builtin.texts import sample
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Term
-from filbert.corpus.shards import Options, Shard, build
+from filbert.corpus.shards import Shard
 from filbert.models import bert
 from filbert.pack.stretches import NOTHING, OBJECTIVES, RANDOM
 from filbert.tasks.mlm_nsp import items as mlm_nsp
 from filbert.tasks.mlm_nsp import spec as mlm_nsp_spec
 from filbert.text.tokenizer import Tokenizer
-from filbert.text.vocab import train
 from filbert.train import loop, machine
 from filbert.train.step import on_device
+from kit.corpora import built_in, shards_of, tokenizer_of
 
 
 @pytest.fixture(scope="module")
 def texts() -> list[str]:
-    return [("" if d.language == "zh" else " ").join(d.sentences) for d in sample()][::2]
+    return built_in(2)
 
 
 @pytest.fixture(scope="module")
 def tokenizer(texts: list[str]) -> Tokenizer:
-    return Tokenizer(train(texts, size=3_000).tokens)
-
-
-def shards_of(texts: list[str], tokenizer: Tokenizer, folder: Path, shard_tokens: int = 2**24) -> list[Shard]:
-    source = folder / "corpus.txt"
-    source.write_text("\n\n".join(texts), encoding="utf-8")
-    options = Options(held=0, shard_tokens=shard_tokens)
-    return build(source, tokenizer, folder / "shards", options, workers=1).train.shards
+    return tokenizer_of(texts, 3_000)
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ from filbert.forms.datasets import examples
 from filbert.forms.formats import shape
 from filbert.tasks.tag import decode as decoding
 from filbert.text.streams import Reading
+from kit.files import write
 
 PFR = """迈向/v  充满/v  希望/n  的/u  新/a  世纪/n
 [中国/ns  政府/n]nt  在/p  １９９８年/t  说/v  ：/w  “/w  [/w  //w  ]/w  ”/w
@@ -35,11 +36,6 @@ CONLLU = """# sent_id = 1
 
 1\t好\t好\tADJ\tJJ\t_\t0\troot\t_\tSpaceAfter=No
 """
-
-
-def write(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
-    return path
 
 
 def read(path: Path) -> list[tuple[str, list[tuple[str, str]]]]:
