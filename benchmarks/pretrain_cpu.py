@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from filbert.models import bert
 from filbert.train import machine as machines
+from filbert.train import optim
 from filbert.train.distributed import Ranks
 from filbert.train.feed import Feed
 from filbert.train.step import Stepper
@@ -71,7 +72,7 @@ class Ours:
         self.task, self.number = Pairs("to128", 40_000), 0
         machine = machines.chosen(machines.Config(device="cpu", threads=1))
         self.stepper = Stepper(
-            bert.Bert(shape, self.task.parts), self.task, ("adamw", 1e-4, 0.01, 1.0), machine, Ranks(), 0
+            bert.Bert(shape, self.task.parts), self.task, optim.Settings("adamw", 1e-4, 0.01), machine, Ranks(), 0
         )
         self.feed = iter(Feed(self.task, 0, BUDGET, machine, Ranks(), (0, 0), 1))
         next(self.feed)  # the plan is made once for an epoch

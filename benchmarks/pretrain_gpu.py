@@ -39,6 +39,7 @@ from filbert.nn import attention
 from filbert.nn.kernels import short_attention
 from filbert.tasks.mlm_nsp import items as mlm_nsp
 from filbert.train import machine as machines
+from filbert.train import optim
 from filbert.train.distributed import Ranks
 from filbert.train.feed import Feed
 from filbert.train.step import Stepper
@@ -71,7 +72,7 @@ class Filbert:
         torch.manual_seed(0)
         task = next(iter(tasks.values()))
         model = bert.Bert(shape, task.parts)
-        self.stepper = Stepper(model, task, ("adamw", 1e-4, 0.01, 1.0), self.machine, Ranks(), 0)
+        self.stepper = Stepper(model, task, optim.Settings("adamw", 1e-4, 0.01), self.machine, Ranks(), 0)
         self.ready = {case: self._batches(task, 4) for case, task in tasks.items()}
 
     def _choose(self) -> None:

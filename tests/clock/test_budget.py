@@ -182,7 +182,7 @@ def test_what_the_user_gave_stands(text: tuple[sharding.Shards, Tokenizer], quic
     further = budget.choose(300, *text, budget.Limits(shape=shape, fields=CPU), CLOCK)
     assert further.model == shape
     assert further.task["max_length"] == 32
-    recipe = further.recipe_of(Recipe(model=bert.Config()))
+    recipe = Recipe(model=bert.Config()).by_clock(further)
     assert (recipe.model, recipe.task.max_length, recipe.machine.threads) == (shape, 32, torch.get_num_threads())
 
 

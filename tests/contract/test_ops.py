@@ -31,6 +31,7 @@ CASES: dict[str, Callable[[Any, Callable[[np.ndarray], Any]], Any]] = {
     "float32": lambda xp, at: xp.float32(at(np.arange(5))),
     "tanh": lambda xp, at: xp.tanh(at(X)),
     "exp": lambda xp, at: xp.exp(at(X)),
+    "log": lambda xp, at: xp.log(at(np.abs(X) + np.float32(0.1))),
     "turn": lambda xp, at: xp.concatenate(xp.turn(at(X * 9))),
     "gelu": lambda xp, at: xp.activation("gelu", at(3 * X)),
     "gelu-tanh": lambda xp, at: xp.activation("gelu-tanh", at(3 * X)),

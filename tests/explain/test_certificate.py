@@ -191,14 +191,14 @@ def test_comprehensiveness_and_sufficiency_by_hand() -> None:
 def test_few_words_are_never_sure_and_one_has_no_order() -> None:
     found = certificate.ordered(Sum([3.0, 1.0]), np.array([3.0, 1.0]), orders=40)
     assert found.p > certificate.WEAK_P  # every second order is the same
-    verdict, english, chinese = certificate._verdict(certificate.Known(3.0, (0.0, 1.0), 0.01), None, 0.0, 1)
+    verdict, english, chinese = certificate._verdict(certificate.Lift(3.0, (0.0, 1.0), 0.01), None, 0.0, 1)
     assert verdict == "weak"
     assert "one word" in english
     assert "一个词" in chinese
 
 
 def test_numbers_that_do_not_sum_up_are_weak_at_best() -> None:
-    lift, order = certificate.Known(3.0, (0.0, 1.0), 0.01), certificate.ordered(Sum(range(9)), np.arange(9.0))
+    lift, order = certificate.Lift(3.0, (0.0, 1.0), 0.01), certificate.ordered(Sum(range(9)), np.arange(9.0))
     assert certificate._verdict(lift, order, 0.0, 9)[0] == "faithful"
     verdict, english, chinese = certificate._verdict(lift, order, 0.2, 9)
     assert verdict == "weak"

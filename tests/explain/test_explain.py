@@ -148,7 +148,7 @@ def test_the_page_shows_what_is_in_the_text_and_runs_none_of_it(model: Model) ->
     page = found.to_html()
     assert "<script>alert" not in page
     assert "http://" not in page.replace("http://www.w3.org", "")
-    assert found.as_scene("zh")["views"][0]["explanations"] == [found.as_view()]
+    assert found.as_view_model("zh")["views"][0]["explanations"] == [found.as_view()]
 
 
 def test_a_word_at_a_blank(tiny_folder: Path) -> None:

@@ -61,8 +61,10 @@ def _related(text: str, head: str, tail: str, label: str) -> Json:
 
 
 NEWS = (
-    ("球队昨晚赢了比赛。", "体育"), ("股市今天大涨。", "财经"), ("他跑完了马拉松！", "体育"), ("银行下调利率。", "财经"),
-    ("The team won the cup.", "体育"), ("公司公布了财报。", "财经"), ("女排夺得冠军。", "体育"), ("油价又上涨了。", "财经"),
+    ("球队昨晚赢了比赛。", "体育"), ("股市今天大涨。", "财经"),
+    ("他跑完了马拉松！", "体育"), ("银行下调利率。", "财经"),
+    ("The team won the cup.", "体育"), ("公司公布了财报。", "财经"),
+    ("女排夺得冠军。", "体育"), ("油价又上涨了。", "财经"),
 )  # fmt: skip
 PAIRS = (
     ("今天天气很好。", "今日天气不错。", "同"), ("他去北京。", "她在上海。", "异"), ("我饿了。", "我想吃饭。", "同"),
@@ -87,7 +89,8 @@ ANSWERS = (
     _answer("她买了一本书。", "买了什么？", "一本书"), _answer("明天下雨。", "什么时候下雨？", "明天"),
 )  # fmt: skip
 CHOICES = (
-    ("天黑了，他开了灯。", "为什么开灯？", ("天黑了", "他饿了"), 0), ("她带了伞。", "天气怎样？", ("晴天", "下雨", "刮风"), 1),
+    ("天黑了，他开了灯。", "为什么开灯？", ("天黑了", "他饿了"), 0),
+    ("她带了伞。", "天气怎样？", ("晴天", "下雨", "刮风"), 1),
     ("火车晚点。", "他会怎样？", ("早到", "迟到"), 1), ("水烧开了。", "水怎样？", ("很烫", "结冰"), 0),
     ("He is ill.", "他去哪里？", ("医院", "公园", "学校"), 0), ("猫饿了。", "猫要什么？", ("书", "鱼"), 1),
     ("门锁上了。", "能进去吗？", ("能", "不能"), 1), ("今天放假。", "要上班吗？", ("不用", "要"), 0),
@@ -110,8 +113,8 @@ _STRIPPED = "white space around the label removed"
 _WRITER = Sample(
     rows=_TEXTS,
     settings={"max_length": 32, "beam": 2, "max_new": 12, "label_smoothing": 0.0},
-    perfect={"exact": 1.0},
-    steps=60,
+    perfect={"rouge_l": 1.0, "chrf": 100.0},
+    steps=90,
     rate=1e-2,
     fault=_TEXTS[0],
     repair=TWICE,
@@ -162,6 +165,7 @@ SAMPLES: Mapping[str, Sample] = {
     "embed": Sample(
         rows=tuple({**row, "label": float(row["label"] == "同")} for row in _TWO),
         settings={"max_length": 32},
+        perfect={"auc": 1.0, "accuracy": 1.0},
         fault={"first": "雪停了。", "second": "", "label": 0.0},
         repair=EMPTY,
     ),

@@ -103,8 +103,8 @@ def test_runs_in_files_are_merged_to_the_same_bits(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(counting, "SLAB", 500)
     monkeypatch.setattr(counting, "MERGED", 1_000)
     made = []
-    written = counting._written
-    monkeypatch.setattr(counting, "_written", lambda *given: made.append(1) or written(*given))
+    written = counting._in_files
+    monkeypatch.setattr(counting, "_in_files", lambda *given: made.append(1) or written(*given))
     found = counting.entries(shards, 3_000, 5, most=6_000, folder=tmp_path)
     assert len(made) > 5
     assert np.array_equal(whole.keys, found.keys)

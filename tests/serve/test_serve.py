@@ -9,6 +9,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,8 +17,10 @@ import pytest
 import filbert as fb
 from filbert.core.records import Example
 from filbert.engine.reader import record
+from filbert.models import bert
 from filbert.run.finetune import finetune
 from filbert.serve.look_queue import LookQueue
+from filbert.serve.protocols import own as own_protocol
 from filbert.serve.queue import Batcher, FullError
 from kit.served import Server, serving, until
 
@@ -162,7 +165,7 @@ def test_what_waits_together_is_read_together() -> None:
     assert first.result() == ["<predict 0>"]
     assert all(own.result() == [f"<predict {at % 10}>"] for at, own in enumerate(others, 1) if at != 5)
     assert [len(texts) for texts in slow.asked] == [1, 300, 9]
-    assert (batcher.num_dropped, batcher.num_texts, batcher.num_goes) == (1, 310, 3)
+    assert (batcher.num_dropped, batcher.num_texts, batcher.num_batches) == (1, 310, 3)
 
 
 def test_a_long_request_lets_others_through_and_comes_whole() -> None:
@@ -236,3 +239,13 @@ def test_several_threads_share_what_waits_and_a_job_is_alone() -> None:
     assert batcher.is_alive
     assert batcher.close()
     assert not batcher.is_alive
+
+
+def test_a_look_into_a_pruned_model_is_estimated_by_its_heads() -> None:
+    """Its config counts the heads of each layer, so that no one number says how many maps there are."""
+    config = bert.Config(vocab_size=100, width=32, layers=2, heads=(4, 3, 1), inner=64, max_length=64)
+    limits = SimpleNamespace(answer_bytes=1 << 30)
+    served: Any = SimpleNamespace(model=SimpleNamespace(config=config), limits=limits, num_tokens=lambda _: 10)
+    cells = 10 * 10 * 4 * 2  # maps of four heads, at most, in two layers
+    wanted = int(cells * own_protocol.CELL_BYTES) + 10 * own_protocol.TOKEN_BYTES + len("天气")
+    assert own_protocol.num_bytes(served, own_protocol.Look(["天气"], [0, 1], [])) == wanted

@@ -1,4 +1,4 @@
-"""What the commands that ask a model about texts have in common: texts in, in order; answers, notes and a bar out.
+"""What the commands that run a model on texts share: texts in, in order; records, notes and a progress bar out.
 
 Texts come from options, or from files and folders, which are read one after another.
 """
@@ -93,12 +93,12 @@ class Bar:
             self.bar.close()
 
     def follow(self, loaded: Model) -> None:
-        """Shows too how far the model is with what it reads, which may be one text for minutes."""
+        """Shows the progress within a chunk too, which may be one text for minutes."""
         if self.bar is not None:
             loaded.engine.on_progress = self.within
 
     def within(self, share: float) -> None:
-        """So much is read of the texts that are asked together."""
+        """Shows the share of the chunk that is read."""
         self.bar.set_postfix_str(f"the next: {share:.0%} read", refresh=False)
         self.bar.update(0)
 
@@ -117,7 +117,7 @@ class Notes:
         self.ending = "so nothing is written" if writes else "so the answer is what the model says of nothing"
 
     def take(self, example: Example, prediction: Prediction | None) -> None:
-        """Looks at one text and what was said of it."""
+        """Counts a text in which nothing could be read."""
         why = self._why(example.texts[0], prediction)
         if not why:
             return
@@ -144,7 +144,7 @@ class Notes:
 
 @dataclass(frozen=True)
 class Asking:
-    """A model, what it is asked for, and where the answers go: to a file, or to what shows them."""
+    """A model, its task and texts, and where records go: to a results file, or to `show`."""
 
     loaded: Model
     task: str
@@ -154,7 +154,7 @@ class Asking:
     top: int | None = None
 
     def all(self, examples: Iterator[Example], reading: Reading) -> int:
-        """Asks all, and gives on what is said soon and then every few seconds; how many they were."""
+        """Predicts all, writing records soon and then every few seconds; returns their number."""
         from filbert.core import registry
         from filbert.engine.answers import answered
         from filbert.tasks.task import Trait

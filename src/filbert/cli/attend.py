@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from filbert.cli.shared import device_option, json_option, refuse_options, result, say, table
+from filbert.cli.shared import OptionValues, device_option, json_option, refuse_options, result, say, table
+
+if TYPE_CHECKING:
+    from filbert.tasks.task import Json
 
 PICTURES = ("head", "matrix", "grid", "layers", "attribution", "blanks", "prediction")
 
@@ -64,12 +67,12 @@ def command(model: str, text: tuple[str, ...], out: str | None, **options: Any) 
         from filbert.core.files import write_text
         from filbert.draw import book
 
-        write_text(out, book.saved(view_model.scene(views)))
+        write_text(out, book.saved(view_model.joined(views)))
         say(f"{out}: {Path(out).stat().st_size / 2**20:.1f} MB; open it in a browser, no network is needed.")
     _tell(views, options["as_json"], out)
 
 
-def _check_used(options: dict[str, Any], out: str | None) -> None:
+def _check_used(options: OptionValues, out: str | None) -> None:
     """Refuses what the form that is written has no place for."""
     picture = options["picture"]
     if picture in ("attribution", "blanks", "prediction"):
@@ -78,7 +81,7 @@ def _check_used(options: dict[str, Any], out: str | None) -> None:
         refuse_options(["method"], "is shown by a page, by --json and by --picture attribution")
 
 
-def _draw(views: list[dict[str, Any]], options: dict[str, Any], out: str) -> None:
+def _draw(views: list[Json], options: OptionValues, out: str) -> None:
     from filbert.draw import pictures
 
     if len(views) > 1:
@@ -105,7 +108,7 @@ def _numbers(option: str, value: str | None) -> list[int] | None:
         ) from None
 
 
-def _tell(views: list[dict[str, Any]], as_json: bool, out: str | None) -> None:
+def _tell(views: list[Json], as_json: bool, out: str | None) -> None:
     """How widely and how far each head looks: as JSON, or as a table of the first window."""
     summaries = [
         {key: view[key] for key in ("model", "texts", "coverage", "prediction", "explanations", "blanks")}

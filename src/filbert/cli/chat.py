@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from filbert.cli.shared import device_option, encoding_option, json_option, refuse_options, say
-from filbert.cli.translate import answer_all, writer
+from filbert.cli.translate import Job, answer_all, writer
 
 TURNS = 6  # that an answer is written to; what was said before them is forgotten
 
@@ -26,7 +26,7 @@ TURNS = 6  # that an answer is written to; what was said before them is forgotte
 def command(model: str, text: tuple[str, ...], data: tuple[str, ...], out: str | None, **options: Any) -> None:
     """Talk with a model of `filbert finetune chat`, line by line; an empty line ends it."""
     if text or data:
-        answer_all("chat", model, (text, data, out), options)
+        answer_all("chat", model, Job(text, data, out), options)
         return
     refuse_options(
         ("out", "resume", "encoding", "as_json"), "is for --text or --data; without them one talks, line by line"

@@ -16,6 +16,9 @@ from filbert.cli.shared import json_option, result, table, usual_task
 
 if TYPE_CHECKING:
     from filbert.builtin.texts import SampleDocument
+    from filbert.run.recipe import Recipe
+    from filbert.text.tokenizer import Tokenizer
+    from filbert.train.listeners import Entry
 
 MARK = ".filbert-demo"
 ABOUT_MARK = "`filbert demo` made this folder and may replace it.\n"
@@ -139,19 +142,20 @@ def _recipe(vocab_size: int, steps: int, seed: int) -> Any:
 
 
 def _train(
-    texts: tuple[list[str], list[str]], tokenizer: Any, recipe: Any, out: Path, show: Callable[[str], None]
+    texts: tuple[list[str], list[str]], tokenizer: Tokenizer, recipe: Recipe, out: Path, show: Callable[[str], None]
 ) -> dict[str, Any]:
     """Trains, with the loss drawn as it falls, and measures on the texts kept back, before and after."""
     import torch
 
     from filbert.models import bert
     from filbert.run.pretrain import measure, pretrain
+    from filbert.run.recipe import masked_words
     from filbert.train import machine
     from filbert.train.loop import StoppedError
 
     shards, kept = (_shards(part, out, name, tokenizer) for name, part in zip(("learnt", "kept"), texts, strict=True))
     torch.manual_seed(recipe.train.seed)
-    parts = ("pooler", "mlm", "nsp")
+    parts = masked_words().items(kept.train.shards, tokenizer, recipe.task).parts
     untrained, one = bert.Bert(recipe.model, parts), machine.Config(threads=1)
     before = measure(untrained, kept.train.shards, tokenizer, recipe.task, one)
     shape = f"{recipe.model.layers} layers × {recipe.model.width}"
@@ -179,7 +183,7 @@ def _train(
     }
 
 
-def _compared(out: Path, tokenizer: Any, recipe: Any, show: Callable[[str], None]) -> list[dict[str, Any]]:
+def _compared(out: Path, tokenizer: Tokenizer, recipe: Recipe, show: Callable[[str], None]) -> list[dict[str, Any]]:
     """Three models of the story on equal terms: the same text first, then the topics of the same sentences."""
     from filbert.builtin.texts import sample
     from filbert.core.files import write_text
@@ -207,7 +211,7 @@ def _compared(out: Path, tokenizer: Any, recipe: Any, show: Callable[[str], None
     return [{key: row[key] for key in ("model", "measures", "intervals", "parameters")} for row in compared]
 
 
-def _shards(texts: Sequence[str], out: Path, name: str, tokenizer: Any) -> Any:
+def _shards(texts: Sequence[str], out: Path, name: str, tokenizer: Tokenizer) -> Any:
     """The texts as a file and as shards, by the same road that a corpus of any size takes."""
     from filbert.core.files import write_text
     from filbert.corpus.shards import Options, build
@@ -231,7 +235,7 @@ def _watch(steps: int, show: Callable[[str], None]) -> Any:
             self.losses, self.started_at = list[float](), time.perf_counter()
             self.seconds, self.num_tokens = 0.0, 0
 
-        def step(self, entry: Any) -> None:
+        def step(self, entry: Entry) -> None:
             self.losses.append(entry["loss"])
             self.num_tokens += entry["tokens"]
             self.seconds = time.perf_counter() - self.started_at

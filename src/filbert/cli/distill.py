@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from filbert.cli.shared import Trains, check_force, data_encoding_option, json_option, result, roles
+from filbert.cli.shared import OptionValues, Trains, check_force, data_encoding_option, json_option, result, roles
 
 if TYPE_CHECKING:
     from filbert.run.distill import Wish
@@ -69,7 +69,7 @@ def command(teacher: str, data: tuple[str, ...], out: str, as_json: bool, **opti
         click.echo(f"{out}/report.html tells more.")
 
 
-def _general(teacher: str, data: tuple[str, ...], out: str, wish: Wish, options: dict[str, Any]) -> Finished:
+def _general(teacher: str, data: tuple[str, ...], out: str, wish: Wish, options: OptionValues) -> Finished:
     """The run without a task; what only a task has is refused."""
     from filbert.corpus.shards import Options
     from filbert.run.distill import distill_general

@@ -11,6 +11,7 @@ from filbert.cli.shared import encoding_option, json_option, result, roles, say
 
 if TYPE_CHECKING:
     from filbert.doctor.checks import Measure
+    from filbert.tasks.task import Json
 
 
 @click.command("doctor")
@@ -81,7 +82,7 @@ def _by_file(counts: dict[tuple[str, str], int]) -> dict[str, dict[str, int]]:
     return by_file
 
 
-def _tell_fixes(fixes: dict[str, Any]) -> None:
+def _tell_fixes(fixes: Json) -> None:
     for file, counts in fixes["counts"].items():
         for what, count in counts.items():
             say(f"{file}: {what}: {count:,}")

@@ -8,11 +8,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from filbert.cli.shared import (
+    OptionValues,
     corpus,
     corpus_options,
     json_line,
@@ -24,6 +25,11 @@ from filbert.cli.shared import (
     result,
     say,
 )
+
+if TYPE_CHECKING:
+    from filbert.core.records import Floats
+    from filbert.engine.model import Model
+    from filbert.engine.results import Record
 
 CHUNK = 1_024  # texts held in memory at a time: large enough for full packs of any mixture of lengths
 Write = Callable[[Sequence[str], Any], None]
@@ -104,7 +110,7 @@ def command(model: str, data: tuple[str, ...], text: tuple[str, ...], out: str |
         say(f"{count:,} texts, {size} numbers each, in {seconds:.1f} s.")
 
 
-def _ask(loaded: Any, texts: Iterator[str], how: dict[str, Any], options: dict[str, Any], out: str | None) -> None:
+def _ask(loaded: Model, texts: Iterator[str], how: OptionValues, options: OptionValues, out: str | None) -> None:
     """The texts nearest to a query, or every text's cluster: one JSON object a line, or all in one."""
     import numpy as np
 
@@ -166,7 +172,7 @@ def _table(out: str) -> Iterator[Callable[[list[dict[str, Any]]], None]]:
     table = Table(form_of(out))
     with whole_file(out) as part, part.open("w", encoding="utf-8", errors="surrogatepass", newline="") as handle:
 
-        def add(records: list[dict[str, Any]]) -> None:
+        def add(records: list[Record]) -> None:
             handle.write(table.text(records))
 
         yield add
@@ -181,7 +187,7 @@ def _row(text: str, vector: list[float], is_table: bool) -> dict[str, Any]:
     return {"text": text, "vector": _rounded(vector)}
 
 
-def _lines(texts: Sequence[str], vectors: Any, handle: Any) -> None:
+def _lines(texts: Sequence[str], vectors: Floats, handle: TextIO) -> None:
     for text, vector in zip(texts, vectors.tolist(), strict=True):
         line = _row(text, vector, is_table=False)
         print(json_line(line) if handle is sys.stdout else json.dumps(line, ensure_ascii=False), file=handle)

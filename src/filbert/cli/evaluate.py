@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from filbert.cli.shared import data_encoding_option, device_option, json_option, result, roles, table
+
+if TYPE_CHECKING:
+    from filbert.tasks.task import Report
 
 SHOWN = 30  # labels in the table for people; --json has all
 
@@ -47,7 +50,7 @@ def command(model: str, data: str, columns: str | None, as_json: bool, **options
         click.echo(f"{options['out']}/report.html tells more.")
 
 
-def _details(scores: dict[str, Any]) -> None:
+def _details(scores: Report) -> None:
     """What there is to say of one kind of answer or another."""
     if "exact" in scores:
         none = f"{scores['num_unanswerable']:,} without an answer"
@@ -66,7 +69,7 @@ def _details(scores: dict[str, Any]) -> None:
     click.echo(_labels(scores["labels"], "texts"))
 
 
-def _vectors(scores: dict[str, Any]) -> str:
+def _vectors(scores: Report) -> str:
     """What else there is to say of vectors' cosines."""
     lines = [f"{scores['num_examples']:,} examples"]
     if "threshold" in scores:
@@ -80,7 +83,7 @@ def _vectors(scores: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _labels(scores: dict[str, Any], counted: str) -> str:
+def _labels(scores: Report, counted: str) -> str:
     rows: list[tuple[str, ...]] = [("label", "precision", "recall", "f1", counted)]
     for label, each in list(scores.items())[:SHOWN]:
         numbers = [f"{each[name]:.3f}" for name in ("precision", "recall", "f1")]

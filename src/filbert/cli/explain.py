@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from filbert.cli.shared import (
+    OptionValues,
     data_encoding_option,
     errors_option,
     json_option,
@@ -23,6 +24,8 @@ from filbert.cli.shared import (
 )
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from filbert.core.records import Example
     from filbert.engine.model import Model
     from filbert.explain.explanation import Explanation
@@ -98,7 +101,7 @@ def command(model: str, text: str | None, data: tuple[str, ...], out: str | None
         say(explanation.certificate.sentence_en)
 
 
-def _unused(options: dict[str, Any]) -> list[str]:
+def _unused(options: OptionValues) -> list[str]:
     """What was given and changes nothing, since the method reads one way alone and nothing is tested."""
     method = options["method"]
     idle = [("budget", ("occlusion", "sampling")), ("seed", ("sampling",))]
@@ -106,7 +109,7 @@ def _unused(options: dict[str, Any]) -> list[str]:
     return [f"{option} changes nothing of {method} without a certificate." for option in options_set(names)]
 
 
-def _how(options: dict[str, Any]) -> dict[str, Any]:
+def _how(options: OptionValues) -> dict[str, Any]:
     """What `Model.explain` takes."""
     from filbert.core.errors import InputError
 
@@ -120,7 +123,7 @@ def _how(options: dict[str, Any]) -> dict[str, Any]:
     return {"target": target, **{name: options[name] for name in names}}
 
 
-def _write(explanation: Explanation, path: Any) -> None:
+def _write(explanation: Explanation, path: Path) -> None:
     """The page, or the line of JSON."""
     import json
 
@@ -163,7 +166,7 @@ def _print(explanation: Explanation) -> None:
             click.echo(explanation.certificate.sentence_zh)
 
 
-def _rows(loaded: Any, data: tuple[str, ...], out: str | None, options: dict[str, Any]) -> None:
+def _rows(loaded: Model, data: tuple[str, ...], out: str | None, options: OptionValues) -> None:
     """Every row of the files, each written as soon as it is explained; what cannot be explained says why."""
     from filbert.cli.asking import Bar, Texts
     from filbert.engine.results import Results
@@ -201,7 +204,7 @@ def _rows(loaded: Any, data: tuple[str, ...], out: str | None, options: dict[str
     say(f"{count:,} texts in {seconds:.1f} s" + (f"; {failed:,} of them say why they could not be." if failed else "."))
 
 
-def _row(loaded: Model, kind: str, example: Example, how: dict[str, Any]) -> dict[str, Any]:
+def _row(loaded: Model, kind: str, example: Example, how: OptionValues) -> dict[str, Any]:
     """One row as it is written: where it stood, its texts, and the explanation or why there is none."""
     from filbert.core import registry
     from filbert.core.errors import InputError

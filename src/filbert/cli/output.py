@@ -1,4 +1,4 @@
-"""What the system refused a command, such as a write to a full disk, comes in; one sentence or a quiet end goes out."""
+"""An OSError of a command, such as a write to a full disk, in; one sentence or a quiet exit out."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RANKED = ("pretrain", "finetune", "distill")  # the commands that several proces
 
 
 class ReaderLeftError(Exception):
-    """Whoever read standard output has left, as `head` does: nothing is wrong, and nobody listens."""
+    """The reader of standard output has closed it, as `head` does: not an error."""
 
 
 class Watched:
@@ -100,7 +100,7 @@ def check_ranks(command: str) -> None:
 
 
 def refusal(error: OSError) -> Exception:
-    """What to raise for something that the system refused and that nobody named."""
+    """The error to raise for an OSError that no other code handled."""
     failure = sys.stdout.failed if isinstance(sys.stdout, Watched) else None
     if failure is not None:
         if isinstance(failure, BrokenPipeError):
@@ -122,7 +122,7 @@ def refusal(error: OSError) -> Exception:
 
 
 def flush() -> None:
-    """Writes out what standard output still holds; raises what `told` makes of a failure."""
+    """Writes out what standard output still holds; raises `refusal` of a failure."""
     try:
         sys.stdout.flush()
     except OSError as error:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,6 +19,9 @@ from filbert.cli.shared import (
     result,
     say,
 )
+
+if TYPE_CHECKING:
+    from filbert.engine.results import Record
 
 
 @click.command("predict")
@@ -81,7 +84,7 @@ def command(model: str, data: tuple[str, ...], out: str | None, **options: Any) 
     started = time.perf_counter()
     kept: list[dict[str, Any]] = []
 
-    def show(records: list[dict[str, Any]]) -> None:
+    def show(records: list[Record]) -> None:
         if options["as_json"]:
             kept.extend(records)
         else:

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from filbert.cli.shared import Trains, check_force, corpus_options, json_option, refuse_options, result, say
+from filbert.cli.shared import (
+    OptionValues,
+    Trains,
+    check_force,
+    corpus_options,
+    json_option,
+    refuse_options,
+    result,
+    say,
+)
 from filbert.run import defaults
 
 if TYPE_CHECKING:
@@ -19,7 +28,7 @@ if TYPE_CHECKING:
     from filbert.corpus.shards import Shards
     from filbert.nn.encoder import Encoder
     from filbert.run.pretrain import Corpus
-    from filbert.run.recipe import Recipe
+    from filbert.run.recipe import Fields, Recipe
     from filbert.run.run import Finished
     from filbert.text.tokenizer import Tokenizer
 
@@ -95,7 +104,7 @@ def command(sources: tuple[str, ...], out: str, as_json: bool, **options: Any) -
         _report(finished, clock, as_json, started)
 
 
-def _check_other(options: dict[str, Any]) -> None:
+def _check_other(options: OptionValues) -> None:
     """Refuses what only BERT has."""
     from filbert.core.errors import one_of
     from filbert.core.registry import members
@@ -108,7 +117,7 @@ def _check_other(options: dict[str, Any]) -> None:
             raise click.UsageError(f"--{name} is for --arch bert; for {arch} give fields of its recipe with --set.")
 
 
-def _check_parts(options: dict[str, Any]) -> None:
+def _check_parts(options: OptionValues) -> None:
     """Refuses what a model to train further, or a vocabulary that is there, leaves nothing to."""
     if options["start"]:
         refuse_options(("preset", "vocab", "vocab_size"), "is of a new model; that of --model has its own")
@@ -133,7 +142,7 @@ def process_start() -> float:
     return now - age if 0 <= age < OLDEST_S else now
 
 
-def _plan(out: Path, options: dict[str, Any], imported_s: float) -> Plan:
+def _plan(out: Path, options: OptionValues, imported_s: float) -> Plan:
     """The time for the run, and how much of the corpus it will read; a run that goes on keeps its own."""
     import torch
 
@@ -160,7 +169,7 @@ class Inputs:
     start: Encoder | None = None
 
 
-def _inputs(sources: tuple[str, ...], out: Path, options: dict[str, Any], most_bytes: int) -> Inputs:
+def _inputs(sources: tuple[str, ...], out: Path, options: OptionValues, most_bytes: int) -> Inputs:
     """The corpus, the tokenizer and the model to start from, if any."""
     from filbert.corpus.shards import Options
     from filbert.folder.folder import load
@@ -191,7 +200,7 @@ def _note(sentence: str) -> None:
     say(f"note: {sentence}")
 
 
-def _chooser(inputs: Inputs, shards: Shards, options: dict[str, Any]) -> Callable[[float], Choice]:
+def _chooser(inputs: Inputs, shards: Shards, options: OptionValues) -> Callable[[float], Choice]:
     """What chooses a run of so many seconds."""
     from filbert.clock import budget as budgets
     from filbert.models.bert import Bert
@@ -201,7 +210,7 @@ def _chooser(inputs: Inputs, shards: Shards, options: dict[str, Any]) -> Callabl
     return lambda left: budgets.choose(left, shards, inputs.tokenizer, limits, defaults.CLOCK)
 
 
-def _recipe(inputs: Inputs, options: dict[str, Any], clock: Clock | None) -> Recipe:
+def _recipe(inputs: Inputs, options: OptionValues, clock: Clock | None) -> Recipe:
     """The recipe that the options ask for, by the clock where there is one."""
     from filbert.core.settings import changed
     from filbert.models import bert
@@ -214,11 +223,11 @@ def _recipe(inputs: Inputs, options: dict[str, Any], clock: Clock | None) -> Rec
     usual = bert.SPEC.preset(preset or defaults.PRESET, tokenizer.vocab_size)
     recipe = Recipe(model=shape if shape is not None else usual)
     if clock is not None:
-        recipe = clock.choice.recipe_of(recipe)
+        recipe = recipe.by_clock(clock.choice)
     return replace(recipe, **{name: changed(vars(recipe)[name], sections.get(name, {})) for name in SECTIONS})
 
 
-def _fields(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def _fields(options: OptionValues) -> dict[str, dict[str, Any]]:
     """The fields of the recipe that the command line fixes, by section."""
     from filbert.core.registry import model
     from filbert.core.settings import parsed
@@ -243,7 +252,7 @@ def _fields(options: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return sections
 
 
-def _check(sections: dict[str, dict[str, Any]], options: dict[str, Any]) -> None:
+def _check(sections: Fields, options: OptionValues) -> None:
     """Refuses what no recipe can have, by making each of its parts once."""
     from filbert.clock import budget
     from filbert.core.registry import model

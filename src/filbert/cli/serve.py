@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from filbert.cli.shared import model_options, model_wishes, refuse_options, result, say
+from filbert.cli.shared import OptionValues, model_options, model_wishes, refuse_options, result, say
 
 if TYPE_CHECKING:
     import socket
     from collections.abc import Mapping
 
     from filbert.serve.process import Plan
+    from filbert.serve.shelf import Shelf
 
 
 PREFIX = "FILBERT"  # of variables
@@ -109,7 +110,7 @@ def command(**options: Any) -> None:
     plan = replace(plan, hosts=_hosts(options["hosts"], options["host"], listening.getsockname()[0]))
     where = "http://{}:{}/".format(*_address(listening))
 
-    def ready(shelf: Any = None) -> None:
+    def ready(shelf: Shelf | None = None) -> None:
         if options["as_json"]:
             result({"url": where, "models": dict(plan.models), "workers": options["workers"]})
             sys.stdout.flush()  # whoever started it reads this line while it goes on
@@ -140,7 +141,7 @@ def _note_unread(environment: Mapping[str, str]) -> None:
             say(f"note: {name} is no option of serve; it is passed over.{did_you_mean(name, variables)}")
 
 
-def _plan(options: dict[str, Any]) -> Plan:
+def _plan(options: OptionValues) -> Plan:
     from filbert.core.errors import InputError
     from filbert.serve import guard
     from filbert.serve.keys import hashes

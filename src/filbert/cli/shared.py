@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -77,7 +77,7 @@ class Trains(click.Command):
 
 
 def _renamed(args: list[str], options: set[str]) -> Iterator[str]:
-    """The words of a command line; an option that a command does not have is renamed, or the right words are told."""
+    """The words of a command line; an unknown option of another library is renamed, or refused with advice."""
     words, renamed = iter(args), {*names.SETTINGS, *names.ARGUMENTS, *names.ADVICE}
     for word in words:
         option, equals, value = word.partition("=")
@@ -98,6 +98,7 @@ def _renamed(args: list[str], options: set[str]) -> Iterator[str]:
             raise click.UsageError(f"there is no option {option}: {advice} Fields of the recipe are given with --set.")
 
 
+OptionValues = dict[str, Any]  # of a command, by their names
 Command = TypeVar("Command", bound=Callable[..., Any])
 Thing = TypeVar("Thing")
 
@@ -133,7 +134,7 @@ def model_options(command: Command) -> Command:
 
 
 def options_set(names: Iterable[str]) -> list[str]:
-    """Those of these options that were given, on the command line or by the environment."""
+    """Those of these options that were set on the command line or by the environment."""
     from click.core import ParameterSource
 
     context, usual = click.get_current_context(), (ParameterSource.DEFAULT, ParameterSource.DEFAULT_MAP)
@@ -144,12 +145,12 @@ def options_set(names: Iterable[str]) -> list[str]:
 
 
 def refuse_options(names: Iterable[str], why: str) -> None:
-    """Refuses the first of these options that was given; why: what it is for, or why it would change nothing."""
+    """Refuses the first of these options that was set; why: what it is for, or why it would change nothing."""
     for option in options_set(names):
         raise click.UsageError(f"{option} {why}.")
 
 
-def refuse_for_texts(here: Sequence[Any], names: Iterable[str]) -> None:
+def refuse_for_texts(here: Sequence[object], names: Iterable[str]) -> None:
     """Refuses options that say how files are read where texts were given as options."""
     if here:
         refuse_options(
@@ -157,7 +158,7 @@ def refuse_for_texts(here: Sequence[Any], names: Iterable[str]) -> None:
         )
 
 
-def check_force(options: Mapping[str, Any]) -> None:
+def check_force(options: OptionValues) -> None:
     """Refuses --force of a run that is not to go on."""
     if options["force"] and not options["resume"]:
         raise click.UsageError("--force goes on with a run although something changed: give --resume too.")
@@ -185,7 +186,7 @@ def check_once(command: click.Command, context: click.Context, args: Sequence[st
             raise click.UsageError(f"{option} is given {count} times, but takes one value.", context)
 
 
-def model_wishes(options: dict[str, Any]) -> dict[str, Any]:
+def model_wishes(options: OptionValues) -> dict[str, Any]:
     """What `model_options` say, as `filbert.load` takes it."""
     return {name: options[name] for name in ("device", "runtime", "dtype")}
 
@@ -204,7 +205,7 @@ def corpus_options(command: Command) -> Command:
     return command
 
 
-def corpus(sources: Sequence[str], options: dict[str, Any]) -> Iterator[Document]:
+def corpus(sources: Sequence[str], options: OptionValues) -> Iterator[Document]:
     """The documents that `corpus_options` describe; what was skipped or mended on the way is told at the end."""
     from filbert.text.corpus import CorpusReport, documents
 
@@ -220,12 +221,12 @@ def say(note: str) -> None:
     click.echo(note, err=True)
 
 
-def result(value: Any) -> None:
+def result(value: object) -> None:
     """One JSON object on standard output; escaped where that cannot write a character of it, so that none is lost."""
     click.echo(json_line(value))
 
 
-def json_line(value: Any) -> str:
+def json_line(value: object) -> str:
     """The value as JSON that standard output can write."""
     line = json.dumps(value, ensure_ascii=False)
     try:

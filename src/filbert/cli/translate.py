@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
 from filbert.cli.shared import (
+    OptionValues,
     data_encoding_option,
     device_option,
     json_option,
@@ -19,8 +20,17 @@ from filbert.cli.shared import (
 
 if TYPE_CHECKING:
     from filbert.engine.model import Model
+    from filbert.engine.results import Record
 
 LINES = "lines"  # how a file is written whose suffix does not say otherwise
+
+
+class Job(NamedTuple):
+    """Texts that are given as options, or files of them, and the file to write."""
+
+    texts: tuple[str, ...]
+    data: tuple[str, ...]
+    out: str | None
 
 
 def writing(task: str, about: str) -> click.Command:
@@ -42,7 +52,7 @@ def writing(task: str, about: str) -> click.Command:
     @data_encoding_option
     @json_option
     def command(model: str, text: tuple[str, ...], data: tuple[str, ...], out: str | None, **options: Any) -> None:
-        answer_all(task, model, (text, data, out), options)
+        answer_all(task, model, Job(text, data, out), options)
 
     return command
 
@@ -50,16 +60,14 @@ def writing(task: str, about: str) -> click.Command:
 command = writing("translate", "Translate texts.")
 
 
-def answer_all(
-    task: str, model: str, where: tuple[tuple[str, ...], tuple[str, ...], str | None], options: dict[str, Any]
-) -> None:
+def answer_all(task: str, model: str, job: Job, options: OptionValues) -> None:
     """Writes what the model writes for each text: a line each, a record each, or one JSON object."""
     from filbert.cli.asking import Asking, Texts, results_file
     from filbert.core.errors import InputError
     from filbert.engine.results import Table, check_place, form_of
     from filbert.text.streams import Reading
 
-    here, data, out = where
+    here, data, out = job
     if (not data) == (not here):
         raise InputError("give the texts once: either --data FILE, or one or more --text.")
     refuse_for_texts(here, ["encoding"])
@@ -75,7 +83,7 @@ def answer_all(
     texts, reading = Texts([(text,) for text in here], data, task, how), Reading()
     kept: list[dict[str, Any]] = []
 
-    def show(records: list[dict[str, Any]]) -> None:
+    def show(records: list[Record]) -> None:
         if options["as_json"]:
             kept.extend(records)
         else:
@@ -90,7 +98,7 @@ def answer_all(
         say(f"{out}: {count:,} texts.")
 
 
-def writer(task: str, model: str, options: dict[str, Any]) -> Model:
+def writer(task: str, model: str, options: OptionValues) -> Model:
     """The model, if that is what it was trained for; with the task's fields that were set."""
     from filbert import load
     from filbert.core.errors import InputError

@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from filbert.cli.shared import data_encoding_option, json_option, read_options, refuse_options, result, say, table
+from filbert.cli.shared import (
+    OptionValues,
+    data_encoding_option,
+    json_option,
+    read_options,
+    refuse_options,
+    result,
+    say,
+    table,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from filbert.ship.verify import Replayed
 
 
 @click.command("verify")
@@ -65,7 +79,7 @@ def command(model: str, as_json: bool, **options: Any) -> None:
         sys.exit(1)
 
 
-def _rows(replays: Any) -> list[list[str]]:
+def _rows(replays: Sequence[Replayed]) -> list[list[str]]:
     rows = [["runtime", "cases", "largest difference", "changed decisions", "allowed"]]
     for each in replays:
         cells = [f"{each.num_cases}", f"{each.difference:.1e}", f"{len(each.changed)}"]
@@ -74,7 +88,7 @@ def _rows(replays: Any) -> list[list[str]]:
     return rows
 
 
-def _held(model: str, options: dict[str, Any]) -> tuple[list[str], dict[str, Any]]:
+def _held(model: str, options: OptionValues) -> tuple[list[str], dict[str, Any]]:
     """What int8 costs on these data, and what of the folder's promise that breaks."""
     from filbert.core.errors import InputError
     from filbert.folder.manifest import model_folder, stated

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import torch
@@ -28,20 +28,25 @@ from filbert.core import registry
 from filbert.core.errors import FilbertError, InputError
 from filbert.core.files import json_object, json_text, write_text
 from filbert.core.protocols import Objective
+from filbert.core.records import Array
 from filbert.corpus.shards import Shards
 from filbert.models import bert
 from filbert.pack.stretches import Text
-from filbert.tasks.task import Items
+from filbert.tasks.task import AnyTask, Json
 from filbert.text.tokenizer import Tokenizer
-from filbert.train import machine
+from filbert.train import machine, optim
 from filbert.train.checkpoint import Store
 from filbert.train.distributed import Ranks
 from filbert.train.feed import Feed
 from filbert.train.journal import duration
-from filbert.train.listeners import Listener
+from filbert.train.listeners import Entry, Listener
 from filbert.train.machine import Machine
 from filbert.train.step import Stepper
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+R = TypeVar("R", bound="DataclassInstance")  # a recipe (run.recipe)
 PLAN = "budget.json"
 UNITS = {"s": 1.0, "m": 60.0, "h": 3_600.0, "d": 86_400.0}
 PROBES = {"cpu": (("tiny", 512), ("mini", 512)), "cuda": (("fill", 32_768), ("base", 32_768))}  # and their batches
@@ -162,13 +167,13 @@ class Timing:
         before, self.before = self.before, time.monotonic()
         return self.before - before
 
-    def step(self, entry: Mapping[str, Any]) -> None:
+    def step(self, entry: Entry) -> None:
         """A step was done."""
         self.clock.acts.steps.taken.append(self._taken())
         self.clock.acts.num_steps = int(entry["step"])
         self.listener.step({**entry, "left_s": self.clock.left()})
 
-    def evaluation(self, entry: Mapping[str, Any]) -> None:
+    def evaluation(self, entry: Entry) -> None:
         """The held-out items were measured: the loop does so right after it reported a step."""
         self.clock.acts.evaluations.taken.append(self._taken())
         self.listener.evaluation(entry)
@@ -185,7 +190,7 @@ class TimedStore(Store):
         super().__init__(folder, keep)
         self.acts = acts
 
-    def save(self, step: int, tensors: Mapping[str, Any], state: Mapping[str, Any], *, best: bool = False) -> Path:
+    def save(self, step: int, tensors: Mapping[str, Array], state: Mapping[str, object], *, best: bool = False) -> Path:
         """As a store does."""
         before = time.monotonic()
         place = super().save(step, tensors, state, best=best)
@@ -211,17 +216,12 @@ class Choice:
     line: str  # the choice in words
     facts: Mapping[str, str] = field(default_factory=dict)
 
-    def recipe_of(self, recipe: Any) -> Any:
-        """The recipe with all that was chosen."""
-        names = ("task", "train", "machine")
-        return replace(recipe, model=self.model, **{n: replace(getattr(recipe, n), **getattr(self, n)) for n in names})
-
     def plain(self) -> dict[str, Any]:
         """As JSON holds it."""
         return dataclasses.asdict(self)
 
     @classmethod
-    def read(cls, fields: Mapping[str, Any]) -> Choice:
+    def read(cls, fields: Json) -> Choice:
         """What `plain` gave."""
         made = {"model": bert.Config(**fields["model"]), "forecast": Forecast(**fields["forecast"])}
         return cls(**{**fields, **made, "guesses": tuple(fields["guesses"])})
@@ -385,7 +385,7 @@ class Speed:
         return float(fast * min(MOST_LARGER, (per_token / large) ** LARGER))
 
 
-def measured(task: Items[Any], tokenizer: Tokenizer, here: Machine, limit_s: float, fixed: bool) -> Speed:
+def measured(task: AnyTask, tokenizer: Tokenizer, here: Machine, limit_s: float, fixed: bool) -> Speed:
     """Takes real steps of two small models for a moment, and forgets them.
 
     On a CPU that others use too, threads wait for each other: with half of them the same step may take a tenth of the
@@ -408,13 +408,13 @@ def measured(task: Items[Any], tokenizer: Tokenizer, here: Machine, limit_s: flo
 
 
 def _probed(
-    probe: tuple[str, int], task: Items[Any], tokenizer: Tokenizer, here: Machine, limit_s: float
+    probe: tuple[str, int], task: AnyTask, tokenizer: Tokenizer, here: Machine, limit_s: float
 ) -> tuple[float, float]:
     """(FLOPs of a token, FLOP/s)."""
     name, tokens = probe
     until, here = math.inf, machine.one_by_one(here)
     model = bert.Bert(bert.SPEC.preset(name, tokenizer.vocab_size), task.parts)
-    stepper = Stepper(model, task, ("adamw", 1e-5, 0.01, 1.0), here, Ranks(), 0)
+    stepper = Stepper(model, task, optim.Settings("adamw", 1e-5, 0.01), here, Ranks(), 0)
     seen, taken = 0, 0.0
     for number, fed in enumerate(Feed(task, 0, max(tokens, task.longest), here, Ranks(), (0, 0), 1)):
         before = time.monotonic()

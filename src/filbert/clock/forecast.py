@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Protocol
 
 import numpy as np
 
@@ -26,6 +26,20 @@ from filbert.pack.stretches import Text
 ENTROPY_TOKENS = 2**22  # looked at for the entropy of a text
 NORMAL = 1.96  # standard errors either way hold 95 %
 AGAIN = 15.4  # how many times a text may be read again before that is worth 1 - 1/e of all there is to gain
+
+
+class Masked(Protocol):
+    """The config of a task that asks for masked words."""
+
+    @property
+    def mask_prob(self) -> float:
+        """The share of the tokens that are masked."""
+        ...
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of a sequence at most."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +157,7 @@ def weights(config: bert.Config) -> int:
     return sum(math.prod(shape) for name, shape in shapes.items() if name.startswith("layers.") and len(shape) == 2)
 
 
-def flops(config: bert.Config, task: Any) -> float:
+def flops(config: bert.Config, task: Masked) -> float:
     """Of one training step for each token: 6 for each weight it meets, attention, and the head on masked tokens."""
     head = task.mask_prob * (config.width**2 + config.vocab_size * config.width)
     return float(6 * (weights(config) + head) + 12 * config.layers * config.width * task.max_length / 2)

@@ -20,14 +20,14 @@ _signals: list[int] = []
 
 
 def heed() -> None:
-    """From now on an interrupt is obeyed so; where the parent has it ignored, or somebody else obeys it, that stays."""
+    """Installs the handler of SIGINT, unless it is ignored or has another handler already."""
     is_main = threading.current_thread() is threading.main_thread()
     if is_main and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _obey)
 
 
 def heed_no_more() -> None:
-    """The command has ended and said what it had to: nothing that comes now may disturb the end of the process."""
+    """Ignores SIGINT from now on: the command has ended, and nothing may disturb the end of the process."""
     if signal.getsignal(signal.SIGINT) is _obey:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 

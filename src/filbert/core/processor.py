@@ -27,7 +27,7 @@ def heed() -> None:
 
 
 def claims_tiles() -> bool:
-    """Whether the processor says that it has matrix tiles; only where Linux tells."""
+    """Whether /proc/cpuinfo lists matrix tiles; false elsewhere than on Linux."""
     if sys.platform != "linux" or os.uname().machine != "x86_64":
         return False
     try:
@@ -38,7 +38,7 @@ def claims_tiles() -> bool:
 
 
 def describes_tiles() -> bool:
-    """Whether it also says how large they are; where it may not be asked, it is believed."""
+    """Whether CPUID gives their sizes; true where it cannot be run."""
     try:
         highest = cpuid(0)[0]
         return highest >= TILES_LEAF and cpuid(TILES_LEAF, 1)[0] > 0

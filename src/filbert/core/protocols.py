@@ -56,7 +56,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Decisions:
-    """What a head says of a batch, in a shape by which two models' answers to it can be compared (teach.losses).
+    """A head's scores of a batch, in a shape by which two models can be compared (teach.losses).
 
     Tasks that can be distilled give it (`decisions(model, batch)`), and before any work over how many things a
     comparison sums (`num_decisions(batch)`), as `counts` does for a loss.

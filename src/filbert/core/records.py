@@ -114,7 +114,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What the model says of one text, in the user's words and characters."""
+    """A model's answer to one text, in the user's labels and characters."""
 
     label: str | None = None
     scores: Mapping[str, float] = field(default_factory=dict)

@@ -89,7 +89,7 @@ def _brought(room: Room, point: importlib.metadata.EntryPoint) -> Any:
 
 
 def task(name: str) -> TaskSpec[Any]:
-    """The record of a task that learns from examples, or is asked about them."""
+    """The record of a task of examples: one that learns from them or predicts for them."""
     spec = _spec("tasks", name)
     if not spec.reads_examples:
         raise one_of("the task", name, tasks())
@@ -106,7 +106,7 @@ def corpus_task(name: str) -> CorpusSpec[Any]:
 
 @cache
 def tasks(*, only_learnt: bool = False) -> tuple[str, ...]:
-    """The tasks that are asked about examples, sorted; or only those that can be fine-tuned."""
+    """The tasks of examples, sorted; or only those that can be fine-tuned."""
     specs = {name: _spec("tasks", name) for name in members("tasks")}
     return tuple(n for n, s in specs.items() if s.reads_examples and (s.can_learn or not only_learnt))
 
@@ -117,7 +117,7 @@ def is_task(name: object) -> bool:
 
 
 def tasks_with(trait: Trait) -> tuple[str, ...]:
-    """The tasks that are asked about examples and of which this is true, sorted."""
+    """The tasks of examples that have this trait, sorted."""
     return tuple(name for name in tasks() if trait in task(name).traits)
 
 

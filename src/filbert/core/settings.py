@@ -54,7 +54,7 @@ def changed(config: Config, fields: Mapping[str, object]) -> Config:
 
 
 def check_types(where: str, config: type, fields: Mapping[str, object]) -> None:
-    """Refuses fields that the config does not have, or whose values are of another type; where: what says them."""
+    """Refuses fields that the config does not have, or with values of another type; where: the file that has them."""
     hints = typing.get_type_hints(config)
     names = [field.name for field in dataclasses.fields(config)]
     for name, value in fields.items():

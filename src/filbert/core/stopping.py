@@ -17,7 +17,7 @@ from filbert.core.errors import FilbertError
 
 
 class StoppedError(FilbertError):
-    """Work that ended before it was done, because nobody waits for it any more or its time is over."""
+    """Work that ended before it was done: it was stopped, its result is no longer wanted, or its time is over."""
 
 
 class Stop:

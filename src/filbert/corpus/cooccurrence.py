@@ -121,7 +121,7 @@ def _joined(runs: Sequence[Run]) -> Run:
 
 
 def _merged(runs: Sequence[Run]) -> Iterator[Run]:
-    """The runs as one, piece by piece: up to the least key at which the view of a run ends."""
+    """The sorted runs merged, piece by piece: of the next keys of each run, all up to the least of their last ones."""
     at = [0] * len(runs)
     while any(place < len(keys) for place, (keys, _) in zip(at, runs, strict=True)):
         windows = [run[0][place : place + MERGED] for place, run in zip(at, runs, strict=True)]
@@ -132,7 +132,7 @@ def _merged(runs: Sequence[Run]) -> Iterator[Run]:
 
 
 def _in_files(runs: Iterator[Run], folder: Path | str | None) -> Run:
-    """The runs, one after another, in mapped files without a name: they are gone when nobody looks at them any more."""
+    """The runs, one after another, in mapped files without a name, which the system frees with the arrays."""
     with tempfile.TemporaryFile(dir=folder) as keys, tempfile.TemporaryFile(dir=folder) as parts:
         for run in runs:
             run[0].tofile(keys)

@@ -49,7 +49,7 @@ def loose_key(texts: Sequence[str], more: str = "") -> int:
 
 @dataclass(slots=True)
 class Ends:
-    """What decoding does away with: a byte order mark, NULs and the ways to end a line."""
+    """What decoding removes from a file: a byte order mark, NULs, and which of the line ends it has."""
 
     has_mark: bool = False
     num_nuls: int = 0

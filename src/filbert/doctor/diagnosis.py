@@ -30,7 +30,7 @@ LONG_LINE_CHARS = 100_000
 LOST = ("NUL characters were removed.", "became U+FFFD.")  # remarks of which a file should be rid
 BLANK_LINES = "blank"  # the unit of a corpus: documents stand between blank lines
 CORPUS = "corpus"  # what a file is said to be for where it is data for no task
-FIRST_ROWS = 200  # of a column, from which it is told what it holds
+FIRST_ROWS = 200  # of a column, by which it is seen what it holds
 
 
 class _Books(NamedTuple):
@@ -49,7 +49,7 @@ def examine(
     measure: checks.Measure | None = None,
     most: int | None = MAX_OF_A_KIND,
 ) -> list[Finding]:
-    """What the files are and what is wrong with them; `task` ("corpus" for plain text) is told from each if not given.
+    """What the files are and what is wrong with them; `task`: "corpus" for plain text; None: by each file.
 
     Files are compared in the order given: the first with labels is taken to be the training set.
     measure: whose tokens count; most: findings of one kind that are listed of each file, None for all.
@@ -160,7 +160,7 @@ def read_for(
 ) -> FileSpec | None:
     """The record of the task that a file is data for; None for a corpus; refused where it could be two things.
 
-    task: the one that the user names; None: it is told from the file.
+    task: the one that the user names; None: the one that claims the file.
     """
     if task is not None:
         return None if task == CORPUS else named_spec(task)

@@ -202,5 +202,5 @@ def _ids(path: str, spec: FileSpec, form: Shape, reading: Reading) -> Iterator[t
                 value = row.get(name)
                 if isinstance(value, (str, int)) and value != "":
                     yield line, str(value)
-    except InputError:  # what cannot be read was told already
+    except InputError:  # it is among the findings already
         return

@@ -217,7 +217,7 @@ def _stroke(line: Line, at: int, path: str) -> str:
 
 
 def _mark(x: float, y: float, at: int, title: str = "") -> str:
-    """Discs, squares, triangles and diamonds: told apart without colour."""
+    """A disc, square, triangle or diamond, so that lines differ without colour."""
     colour, form = html.LIGHT[at], f"f{at}"
     if at == 0:
         return element("circle", title, class_=form, cx=x, cy=y, r=3.2, fill=colour)
@@ -316,9 +316,10 @@ def labels(values: Sequence[float], percent: bool = False) -> list[str]:
         return [shown(value, percent) for value in values]
     step, top = min(b - a for a, b in pairwise(values)), max(abs(v) for v in values)
     if percent:
-        return [f"{value:.{max(0, -math.floor(math.log10(step * 100) + 1e-9))}%}" for value in values]
+        digits = max(0, -math.floor(math.log10(step * 100) + 1e-9))
+        return [f"{value:.{digits}%}" for value in values]
     if top >= 100_000:
-        return [compact(value) for value in values]
+        return list(map(compact, values))
     if top < 0.001:
         return [re.sub(r"e-0*", "e-", f"{value:.2g}") for value in values]
     digits = max(0, -math.floor(math.log10(step) + 1e-9))

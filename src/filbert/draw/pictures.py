@@ -174,7 +174,7 @@ def _title(view: View, *more: str) -> str:
 
 
 def _cut(names: Sequence[str], size: float, sheet: Sheet, room: float = ROOM) -> list[str]:
-    """Names that fit their room; what was cut is told, with the full names of the first few."""
+    """Names that fit their room; the caption says what was cut, with the full names of the first few."""
     cut = [shortened(name, room, size) for name in names]
     long = list(dict.fromkeys(name for name, short in zip(names, cut, strict=True) if short != name))
     if long:
@@ -477,7 +477,7 @@ def _prediction(view: View, chosen: Choices) -> Sheet:
 
 
 def _shares(sheet: Sheet, values: Sequence[tuple[str, float]], top: float) -> None:
-    """Names and their shares as bars; names that are too long are cut, and told."""
+    """Names and their shares as bars; names that are too long are cut, and the caption says so."""
     names = _cut([name for name, _ in values], SIZE, sheet, WIDTH / 2)
     drawn, reached = bars(list(zip(names, (share for _, share in values), strict=True)), MARGIN, top)
     sheet.add(drawn)

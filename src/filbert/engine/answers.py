@@ -1,4 +1,4 @@
-"""Texts of any number in, what a fine-tuned model says of each out, in order, some at a time."""
+"""An iterable of texts in; a fine-tuned model's prediction for each out, in order, chunk by chunk."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import Protocol
 
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction
-from filbert.tasks.task import Asked, as_given
+from filbert.tasks.task import Asked, usual_request
 
 CHUNK, CHUNK_CHARS = 2_048, 2_000_000  # texts, and characters of them, that are answered together at most
-FIRST_COST, TEXT_COST = 2_000, 50  # what is answered first, in characters, and what a text counts besides its own
+FIRST_COST, TEXT_COST = 2_000, 50  # characters of the first chunk, and what each text counts beside its own
 PACE_S = 3.0  # seconds from one answer to the next, about
 
 
 class Predicts(Protocol):
-    """What answers: `engine.model.Model`."""
+    """What predicts: `engine.model.Model`."""
 
     def predict(self, texts: Iterable[Asked], *, task: str | None = None) -> list[Prediction]:
         """One prediction for each text or pair."""
@@ -25,23 +25,23 @@ class Predicts(Protocol):
 
 
 class Pace:
-    """How much is answered together: little at first, then what takes about PACE_S seconds."""
+    """The size of a chunk: small at first, then what takes about PACE_S seconds."""
 
     def __init__(self) -> None:
         self.limit, self.size, self.count, self.started_at = FIRST_COST, 0, 0, 0.0
 
     def is_full(self, example: Example) -> bool:
-        """Takes one more; whether that is enough."""
+        """Counts one more example; whether the chunk is full."""
         self.count += 1
         self.size += sum(map(len, example.texts))
         return self.count >= CHUNK or self.size > CHUNK_CHARS or self.size + self.count * TEXT_COST >= self.limit
 
     def start(self) -> None:
-        """What was taken is asked now."""
+        """The chunk is predicted from now on."""
         self.started_at = time.perf_counter()
 
     def done(self) -> None:
-        """It is answered; the next may be up to four times as much."""
+        """The chunk is predicted; the next one may be up to four times as large."""
         times = PACE_S / max(1e-6, time.perf_counter() - self.started_at)
         self.limit = max(FIRST_COST, int((self.size + self.count * TEXT_COST) * min(4.0, max(0.25, times))))
         self.size = self.count = 0
@@ -54,12 +54,12 @@ def answered(
     model: Predicts,
     examples: Iterable[Example],
     task: str | None = None,
-    unasked: Callable[[Example], Asked] = as_given,
+    unasked: Callable[[Example], Asked] = usual_request,
 ) -> Iterator[Answered]:
     """Every example with its prediction, some at a time, soon and then every few seconds.
 
     unasked: what the model is to read of an example, as the task's record says (`TaskSpec.unasked`).
-    Where reading fails, all that was read is answered first; where the model refuses a text, all before that one.
+    Where reading fails, all that was read is predicted first; where the model refuses a text, all before that one.
     """
     waiting: list[Example] = []
     failed: Exception | None = None
@@ -87,7 +87,7 @@ def answered(
 def _predicted(
     model: Predicts, waiting: list[Example], task: str | None, unasked: Callable[[Example], Asked]
 ) -> Iterator[Answered]:
-    """These with what the model says; where it refuses them, each by itself, up to the one it means."""
+    """These with their predictions; where the model refuses the chunk, one by one, up to the text that it refuses."""
     try:
         predictions = model.predict([unasked(example) for example in waiting], task=task)
     except InputError:

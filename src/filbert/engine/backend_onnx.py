@@ -1,4 +1,4 @@
-"""An exported model folder in; vectors and what heads say of texts out, by onnxruntime and NumPy, without torch.
+"""An exported model folder in; vectors of texts and outputs of heads out, by onnxruntime and NumPy, without torch.
 
 Legend: T tokens in the pack, B sequences, D width.
 It offers what `engine.backend_torch.Engine` offers, and packs as it does; it is the host of arrays that tasks ask
@@ -23,8 +23,10 @@ from filbert.folder import graphs
 from filbert.folder.runtime import ENCODER, FORMER_ENCODER, SMALL_ENCODER, Portable
 from filbert.folder.weights import File
 from filbert.nn import heads
+from filbert.nn.crf_walk import Transitions
 from filbert.nn.ops import NUMPY, Numbers
 from filbert.pack.lay import bins, pack
+from filbert.tasks.task import AnyItems
 
 EXTRA = "runtime"
 ACTIVATIONS = {"gelu": "gelu", "gelu-tanh": "gelu-tanh", "relu": "relu", "geglu": "gelu"}  # of a head, by the layers'
@@ -53,7 +55,7 @@ class Runtime:
             )
         self.width, self.budget, self.precision = exported.config.width, BUDGET, precision
         tables = (table for name, table in exported.stored.items() if name.endswith(SEGMENTS))
-        self.segments = next((table.shape[0] for table in tables), 0)  # kinds that it tells apart
+        self.segments = next((table.shape[0] for table in tables), 0)  # kinds of segments that it has
         self.weights: dict[str, dict[str, Floats]] = {}  # of each head, under their names in it
         for named, array in exported.heads.items():
             part, _, rest = named.removeprefix("heads.").partition(".")
@@ -66,7 +68,7 @@ class Runtime:
         self.wanted = {node.name for node in self.session.get_inputs()}
 
     def keep(self) -> None:
-        """Holds its numbers in memory of its own. Else onnxruntime maps the folder's files for as long as it runs: one
+        """Holds the weights in memory of its own. Else onnxruntime maps the folder's files for as long as it runs: one
         that is written over would change what it says, and one that is cut short would end the process."""
         self.session = _session(self.graph, is_kept=True)
 
@@ -101,7 +103,7 @@ class Runtime:
         raise InputError("this model sums texts up in its own way, which needs torch: pip install filbert[train].")
 
     def head(self, part: str, x: Numbers) -> Floats:
-        """What a head makes of vectors, in float32."""
+        """The logits of a head for vectors, in float32; of the part `pooler` vectors."""
         if part == "pooler":
             if part not in self.weights:
                 raise InputError(heads.NO_POOLER)
@@ -117,13 +119,13 @@ class Runtime:
         return (spec.apply if spec is not None else heads.linear)(NUMPY, self.weights[part], x)
 
     def stretches(self, part: str, x_TD: Numbers, positions: Numbers, reach: int) -> Floats:
-        """[T, J, C] what a head makes of every stretch of up to `reach` tokens."""
+        """[T, J, C] a head's logits for every stretch of up to `reach` tokens."""
         return heads.pointer(NUMPY, self.weights[part], x_TD, positions, reach)
 
-    def transitions(self, part: str) -> tuple[Floats, Floats, Floats]:
-        """A CRF's scores of the first tag, of each pair of neighbours and of the last one."""
+    def transitions(self, part: str) -> Transitions:
+        """A CRF's scores of tags and of pairs of them."""
         weights = self.weights[part]
-        return weights["begin"], weights["transitions"], weights["end"]
+        return Transitions(weights["begin"], weights["transitions"], weights["end"])
 
     def dropout(self, x: Numbers) -> Numbers:
         """The same: nothing is learnt here."""
@@ -162,8 +164,8 @@ class Runtime:
         packed, _ = pack([sequence])
         return self.head("mlm", self.vectors(packed, places))
 
-    def answers(self, task: Any) -> list[Any]:
-        """What a task's head says of each of its items, in order."""
+    def answers(self, task: AnyItems) -> list[Any]:
+        """The raw output of a task's head for each of its items, in order."""
         out: list[Any] = [None] * len(task)
 
         def answer_group(group: list[int]) -> None:

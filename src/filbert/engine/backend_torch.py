@@ -1,4 +1,4 @@
-"""Batches of whatever arrives: encodings in any order and of any lengths in, the asked vectors in that order out.
+"""Encodings in any order and of any lengths in; packed into batches, their vectors in that order out.
 
 Legend: T tokens in the pack, B sequences, D width.
 """
@@ -21,8 +21,10 @@ from filbert.core.errors import InputError
 from filbert.core.records import Encoding, Floats, Packed
 from filbert.engine.threads import Done, Progress, checked, each, not_finite
 from filbert.nn.attention import batch_tensors, tensors
+from filbert.nn.encoder import Encoder
 from filbert.nn.torch_ops import TorchHost
 from filbert.pack.lay import bins, pack
+from filbert.tasks.task import AnyItems
 
 # Tokens in one pack. Measured (experiments/2026-11-16-cpu-encoding.md): below 1,000 the matrix products lose speed,
 # above 8,000 the activations leave the caches. On a GPU a pack must fill the machine.
@@ -36,12 +38,11 @@ if hasattr(os, "register_at_fork"):  # a forked process has none of torch's thre
 
 
 class Engine:
-    """A backbone on a device, fed with full packs."""
+    """An encoder on a device, fed with full packs."""
 
-    def __init__(self, backbone: Any, device: str = "cpu", budget: int | None = None) -> None:
+    def __init__(self, backbone: Encoder, device: str = "cpu", budget: int | None = None) -> None:
         self.backbone, self.device = backbone.to(device).eval(), device
-        if isinstance(backbone, nn.Module):  # whoever asks it: the tasks do so themselves
-            backbone.register_forward_hook(_finite)
+        backbone.register_forward_hook(_finite)  # whoever asks it: the tasks do so themselves
         self.budget = budget or (CUDA_BUDGET if device.startswith("cuda") else CPU_BUDGET)
         self.on_progress: Progress | None = None  # called while `answers` works, also within one long text
 
@@ -72,7 +73,7 @@ class Engine:
             raise InputError("pool is own, but this model has no such way to sum a text up; take mean or cls.")
 
         def take(packed: Packed, _: Tensor | None) -> Tensor:
-            return self.backbone.summary(packed)  # type: ignore[no-any-return]
+            return self.backbone.summary(packed)
 
         return self._run(sequences, take)
 
@@ -87,21 +88,21 @@ class Engine:
         """BERT's tanh layer on first vectors, [B, D]."""
         with torch.inference_mode():
             first = torch.as_tensor(first_BD, device=self.device)
-            return self.backbone.pooled(first).float().cpu().numpy()  # type: ignore[no-any-return]
+            return self.backbone.pooled(first).float().cpu().numpy()
 
     @property
     def fills(self) -> bool:
-        """Whether it can say what a blank should hold."""
-        return getattr(self.backbone, "mlm", None) is not None
+        """Whether it has a head for masked words."""
+        return self.backbone.fills
 
     def word_scores(self, sequence: Encoding, places: npt.NDArray[np.intp]) -> Floats:
         """Scores over the vocabulary for some tokens of one sequence, [R, V]."""
         stopping.current().check()
         with torch.inference_mode():
-            return self.backbone.word_scores(self.rows(sequence, places)).float().cpu().numpy()  # type: ignore[no-any-return]
+            return self.backbone.word_scores(self.rows(sequence, places)).float().cpu().numpy()
 
-    def answers(self, task: Any) -> list[Any]:
-        """What a task's head says of each of its items, in order, as training computes it."""
+    def answers(self, task: AnyItems) -> list[Any]:
+        """The raw output of a task's head for each of its items, in order, computed as in training."""
         out: list[Any] = [None] * len(task)
 
         def answer_group(group: list[int]) -> None:
@@ -133,7 +134,7 @@ class Engine:
 
 
 @contextlib.contextmanager
-def _followed(backbone: Any, num_tokens: int, on_progress: Progress | None) -> Iterator[None]:
+def _followed(backbone: Encoder, num_tokens: int, on_progress: Progress | None) -> Iterator[None]:
     """Calls `on_progress` during the block as each layer is done: a long text is one pack, and takes its time."""
     layers = max((m for m in backbone.modules() if isinstance(m, torch.nn.ModuleList)), key=len, default=())
     if on_progress is None or not len(layers):
@@ -141,7 +142,7 @@ def _followed(backbone: Any, num_tokens: int, on_progress: Progress | None) -> I
         return
     done = Done(num_tokens * len(layers), on_progress)
 
-    def count(_: Any, inputs: tuple[Any, ...], __: Any) -> None:
+    def count(_: nn.Module, inputs: tuple[object, ...], __: object) -> None:
         done.add(len(inputs[0]) if inputs and isinstance(inputs[0], Tensor) else 0)
 
     hooks = [layer.register_forward_hook(count) for layer in layers]
@@ -152,7 +153,7 @@ def _followed(backbone: Any, num_tokens: int, on_progress: Progress | None) -> I
             hook.remove()
 
 
-def _finite(module: Any, inputs: Any, vectors: Any) -> None:
+def _finite(module: nn.Module, inputs: object, vectors: object) -> None:
     """Refuses vectors that are not finite, before a head makes answers of them that look like any others."""
     if isinstance(vectors, Tensor) and vectors.is_floating_point() and not _is_finite(vectors):
         raise not_finite()
@@ -165,6 +166,6 @@ def _is_finite(vectors: Tensor) -> bool:
 
 
 def _each(run_group: Callable[[list[int]], None], groups: list[list[int]], device: str) -> None:
-    """Does every group; on a CPU, one single-threaded worker per core beats one worker of many threads."""
+    """Runs every group; on a CPU, one single-threaded worker per core beats one worker of many threads."""
     # What is set in a worker's thread holds for it alone.
     each(run_group, groups, torch.get_num_threads() if device == "cpu" else 1, lambda: torch.set_num_threads(1))

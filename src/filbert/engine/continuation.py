@@ -1,4 +1,4 @@
-"""A model that says the next word, and texts in; each text with what the model writes behind it out."""
+"""A causal language model and texts in; each text with its generated continuation out."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WAYS = ("sample", "greedy", "beam")
 
 @dataclass(frozen=True, kw_only=True)
 class Writing:
-    """How a text is written on."""
+    """How a continuation is generated."""
 
     way: str = "sample"  # sample | greedy | beam
     max_new: int = 64  # most tokens to write
@@ -44,14 +44,14 @@ class Writing:
 
 
 def continued(model: Encoder, tokenizer: Tokenizer, text: str, writing: Writing | None = None) -> str:
-    """The text as given, and what the model writes behind it."""
+    """The text with its continuation."""
     return continuations(model, tokenizer, [text], writing)[0]
 
 
 def continuations(
     model: Encoder, tokenizer: Tokenizer, texts: Sequence[str], writing: Writing | None = None
 ) -> list[str]:
-    """Each text as given, and what the model writes behind it, all at once.
+    """Each text with its continuation, generated as one batch.
 
     Of a long text only the end is read that leaves the model room to write.
     """
@@ -78,7 +78,7 @@ def continuations(
 def _generated(
     model: LeftToRight, tokenizer: Tokenizer, ids: Sequence[Ints], numbers: Iterable[int], writing: Writing
 ) -> list[tuple[int, ...]]:
-    """What the model writes behind [CLS] and these tokens, the shortest first."""
+    """The ids generated after [CLS] and these tokens, the shortest first."""
     if not ids:
         return []
     device = next(model.parameters()).device

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import importlib.util
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,6 +28,8 @@ from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import WindowEncoding, windowed
 
 if TYPE_CHECKING:
+    from filbert.engine.backend_onnx import Runtime
+    from filbert.engine.backend_torch import Engine
     from filbert.engine.neighbours import Hit
     from filbert.explain import attention_maps
     from filbert.explain.explanation import Explanation
@@ -51,6 +53,7 @@ def load(path: Path | str, *, device: str | None = None, dtype: str = "float32",
         raise one_of("runtime", runtime, RUNTIMES)
     if runtime is None:
         runtime = "torch" if importlib.util.find_spec("torch") and dtype != "int8" else "onnx"
+    begin: Callable[[Path | str, str, str], tuple[Loaded | Portable, Engine | Runtime]]
     begin = _with_torch if runtime == "torch" else _without_torch
     with collector_paused():
         loaded, engine = begin(path, "auto" if device is None else device, dtype)
@@ -65,7 +68,7 @@ def load(path: Path | str, *, device: str | None = None, dtype: str = "float32",
     return model
 
 
-def _with_torch(path: Path | str, device: str, dtype: str) -> tuple[Loaded, Any]:
+def _with_torch(path: Path | str, device: str, dtype: str) -> tuple[Loaded, Engine]:
     from filbert.engine.backend_torch import Engine
     from filbert.folder import folder as folders
     from filbert.nn.device import usable
@@ -75,30 +78,31 @@ def _with_torch(path: Path | str, device: str, dtype: str) -> tuple[Loaded, Any]
     return loaded, Engine(loaded.model, where)
 
 
-def _without_torch(path: Path | str, device: str, dtype: str) -> tuple[Portable, Any]:
+def _without_torch(path: Path | str, device: str, dtype: str) -> tuple[Portable, Runtime]:
     from filbert.engine.backend_onnx import Runtime
-    from filbert.folder import runtime as portable
+    from filbert.folder import runtime
 
     if device not in ("auto", "cpu"):
         raise InputError(f"device is {device!r}, but without torch a model runs on the cpu alone.")
-    loaded = portable.load(path)
+    loaded = runtime.load(path)
     return loaded, Runtime(loaded, dtype)
 
 
 class Model:
-    """A loaded model: `embed`, `fill`, `predict`, and what is known of it (`config`, `labels`, `notes`)."""
+    """A loaded model: `embed`, `fill`, `predict`, and its `config`, `labels` and `notes`."""
 
-    def __init__(self, loaded: Loaded | Portable, tokenizer: Tokenizer, engine: Any) -> None:
+    def __init__(self, loaded: Loaded | Portable, tokenizer: Tokenizer, engine: Engine | Runtime) -> None:
         self.folder, self.notes, self._labels = loaded.folder, loaded.notes, tuple(loaded.labels)
         self.config: Any = loaded.config
-        self.tokenizer, self.engine, self._loaded = tokenizer, engine, loaded
+        self.tokenizer, self._loaded = tokenizer, loaded
+        self.engine: Any = engine
         self._reader: Reader[Any] | None = None  # where it is not the folder's own
         self._about = described(loaded)  # read once: a folder that changes on disk keeps answering as it was loaded
         self._readers: dict[str | None, Reader[Any]] = {}  # by the task that was asked for
 
     @property
     def labels(self) -> list[str]:
-        """The labels that it tells apart, in the order of its head; a list of the caller's own."""
+        """The labels of its head, in order; a fresh list."""
         return list(self._labels)
 
     @property
@@ -108,7 +112,7 @@ class Model:
         return self._loaded.model
 
     def _check_torch(self) -> None:
-        """Refuses, in one sentence, what looks inside a model where it runs without torch."""
+        """Raises where the model runs without torch, for methods that need its modules."""
         from filbert.folder.runtime import Portable
 
         if isinstance(self._loaded, Portable):
@@ -190,7 +194,7 @@ class Model:
 
     @property
     def pool(self) -> str:
-        """How a text's vector is made of its tokens', where nobody asks otherwise."""
+        """The pooling that `embed` uses where none is named."""
         return self._learnt_vectors.pool if self._learnt_vectors else self.vectors_as.pool or "mean"
 
     @property
@@ -222,7 +226,7 @@ class Model:
         return not is_task(name) or bool(task(name).part)
 
     def reader(self, task: str | None = None) -> Reader[Any]:
-        """How it reads texts for its task, or for that one; bound when it is first asked for."""
+        """How it reads texts for its task, or for that one; bound at the first call."""
         if not isinstance(task, str | None):
             raise InputError(f"task is {arguments.called(task)}, but must be the name of one, such as 'classify'.")
         if self._reader is not None:
@@ -235,7 +239,7 @@ class Model:
 
     @property
     def trained_on(self) -> ReadOptions:
-        """The columns and the encoding of the files that it learnt from, where they had to be said."""
+        """The columns and the encoding of its training files, where they had to be named."""
         return trained_on(self.folder)
 
     @property
@@ -312,7 +316,7 @@ class Model:
         return self.reader(task).examples(texts)
 
     def reads(self, texts: Iterable[Asked], task: str | None = None) -> AnyItems:
-        """The texts as its task reads them, in batches."""
+        """The texts as items of its task."""
         reader = self.reader(task)
         return reader.items(reader.examples(texts))
 
@@ -393,7 +397,7 @@ class Model:
     @property
     def as_read(self) -> Reader[Any] | None:
         """How it reads texts for its task; None where it was fine-tuned for nothing."""
-        has_head = len(self.backbone.heads) or getattr(self.backbone, "writer", None) is not None
+        has_head = len(self.backbone.heads) or self.backbone.writes
         return self.reader() if self._reader or has_head or self._about.task is not None else None
 
     def _windows(self, texts: list[str], max_length: int, overlap: int) -> tuple[list[WindowEncoding], list[int]]:

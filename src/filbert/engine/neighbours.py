@@ -27,7 +27,7 @@ Numbers = npt.NDArray[np.int64]
 
 
 class Hit(NamedTuple):
-    """One that was found: its key, its cosine with the query, and its place among the vectors."""
+    """A search result: its key, its cosine with the query, and its place among the vectors."""
 
     key: Any
     score: float
@@ -45,7 +45,7 @@ class Embeds(Protocol):
 class Index:
     """Vectors with a key each, a text or whatever else; the keys are their places where none are given."""
 
-    def __init__(self, vectors: npt.ArrayLike, keys: Iterable[Any] | None = None) -> None:
+    def __init__(self, vectors: npt.ArrayLike, keys: Iterable[object] | None = None) -> None:
         self.vectors = unit_length(_table(vectors))
         if not isinstance(keys, Iterable | None):
             raise InputError(f"keys is {keys!r:.60}, but must be a list with one for each vector.")
@@ -199,7 +199,7 @@ def _root(root: Numbers, place: int) -> int:
 
 
 def _cosines(first: Floats, second: Floats) -> Floats:
-    """Of all rows of unit length with all others, rounded to what is certain."""
+    """[rows, rows] cosines of unit vectors, rounded to PLACES decimals."""
     rounded: Floats = np.round(first @ second.T, PLACES)
     return rounded
 

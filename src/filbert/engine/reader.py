@@ -13,7 +13,7 @@ from filbert.core.registry import is_task, task, tasks
 from filbert.core.settings import check_types, parsed
 from filbert.folder import sentence_transformers
 from filbert.folder.weights import inside, small_json
-from filbert.tasks.task import AnyItems, Asked, C, Json, TaskSpec
+from filbert.tasks.task import AnyItems, AnySpec, Asked, C, Json, TaskSpec
 from filbert.text import arguments
 from filbert.text.tokenizer import Tokenizer
 
@@ -32,7 +32,7 @@ MANY, TOP = 50, 20  # of more labels than that only so many are written with a t
 
 @dataclass(frozen=True, slots=True)
 class Reader(Generic[C]):
-    """How a loaded model reads texts for one task; whoever asks it shares this."""
+    """How a loaded model reads texts for one task; predict, serve and explain share it."""
 
     spec: TaskSpec[C]
     config: C
@@ -57,8 +57,8 @@ class Reader(Generic[C]):
         """The examples in batches."""
         return self.spec.items(examples, self.labels, self.tokenizer, self.config)
 
-    def primed(self, texts: Sequence[str], answers: Callable[[AnyItems], Sequence[Any]]) -> Reader[C]:
-        """The same with what the model itself must be asked first, where the task has need of that."""
+    def primed(self, texts: Sequence[str], answers: Callable[[AnyItems], Sequence[object]]) -> Reader[C]:
+        """The same reader with a config that rests on the model's own answers, where the task needs them."""
         if self.spec.primed is None:
             return self
         labels = tuple(self.spec.labels(self.config, ()) or self.labels)
@@ -66,25 +66,28 @@ class Reader(Generic[C]):
         return replace(self, labels=labels, config=config)
 
     def record(self, example: Example, prediction: Prediction, top: int | None = None) -> Json:
-        """One result as it is written: where the text stood, the texts, and what the task says of them."""
+        """One record of a results file: where the text stood, the texts, and the prediction."""
         return record(self.spec, example, prediction, top)
 
 
-def record(spec: TaskSpec[Any], example: Example, prediction: Prediction, top: int | None = None) -> Json:
-    """One result of a task as it is written."""
+AnyReader = Reader[Any]  # for some task
+
+
+def record(spec: AnySpec, example: Example, prediction: Prediction, top: int | None = None) -> Json:
+    """One record of a results file."""
     place = {"line": example.line} if example.line else {}
     texts = dict(zip(spec.texts, example.texts, strict=False))
     return {**place, **texts, **spec.record(example, prediction, top), "coverage": prediction.coverage}
 
 
 def usual_top(num_labels: int) -> int | None:
-    """How many labels are written with each text where nobody says: all, or of many the likeliest."""
+    """How many labels a record has by default: None for all, or of many the likeliest."""
     return TOP if num_labels > MANY else None
 
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What the small files of a folder say of how it reads texts, as they were when it was loaded."""
+    """How a folder reads texts, by its small files as they were when it was loaded."""
 
     task: Mapping[str, Any] | None  # task.json, unchecked; None where there is none
     vectors: sentence_transformers.Vectors  # how its maker makes a vector of a text
@@ -99,7 +102,7 @@ def described(folder: Folder) -> Described:
 
 
 def trained_on(folder: Path) -> ReadOptions:
-    """The columns and the encoding of the files that a model learnt from, as its folder remembers them."""
+    """The columns and the encoding of a model's training files, from data.json in its folder."""
     from filbert.forms.sources import ReadOptions
 
     path = folder / DATA
@@ -113,7 +116,7 @@ def trained_on(folder: Path) -> ReadOptions:
     return ReadOptions(columns=columns, encoding=encoding)
 
 
-def _from_maker(folder: Folder, spec: TaskSpec[Any], about: Described) -> dict[str, Any]:
+def _from_maker(folder: Folder, spec: AnySpec, about: Described) -> dict[str, Any]:
     """How a folder that was fine-tuned for nothing reads texts for a task without a head: as its maker says."""
     if spec.part:
         return {"max_length": min(spec.config.max_length, about.window)}
@@ -129,7 +132,7 @@ def _from_maker(folder: Folder, spec: TaskSpec[Any], about: Described) -> dict[s
     return {"max_length": longest, **({"pool": vectors.pool} if vectors.pool else {})}
 
 
-def _candidates(fields: Mapping[str, Any] | None, name: str | None) -> dict[str, TaskSpec[Any]]:
+def _candidates(fields: Mapping[str, object] | None, name: str | None) -> dict[str, AnySpec]:
     """The tasks to look at: the folder's own where it says one, since to import all takes a tenth of a second."""
     saved = str(fields.get("task")) if fields is not None else ""
     names = (saved,) if name in (None, saved) and is_task(saved) else tasks()
@@ -142,10 +145,10 @@ def _is_number(folder: Folder) -> bool:
     return HEADED in folder.model.parts and len(folder.labels) == 1 and not several
 
 
-def _from_transformers(folder: Folder, spec: TaskSpec[Any], about: Described) -> dict[str, Any]:
+def _from_transformers(folder: Folder, spec: AnySpec, about: Described) -> dict[str, Any]:
     """The fields of the config for a published folder that has the task's head."""
-    assert spec.published is not None
-    fields = spec.published(folder.model, folder.labels)
+    assert spec.from_transformers is not None
+    fields = spec.from_transformers(folder.model, folder.labels)
     fields |= spec.problems.get(folder.problem_type or "", {})
     fields["max_length"] = min(fields["max_length"], about.window)
     if HEADED not in spec.heads_of:
@@ -163,8 +166,8 @@ def _from_transformers(folder: Folder, spec: TaskSpec[Any], about: Described) ->
     return {**fields, **(spec.number_fields if _is_number(folder) else {})}
 
 
-def _check_used(spec: TaskSpec[Any], config: Any, wanted: Mapping[str, Any]) -> None:
-    """Refuses a field that was set and changes nothing of what a model says."""
+def _check_used(spec: AnySpec, config: object, wanted: Mapping[str, object]) -> None:
+    """Refuses a field that was set and changes no prediction."""
     idle = spec.idle(config)
     for name in wanted:
         if name not in (*(spec.kept or wanted), "seed"):
@@ -179,7 +182,7 @@ def bound(
     name: str | None = None,
     settings: Sequence[str] = (),
     about: Described | None = None,
-) -> Reader[Any]:
+) -> AnyReader:
     """How a folder reads texts for its task: as its task.json says, or as published folders do.
 
     Published folders with labels do not say whether they read texts or pairs: `name` does, or they read texts; those
@@ -192,7 +195,7 @@ def bound(
         raise one_of("the task", name, candidates)
     parts = {*folder.model.parts}
     fitting = [each for each, spec in candidates.items() if not all(spec.heads_of) or {*spec.heads_of} & parts]
-    ready = [each for each in fitting if candidates[each].published]  # the head itself says what it is for
+    ready = [each for each in fitting if candidates[each].from_transformers]  # the head itself says what it is for
     path = folder.folder / TASK
     if not ready and name is None and about.task is None:
         raise InputError(f"{folder.folder}: has no head for a task; make one: filbert finetune classify --model …")

@@ -1,4 +1,4 @@
-"""Records of what a model said in, as they are made; a file that no crash and no second writer spoils out.
+"""Records of predictions in, as they are made; a results file that no crash and no second writer spoils out.
 
 The suffix says the form: JSON lines, CSV or TSV; or plain lines, of commands that write texts. A table has a column for
 each field; lists and objects stand in their cells as JSON. TSV knows no quotes, so tabs and line ends in its cells
@@ -89,7 +89,7 @@ class Table:
                 )
         return record
 
-    def cell(self, value: Any) -> str:
+    def cell(self, value: object) -> str:
         """A value as a cell holds it."""
         if value is None:
             return ""
@@ -279,7 +279,7 @@ class Results(AbstractContextManager["Results"]):
         self.count += len(records)
 
     def remarks(self) -> list[str]:
-        """What the form could not hold."""
+        """Notes on what the format could not hold."""
         if not self.table.num_mended:
             return []
         return [f"{self.table.num_mended:,} cells had tabs or line ends, which TSV cannot hold; they are spaces now."]

@@ -1,6 +1,6 @@
-"""Groups of work and a number of threads in; all of it done, by threads that each take the next group, and told.
+"""Groups of items, a function and a number of threads in; the function called for each group, with progress.
 
-What they make is looked at here too: numbers that are not finite are an error, whatever runtime gave them.
+Answers are checked here too: numbers that are not finite are an error, whatever runtime gave them.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from filbert.core.errors import FilbertError
 from filbert.core.records import Floats
 
 Group = TypeVar("Group")
+Answer = TypeVar("Answer")
 Progress = Callable[[float], None]  # the share of some work that is done, from 0 to 1
 PATIENCE_S = 5.0  # that an interrupted run waits for each thread, of which some may never have begun
 
@@ -24,10 +25,10 @@ PATIENCE_S = 5.0  # that an interrupted run waits for each thread, of which some
 def each(
     run_group: Callable[[Group], None], groups: list[Group], threads: int, begin: Callable[[], object] = lambda: None
 ) -> None:
-    """Does every group, the first ones first; where few are left over for each thread, one thread does them all.
+    """Calls `run_group` for every group in order, on several threads; on one where there are few groups for each.
 
-    begin: what each thread does before its first group. What fails in one stops all and is raised here; so does a stop
-    (core.stopping) that the caller is within, between two groups.
+    begin: called by each thread before its first group. An error in one thread stops all and is raised here; so does a
+    stop (core.stopping) of the caller, between two groups.
     """
     stop = stopping.current()
     if threads == 1 or len(groups) < 2 * threads:
@@ -69,20 +70,20 @@ def each(
 
 
 class Done:
-    """How much of some work is done; says so as more of it is, from whichever thread."""
+    """Counts work that is done, on any thread, and calls `on_progress` with its share."""
 
     def __init__(self, total: float, on_progress: Progress) -> None:
         self.total, self.on_progress, self.done, self.lock = max(1.0, total), on_progress, 0.0, threading.Lock()
 
     def add(self, more: float) -> None:
-        """So much more is done."""
+        """Adds to what is done."""
         with self.lock:
             self.done += more
             self.on_progress(min(1.0, self.done / self.total))
 
 
 def not_finite() -> FilbertError:
-    """The error for numbers that no answer can be made of."""
+    """The error for vectors or scores that are not finite."""
     return FilbertError(
         "the model gives NaN or infinite numbers for these texts, so every answer would be noise: its weights are "
         "broken, or too large for the precision that was asked for; take float32, or an earlier checkpoint."
@@ -90,18 +91,22 @@ def not_finite() -> FilbertError:
 
 
 def finite(vectors: Floats) -> Floats:
-    """The same numbers, if all are finite: their sum tells in one pass, and only a sum that is not needs a second."""
+    """The same numbers, if all are finite: their sum shows it in one pass; only a sum that is not needs a second."""
     with np.errstate(all="ignore"):
         if np.isfinite(vectors.sum(dtype=np.float32)) or np.isfinite(vectors).all():
             return vectors
     raise not_finite()
 
 
-def checked(answer: Any) -> Any:
-    """What a head said of a text, if no score in it is NaN or beyond all bounds; -inf stands for what cannot be."""
+def checked(answer: Answer) -> Answer:
+    """A head's output for a text, if no score in it is NaN or +inf; -inf stands for what cannot be."""
+    _check_finite(answer)
+    return answer
+
+
+def _check_finite(answer: object) -> None:
     if isinstance(answer, tuple | list):
         for part in answer:
-            checked(part)
+            _check_finite(part)
     elif isinstance(answer, np.ndarray) and answer.dtype.kind == "f" and (np.isnan(answer) | (answer == np.inf)).any():
         raise not_finite()
-    return answer

@@ -11,19 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from filbert.core import stopping
 from filbert.core.errors import InputError, MissingExtra
 from filbert.core.records import Encoding, Example, Floats, Ints, Packed
-from filbert.forms.sources import ReadOptions
+from filbert.explain.protocols import Looks
 from filbert.nn import maps
 from filbert.nn.attention import tensors
 from filbert.pack.lay import pack
-from filbert.tasks.task import AnyItems, TaskSpec
 from filbert.tasks.written import Written
 from filbert.text.characters import is_cjk
 from filbert.text.joining import joined
@@ -130,59 +130,9 @@ class Seen:
         """The maps of that kind, a window after another."""
         return tuple(each for each in self.windows if each.kind == kind)
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+    def __array__(self, dtype: npt.DTypeLike | None = None, copy: bool | None = None) -> Any:
         """So that NumPy takes it for [layers, heads, words, words]."""
         return np.asarray(self.values, dtype=dtype)
-
-
-class Reads(Protocol):
-    """How a model reads texts for its task (engine.reader.Reader)."""
-
-    @property
-    def window(self) -> tuple[int, int]:
-        """Tokens of a text that are read at once at most, and those that two windows share."""
-        ...
-
-    @property
-    def spec(self) -> TaskSpec[Any]:
-        """The task's record."""
-        ...
-
-    @property
-    def config(self) -> Any:
-        """The task's config."""
-        ...
-
-    def items(self, examples: Sequence[Example]) -> AnyItems:
-        """The examples in batches."""
-        ...
-
-
-class Looks(Protocol):
-    """What can be looked into: `engine.model.Model`."""
-
-    tokenizer: Tokenizer
-    engine: Any
-
-    @property
-    def labels(self) -> list[str]:
-        """The labels that it tells apart."""
-        ...
-
-    @property
-    def backbone(self) -> Any:
-        """The torch module."""
-        ...
-
-    @property
-    def trained_on(self) -> ReadOptions:
-        """The columns and the encoding of the files that it learnt from."""
-        ...
-
-    @property
-    def as_read(self) -> Reads | None:
-        """Its task and how that reads texts; None where it was fine-tuned for nothing."""
-        ...
 
 
 def attention(
@@ -200,13 +150,12 @@ def attention(
     texts = _texts(text, pair)
     backbone = model.backbone
     sites = maps.sites(backbone)
-    writer, score = getattr(backbone, "writer", None), hasattr(backbone, "attention_of")
-    if not sites and (not score or (hasattr(backbone, "decoded") and writer is None)):
+    if not sites and not (backbone.writes or backbone.has_levels):
         raise InputError(
             f"this model is a {type(backbone).__name__.lower()} without attention, so there is nothing to show; "
             "bert, gpt, transformer and han have some, and seq2seq where it writes."
         )
-    if writer is not None:
+    if backbone.writes:
         return _Generation(model, texts, segments).seen(sites, layers, heads)
     if not sites:
         return _levels(model, texts, _numbers("layers", layers, 2), _numbers("heads", heads, 1), segments)
@@ -249,14 +198,14 @@ def _values(chosen: Sequence[maps.Site], got: dict[maps.Site, maps.Kept], heads:
 # What is read ---------------------------------------------------------------------------------------------------------
 
 
-def _texts(text: Any, pair: Any) -> tuple[str, ...]:
+def _texts(text: object, pair: object) -> tuple[str, ...]:
     """One text or two."""
     listed = (text,) if isinstance(text, str) else tuple(text) if isinstance(text, tuple | list) else (text,)
     texts = listed if pair is None else (*listed, pair)
     if not 1 <= len(texts) <= 2 or not all(isinstance(one, str) for one in texts):
         shown = ", ".join(type(one).__name__ for one in texts[:4])
         raise InputError(f"attention was given ({shown}), but takes a text or two, each a string.")
-    return texts
+    return tuple(one for one in texts if isinstance(one, str))
 
 
 def _numbers(name: str, selection: Selection, count: int, usual: int | None = None) -> tuple[int, ...]:
@@ -285,7 +234,7 @@ def _windows(model: Looks, texts: tuple[str, ...]) -> list[Any]:
     length, overlap = model.as_read.window if model.as_read is not None else (most, OVERLAP)
     length = min(length, most)
     # A model that fills blanks reads [MASK] as one.
-    pieces = list(tokenizer.pieces(texts, specials=getattr(backbone, "mlm", None) is not None))
+    pieces = list(tokenizer.pieces(texts, specials=backbone.fills))
     _check_some(pieces)
     second = pieces[1] if len(pieces) > 1 else None
     return windowed(tokenizer, pieces[0], second, length, overlap)
@@ -369,12 +318,13 @@ def _levels(
     model: Looks, texts: tuple[str, ...], layers: tuple[int, ...], heads: tuple[int, ...], segments: Segments
 ) -> Seen:
     """Layer 0: what each sentence looked at among its tokens; layer 1: what the document did among its sentences."""
+    backbone: Any = model.backbone
     encodings = _windows(model, texts)
     words, result = _Words(texts, segments), list[Maps]()
     for number, encoding in enumerate(encodings):
         stopping.current().check()
         with torch.inference_mode():
-            seen = model.backbone.attention_of(_packed(encoding, model))
+            seen = backbone.attention_of(_packed(encoding, model))
         sentence_T = seen.sentence_T.cpu().numpy()
         tokens = _tokens(encoding, model.tokenizer)
         sentences = tuple(
@@ -405,8 +355,23 @@ def _sentence(tokens: Sequence[Token], texts: Sequence[str]) -> Token:
 # What was written: encoder-decoders -----------------------------------------------------------------------------------
 
 
+class Captured(NamedTuple):
+    """Attentions of one kind, what each got in a pass, and the heads that are asked for."""
+
+    sites: Sequence[maps.Site]
+    got: dict[maps.Site, maps.Kept]
+    heads: tuple[int, ...]
+
+
+class Axes(NamedTuple):
+    """Which layers and heads the first two axes of maps are."""
+
+    layers: tuple[int, ...]
+    heads: tuple[int, ...]
+
+
 class _Generation:
-    """A source as its task reads it, and what the model writes from it, or is told to."""
+    """The maps of an encoder-decoder: of a source, and of the target that it generates, or that is given."""
 
     def __init__(self, model: Looks, texts: tuple[str, ...], segments: Segments) -> None:
         self.model, self.segments = model, segments
@@ -440,49 +405,53 @@ class _Generation:
             sites = [site for site in chosen if site.kind == "self"]
             with torch.inference_mode(), maps.kept(sites) as got:
                 memories.append(self.model.backbone(_packed(encoding, self.model)))
-            result += self._made("self", (sites, got, some), encoding, encoding, number)
+            result += self._made("self", Captured(sites, got, some), encoding, encoding, number)
             if not joins:
-                result += self._decoder_maps(number, memories[-1], encoding, (chosen, some))
+                result += self._decoder_maps(number, memories[-1], encoding, chosen, some)
         if joins:
             whole = Encoding(
                 *(np.concatenate([getattr(encoding, name) for encoding in self.sources]) for name in _COLUMNS)
             )
-            result += self._decoder_maps(0, torch.cat(memories), whole, (chosen, some))
+            result += self._decoder_maps(0, torch.cat(memories), whole, chosen, some)
         return Seen(self.texts, tuple(result))
 
-    def _decoder_maps(self, number: int, memory: torch.Tensor, encoding: Encoding, how: tuple[Any, Any]) -> list[Maps]:
+    def _decoder_maps(
+        self,
+        number: int,
+        memory: torch.Tensor,
+        encoding: Encoding,
+        chosen: Sequence[maps.Site],
+        heads: tuple[int, ...],
+    ) -> list[Maps]:
         """The maps of a target: of itself, and of its source."""
-        backbone, (chosen, some) = self.model.backbone, how
+        backbone: Any = self.model.backbone
         source, target = _packed(encoding, self.model), _packed(self.targets[number], self.model)
         owners = torch.zeros(1, dtype=torch.long)
-        if hasattr(backbone, "attention_of"):
+        if not maps.sites(backbone):  # a recurrent writer, which has scores alone
             with torch.inference_mode():
                 weights_QS = backbone.attention_of(target, memory, source, owners)[0].float().cpu().numpy()
-            return [self._map("cross", ((0,), (0,)), weights_QS[None, None], (self.targets[number], encoding), number)]
+            return [
+                self._map("cross", Axes((0,), (0,)), weights_QS[None, None], (self.targets[number], encoding), number)
+            ]
         sites = [site for site in chosen if site.kind != "self"]
         with torch.inference_mode(), maps.kept(sites, alone=True) as got:
             backbone.decoded(target, memory, source, owners)
         result = []
         for kind, other in (("written", self.targets[number]), ("cross", encoding)):
             alike = [site for site in sites if site.kind == kind]
-            result += self._made(kind, (alike, got, some), self.targets[number], other, number)
+            result += self._made(kind, Captured(alike, got, heads), self.targets[number], other, number)
         return result
 
-    def _made(
-        self, kind: str, seen: tuple[Any, Any, tuple[int, ...]], rows: Encoding, columns: Encoding, number: int
-    ) -> list[Maps]:
-        sites, got, some = seen
-        if not sites:
+    def _made(self, kind: str, seen: Captured, rows: Encoding, columns: Encoding, number: int) -> list[Maps]:
+        if not seen.sites:
             return []
-        layers = tuple(site.layer for site in sites)
-        return [self._map(kind, (layers, some), _values(sites, got, some), (rows, columns), number)]
+        axes = Axes(tuple(site.layer for site in seen.sites), seen.heads)
+        return [self._map(kind, axes, _values(*seen), (rows, columns), number)]
 
-    def _map(
-        self, kind: str, which: tuple[Any, Any], values: Floats, sides: tuple[Encoding, Encoding], number: int
-    ) -> Maps:
+    def _map(self, kind: str, axes: Axes, values: Floats, sides: tuple[Encoding, Encoding], number: int) -> Maps:
         rows = _tokens(sides[0], self.model.tokenizer)
         columns = rows if sides[0] is sides[1] else _tokens(sides[1], self.model.tokenizer)
-        return Maps(kind, *which, rows, columns, values, self.words.of(rows), self.words.of(columns), number)
+        return Maps(kind, *axes, rows, columns, values, self.words.of(rows), self.words.of(columns), number)
 
     def _stretch(self, start: int, end: int) -> Encoding:
         """[CLS] … [SEP] of a stretch of the source."""
@@ -512,7 +481,7 @@ class _Generation:
         return target, [tokens]
 
     def _generated(self) -> tuple[str, list[Tokens]]:
-        """What the model writes, and the tokens of each stretch of it."""
+        """The generated text, and the tokens of each stretch of it."""
         vocabulary, text, stretches = self.model.tokenizer.vocabulary, "", []
         for ids, _, _ in self.model.engine.answers(self.task)[0]:
             row, begin = np.asarray(ids, dtype=np.int32), len(text)

@@ -21,13 +21,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from filbert.core.errors import InputError
 from filbert.core.random import generator
+
+if TYPE_CHECKING:
+    from filbert.explain.perturbation import Perturbation
 
 Numbers = npt.NDArray[np.float64]
 Groups = Sequence[npt.NDArray[np.int64]]  # words that are left out together
@@ -38,10 +41,14 @@ TINY = 1e-6  # a difference of log-odds that is a rounding
 
 
 class Changeable(Protocol):
-    """What is explained: explain.perturbation.Perturbation."""
+    """An example that can be changed: explain.perturbation.Perturbation."""
 
-    words: Sequence[Any]
     size: int
+
+    @property
+    def words(self) -> Sequence[object]:
+        """W, what can be left out."""
+        ...
 
     def values(self, kept_NW: npt.ArrayLike) -> Numbers:
         """[N] what F is where only these words are left."""
@@ -118,7 +125,7 @@ def sampling(perturbation: Changeable, budget: int, seed: int = 0, samples: int 
     return Attribution(_spread(np.take_along_axis(rises, rank, axis=1).mean(0), groups), len(kept_NW), coarse)
 
 
-def attention_rollout(perturbation: Any, budget: int = 0, seed: int = 0) -> Attribution:
+def attention_rollout(perturbation: Perturbation, budget: int = 0, seed: int = 0) -> Attribution:
     """How much of each word stands in the vectors that the answer is read from, layers' attention followed back."""
     import torch
 

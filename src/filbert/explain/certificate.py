@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,9 @@ import numpy.typing as npt
 from filbert.core.random import generator
 from filbert.explain.attribution import COMPLETE, GRADIENTS, METHODS, TINY, Attribution, Changeable
 from filbert.metrics.numbers import spearman
+
+if TYPE_CHECKING:
+    from filbert.explain.perturbation import Perturbation
 
 Numbers = npt.NDArray[np.float64]
 SHARES = (0.2, 0.5, 0.8)  # of the words that are kept or left out: as many from the top as from the bottom
@@ -52,7 +55,7 @@ class Certificate:
     numbers: Mapping[str, float | tuple[float, float]]  # what could be measured, by name; pairs are 95 % of random ones
 
     def as_view(self) -> dict[str, Any]:
-        """As a scene has it."""
+        """As a view has it."""
         numbers = {name: list(value) if isinstance(value, tuple) else value for name, value in self.numbers.items()}
         sentences = {"sentence_en": self.sentence_en, "sentence_zh": self.sentence_zh}
         return {"verdict": self.verdict, **sentences, "numbers": numbers}
@@ -106,7 +109,7 @@ class Lift:
     p: float
 
 
-def measured_lift(perturbation: Any, texts: int = RANDOM_TEXTS, seed: int = 0) -> Lift:
+def measured_lift(perturbation: Perturbation, texts: int = RANDOM_TEXTS, seed: int = 0) -> Lift:
     """The lift of the target over random words, beside theirs."""
     random_NC = perturbation.controls([generator(seed, "random words", example=index) for index in range(texts)])
     table_NC = np.concatenate((perturbation.first_C[None], random_NC)).astype(np.float64)
@@ -122,7 +125,9 @@ def measured_lift(perturbation: Any, texts: int = RANDOM_TEXTS, seed: int = 0) -
     return Lift(float(lift_N[0]), _middle(lift_N[1:]), (1 + as_well) / (1 + texts))
 
 
-def certified(perturbation: Any, method: str, attribution: Attribution, *, budget: int, seed: int = 0) -> Certificate:
+def certified(
+    perturbation: Perturbation, method: str, attribution: Attribution, *, budget: int, seed: int = 0
+) -> Certificate:
     """The certificate of what a method found; budget: tokens that may be read for it."""
     count, reads = len(perturbation.words), budget // max(1, perturbation.size)
     numbers: dict[str, float | tuple[float, float]] = {"words": float(count)}
@@ -154,7 +159,9 @@ def certified(perturbation: Any, method: str, attribution: Attribution, *, budge
     return Certificate(*_verdict(lift, order, gap, count), numbers)
 
 
-def _stability(perturbation: Any, method: str, attribution: Attribution, budget: int, seed: int) -> dict[str, float]:
+def _stability(
+    perturbation: Perturbation, method: str, attribution: Attribution, budget: int, seed: int
+) -> dict[str, float]:
     """Rank correlations: with other baselines, with another seed, with another method."""
     numbers: dict[str, float] = {}
     if method == "sampling":

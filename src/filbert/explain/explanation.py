@@ -1,6 +1,6 @@
-"""A model and a text in; an explanation out: how much each word moved what the model says, and whether to believe it.
+"""A model and a text in; an explanation out: an attribution for each word, with a certificate.
 
-    found = model.explain("这部电影太好看了")            # what the model says, and why
+    explanation = model.explain("这部电影太好看了")            # of the model's own prediction
     model.explain(text, target="体育", method="occlusion")
     model.explain("今天[MASK]气很好", target="天")        # of a pretrained model: a word at a [MASK]
 
@@ -24,8 +24,9 @@ from filbert.explain.attribution import GRADIENTS, METHODS
 from filbert.explain.certificate import Certificate, certified
 from filbert.explain.filling import FILL, Filling
 from filbert.explain.perturbation import BASELINES, Perturbation, Place
+from filbert.explain.protocols import Looks
 from filbert.tasks.question import Reading, Target, layout
-from filbert.tasks.task import Trait
+from filbert.tasks.task import Asked, Json, Trait
 from filbert.text.arguments import called
 
 
@@ -49,7 +50,7 @@ class Config:
             )
 
 
-def wanted(fields: Mapping[str, Any]) -> Config:
+def wanted(fields: Json) -> Config:
     """The config with these fields; one that it does not have is named."""
     for name in fields:
         if name not in Config.__dataclass_fields__:
@@ -80,7 +81,7 @@ class Explanation:
         return [(self.words[place], float(self.scores[place])) for place in order]
 
     def as_view(self) -> dict[str, Any]:
-        """As the list `explanations` of a scene has it."""
+        """As the list `explanations` of a view has it."""
         words = [
             {"part": word.part, "start": word.start, "end": word.end, "text": word.text, "score": _short(score)}
             for word, score in zip(self.words, self.scores.tolist(), strict=True)
@@ -89,8 +90,8 @@ class Explanation:
         tested = None if self.certificate is None else self.certificate.as_view()
         return {**view, "baseline": _short(self.baseline), "words": words, "certificate": tested}
 
-    def as_scene(self, language: str | None = None) -> dict[str, Any]:
-        """A scene that shows this alone."""
+    def as_view_model(self, language: str | None = None) -> dict[str, Any]:
+        """The view model of a page that shows this alone."""
         view: Mapping[str, Any] = {
             "model": self.model, "architecture": self.architecture, "task": self.task or None, "labels": [],
             "texts": list(self.texts), "windows": [], "coverage": 1.0, "prediction": None,
@@ -102,11 +103,11 @@ class Explanation:
         """One page that opens offline."""
         from filbert.draw import book
 
-        return book.saved(self.as_scene(language))
+        return book.saved(self.as_view_model(language))
 
 
 def explained(
-    model: Any, text: Any, target: Target = None, how: Config | None = None, task: str | None = None
+    model: Looks, text: Asked, target: Target = None, how: Config | None = None, task: str | None = None
 ) -> Explanation:
     """The explanation of what a model says of a text, a pair, or whatever `predict` takes.
 
@@ -131,12 +132,12 @@ def explained(
     )  # fmt: skip
 
 
-def read(model: Any, text: Any, task: str | None = None) -> Reading:
+def read(model: Looks, text: Asked, task: str | None = None) -> Reading:
     """The text as the model's task reads it; a text with [MASK] as a pretrained model does."""
     if not isinstance(text, str | tuple | list):
         raise InputError(f"explain was given {called(text)}, but takes one text, or what `predict` takes for one.")
     if task == FILL or (task is None and _is_blank(model, text)):
-        if not isinstance(text, str) or getattr(model.backbone, "mlm", None) is None:
+        if not isinstance(text, str) or not model.backbone.fills:
             raise InputError(f"{model.folder}: fills no blanks, or the text is no string; leave task={FILL!r} out.")
         filling = Filling(text, model.tokenizer, model.config.max_length)
         example = Example((text,))
@@ -153,9 +154,9 @@ def read(model: Any, text: Any, task: str | None = None) -> Reading:
     return Reading(spec.name, items, example, prediction, layout(items), items.origins(example))
 
 
-def _is_blank(model: Any, text: Any) -> bool:
+def _is_blank(model: Looks, text: Asked) -> bool:
     """Whether only a [MASK] can be meant: the model fills blanks and was fine-tuned for nothing."""
-    if not isinstance(text, str) or getattr(model.backbone, "mlm", None) is None:
+    if not isinstance(text, str) or not model.backbone.fills:
         return False
     try:
         model.task()

@@ -97,7 +97,7 @@ class Filling:
 
 
 def question(reading: Reading, target: Target) -> Question[Any]:
-    """What is asked of that reading; of a task that has no question of its own each label gets a score."""
+    """The question of that reading; of a task without one of its own, its labels."""
     if reading.name == FILL:
         return Words(reading, target)
     make = registry.task(reading.name).question

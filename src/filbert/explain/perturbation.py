@@ -1,4 +1,4 @@
-"""One example as a model reads it: words left out or word vectors moved in, what the model then says out.
+"""One example in, with words left out or word vectors replaced; the scores of the model for it out.
 
 Many copies of the example go through the model together, as packs without padding (pack.lay). A word that stands
 in two windows, or in a question that is read beside every option, is one word: it is changed wherever it is read.
@@ -23,14 +23,16 @@ from torch import Tensor, nn
 from filbert.core import stopping
 from filbert.core.errors import InputError, one_of
 from filbert.core.protocols import Batch
-from filbert.core.records import Example
+from filbert.core.records import Example, Ints
 from filbert.explain.filling import question
+from filbert.explain.protocols import Engine
 from filbert.explain.word_groups import grouped
 from filbert.nn.attention import batch_tensors
 from filbert.nn.torch_ops import TorchHost
 from filbert.tasks.question import Question, Reading, Target
 
 Flags = npt.NDArray[np.bool_]
+Places = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[np.float64]
 Change = Callable[[Batch, slice], None]  # what is done to a pack of copies before it is read; which copies they are
@@ -51,13 +53,13 @@ class Place:
 
 
 class Perturbation:
-    """An example, the words that can be changed in it, and the question whose answer is watched.
+    """An example, the words that can be changed in it, and the question whose score is measured.
 
     baseline: what a missing word is read as: the vector of [MASK], that of [PAD], or zeros; or "delete": the text is
     read without it.
     """
 
-    def __init__(self, engine: Any, reading: Reading, target: Target = None, baseline: str = "mask") -> None:
+    def __init__(self, engine: Engine, reading: Reading, target: Target = None, baseline: str = "mask") -> None:
         if baseline not in BASELINES:
             raise one_of("baseline", baseline, BASELINES)
         self.backbone, self.device, self.budget = engine.backbone, engine.device, engine.budget
@@ -139,11 +141,11 @@ class Perturbation:
         return np.concatenate(tables)
 
     def controls(self, randoms: Sequence[np.random.Generator]) -> Floats:
-        """[N, C] where every word is one that nobody knows; wherever a token stands, it is read as the same.
+        """[N, C] with a random vector in place of each word's; a token has the same one wherever it stands.
 
-        The vector of such a word has each of its coordinates from another random token. So it is as large as any, and
-        says nothing; but to a model whose vectors are themselves random it is as good as the word that was there.
-        Where words have no vectors that can be put in place, each is read as a random token.
+        Each coordinate of such a vector is that of another random token. So it is as large as any, and means nothing;
+        but to a model whose vectors are themselves random it is as good as the word that was there. Where words have no
+        vectors that can be replaced, each is read as a random token.
         """
         ids_X = np.asarray(self.reading.task.ids)[self.layout.token[self.rows_X]]
         kinds_K, kind_X = np.unique(ids_X, return_inverse=True)
@@ -166,9 +168,7 @@ class Perturbation:
 
         return self._table(len(randoms), put=put)
 
-    def _replaced(
-        self, kinds_K: npt.NDArray[Any], kind_X: npt.NDArray[Any], randoms: Sequence[np.random.Generator]
-    ) -> Floats:
+    def _replaced(self, kinds_K: Ints, kind_X: Places, randoms: Sequence[np.random.Generator]) -> Floats:
         """[N, C] with a random token for each; what goes on with a word is drawn among what does."""
         tokenizer = self.reading.task.tokenizer
         ordinary = np.setdiff1d(np.arange(tokenizer.vocab_size), tokenizer.special_ids)
@@ -231,7 +231,7 @@ class Perturbation:
             values[copies], slopes[copies] = value_N.detach().cpu().numpy(), slopes_NW.cpu().numpy()
         return values, slopes
 
-    def _between(self, batch: Batch, share_NX: npt.NDArray[Any]) -> tuple[list[Tensor], list[Tensor]]:
+    def _between(self, batch: Batch, share_NX: Flags | Floats) -> tuple[list[Tensor], list[Tensor]]:
         """[T, E] of each table: the vectors so far on the way from the emptied text, and the whole way."""
         if not self.has_vectors:
             raise InputError(
@@ -261,8 +261,8 @@ class Perturbation:
 
     @property
     def _tables(self) -> list[nn.Embedding]:
-        embeddings = getattr(self.backbone, "embeddings", None)
-        tables = [getattr(embeddings, name, None) for name in TABLES]
+        modules = dict(self.backbone.named_modules(remove_duplicate=False))
+        tables = [modules.get(f"embeddings.{name}") for name in TABLES]
         return [table for table in tables if isinstance(table, nn.Embedding)]
 
     @contextmanager

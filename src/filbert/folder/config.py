@@ -26,8 +26,8 @@ from filbert.nn.encoder import Shape
 from filbert.nn.heads import HEADS, every
 
 NAME = "config.json"
-OWN = {f"filbert-{name}": name for name in members("models")}  # kinds that only we write, and their files
-KINDS = ("bert", "modernbert", *OWN)
+OUR_KINDS = {f"filbert-{name}": name for name in members("models")}  # kinds that only we write, and their files
+KINDS = ("bert", "modernbert", *OUR_KINDS)
 FIELDS = keys.NAMES
 DEFAULTS = {  # what transformers takes for a field that a folder leaves out
     "bert": dataclasses.replace(bert.PRESETS["base"], vocab_size=30_522),
@@ -75,7 +75,7 @@ LONGEST_LIST = 1_001  # in a shape: a number for each layer, and one more
 
 @dataclass(frozen=True, kw_only=True)
 class Described:
-    """What a config.json says, checked; the weights are not yet known."""
+    """The fields of a config.json, checked; the weights are not read yet."""
 
     path: Path
     kind: str
@@ -108,7 +108,7 @@ def described(folder: Path) -> Described:
     architecture, parts = _architecture(path, fields, kind)
     labels, num_labels, odd = keys.labels(path, fields)
     notes += odd + keys.beside(folder, fields)
-    config = _own(path, fields, OWN[kind]) if kind in OWN else _theirs(path, fields, kind)
+    config = _of_filbert(path, fields, OUR_KINDS[kind]) if kind in OUR_KINDS else _of_transformers(path, fields, kind)
     return Described(
         path=path, kind=kind, config=config, parts=parts, architecture=architecture,
         labels=labels, num_labels=num_labels,
@@ -125,7 +125,7 @@ def _must_be(path: Path, name: str, value: object, allowed: object) -> None:
     raise InputError(f"{path}: {name} is {keys.short(value)!r}, but must be {shown}: filbert computes nothing else.")
 
 
-def _theirs(path: Path, fields: Json, kind: str) -> bert.Config:
+def _of_transformers(path: Path, fields: Json, kind: str) -> bert.Config:
     """The shape that a transformers config describes."""
     default = DEFAULTS[kind]
     shape: dict[str, Any] = {}
@@ -187,7 +187,7 @@ def _check_modern(path: Path, fields: Json, layers: int) -> None:
         _must_be(path, f"rope_parameters.{name}.rope_type", (one or {}).get("rope_type"), "default")
 
 
-def _own(path: Path, fields: Json, name: str) -> Any:
+def _of_filbert(path: Path, fields: Json, name: str) -> Any:
     """The shape that a config of ours describes."""
     ours = fields.get("filbert")
     shape = ours.get("config") if isinstance(ours, dict) else None
@@ -209,8 +209,8 @@ def _own(path: Path, fields: Json, name: str) -> Any:
 
 def _architecture(path: Path, fields: Json, kind: str) -> tuple[str, tuple[str, ...]]:
     """The class that transformers would load the folder with, and the heads it has."""
-    if kind in OWN:
-        ours, allowed = fields.get("filbert"), _parts_of(OWN[kind])
+    if kind in OUR_KINDS:
+        ours, allowed = fields.get("filbert"), _parts_of(OUR_KINDS[kind])
         parts = ours.get("parts", []) if isinstance(ours, dict) else []
         if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
             raise InputError(f"{path}: filbert.parts must be a list of names, of: {', '.join(allowed)}.")
@@ -266,11 +266,11 @@ def _task_first(name: str) -> tuple[bool, int]:
 def fields_of(
     config: Shape, parts: tuple[str, ...], labels: Sequence[str], dtype: str, more: Mapping[str, object]
 ) -> dict[str, Any]:
-    """The fields of config.json for such a model; `more` is kept wherever it does not say what the model fixes."""
+    """The fields of config.json for such a model; of `more`, those that the model does not fix itself are kept."""
     kind = kind_of(config)
     metadata: dict[str, Any] = {"version": VERSION, "dropout": config.dropout}
     fields: dict[str, Any] = {"model_type": kind}
-    if kind in OWN:
+    if kind in OUR_KINDS:
         shape = dataclasses.asdict(config)  # type: ignore[call-overload]  # Shape is a protocol of dataclasses
         metadata = {"version": VERSION, "config": shape, "parts": list(parts)}
     else:

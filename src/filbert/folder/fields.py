@@ -6,7 +6,7 @@ Every field is used, refused or known to be harmless; any other is named in the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
 from filbert.core.errors import InputError, one_of
@@ -84,18 +84,22 @@ def word(path: Path, fields: Json, name: str, allowed: Sequence[str]) -> str | N
     return value.removeprefix("torch.")
 
 
+def listed(names: Iterable[str]) -> str:
+    """Names with commas between, each cut where it is long."""
+    return ", ".join(name[:60] for name in names)
+
+
 def passed_over(path: Path, fields: dict[str, object], used: Collection[str] = ()) -> list[str]:
-    """Takes out fields that name code to run; says so, and names the fields that nothing here knows."""
+    """Takes out fields that name code to run; notes that name them, and the fields that are not known here."""
     code = sorted(name for name in fields if name in CODE or name.startswith("_attn_implementation"))
     values = [fields.pop(name) for name in code]
     notes = []
     if any(values):
-        listed = ", ".join(name[:60] for name in code)
-        notes.append(f"{path}: ignored {listed}: filbert never runs code that a folder names.")
+        notes.append(f"{path}: ignored {listed(code)}: filbert never runs code that a folder names.")
     unknown = sorted(name for name in fields if name not in USED and name not in HARMLESS and name not in used)
     if unknown:
         more = f" and {len(unknown) - 20} more" if len(unknown) > 20 else ""
-        notes.append(f"{path}: passed over {', '.join(name[:60] for name in unknown[:20])}{more}: not known here.")
+        notes.append(f"{path}: passed over {listed(unknown[:20])}{more}: not known here.")
     return notes
 
 
@@ -148,24 +152,23 @@ def _by_place(places: object) -> dict[str, str] | None:
 
 
 def beside(folder: Path, fields: Json) -> list[str]:
-    """What the files beside config.json say that nothing here does, as notes; an adapter is refused."""
+    """Notes on what the files beside config.json ask for and filbert does not do; an adapter is refused."""
     if (folder / ADAPTER).exists() or (folder / "adapter_model.safetensors").exists():
         raise InputError(adapter(folder))
     tokenizer_files.check_class(folder / "config.json", fields.get("tokenizer_class"))
     notes = list(tokenizer_files.read(folder).notes)
     settings = fields.get("sentence_transformers")
-    named = (
-        settings.get("activation_fn")
-        if isinstance(settings, dict)
-        else fields.get("sbert_ce_default_activation_function")
-    )
-    notes += squeezed(folder / "config.json", named)
+    activation = fields.get("sbert_ce_default_activation_function")
+    if isinstance(settings, dict):
+        activation = settings.get("activation_fn")
+    notes += squeezed(folder / "config.json", activation)
     if (folder / GENERATION).exists():
         path = inside(folder, GENERATION)
         ignored = sorted(name for name in small_json(path) if name not in GENERATION_HARMLESS)
         if ignored:
-            listed = ", ".join(name[:60] for name in ignored[:20])
-            notes.append(f"{path}: passed over {listed}: how to write on is said where filbert is asked to.")
+            notes.append(
+                f"{path}: passed over {listed(ignored[:20])}: how to write on is said where filbert is asked to."
+            )
     return notes
 
 

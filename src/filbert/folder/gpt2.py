@@ -44,7 +44,7 @@ MASKS = (".attn.bias", ".attn.masked_bias")  # that old folders stored as if the
 
 
 def is_one(folder: Path) -> bool:
-    """Whether the folder says that it holds a GPT-2."""
+    """Whether the folder's model_type is that of a GPT-2."""
     path = folder / "config.json"
     return path.is_file() and weights.small_json(weights.inside(folder, path.name)).get("model_type") == KIND
 

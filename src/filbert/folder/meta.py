@@ -1,6 +1,6 @@
 """A model's shape in, a module of that shape without any numbers out: what a folder's weights are fitted to.
 
-Nothing is allocated for parameters and nobody fills them. Only tables that a model computes have memory.
+Parameters are meta tensors, without memory. Only tables that a model computes have memory.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from filbert.nn.encoder import Encoder, Shape
 
 
 class _MetaParameters(TorchFunctionMode):
-    """Within it, parameters get a shape and no memory, and nobody fills them; computed tables stay what they are."""
+    """Within it, parameters are meta tensors that are not initialised; computed tables stay what they are."""
 
     def __torch_function__(
         self,
@@ -45,7 +45,7 @@ def made(config: Shape, parts: tuple[str, ...], labels: int) -> Encoder:
 
 
 def shapes(config: Shape, parts: tuple[str, ...], labels: int) -> dict[str, tuple[int, ...]]:
-    """The shape of every tensor of its state_dict; a file of models may tell them without a module (`shapes`)."""
+    """The shape of every tensor of its state_dict; a file of models may give them without a module (`shapes`)."""
     shapes_of = model_of(config).shapes
     if shapes_of is not None:
         return dict(shapes_of(config, parts, labels))

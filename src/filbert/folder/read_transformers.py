@@ -63,7 +63,7 @@ class Source:
 
 def layout(kind: str, config: Shape, parts: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Our names and the folder's, as transformers writes them for the architecture that has those parts."""
-    if kind in configs.OWN:
+    if kind in configs.OUR_KINDS:
         yield from ((name, (name,)) for name in meta.shapes(config, parts, 2))
         return
     assert isinstance(config, bert.Config)  # that of all kinds but our own
@@ -101,7 +101,7 @@ def _canonical(folder: Path, kind: str, stored: Tensors) -> tuple[Tensors, tuple
         name = stored_name.removeprefix(prefix)
         if kind == "bert":  # the names of 2018
             name = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
-        if kind not in configs.OWN and name.endswith(PASSED_OVER):
+        if kind not in configs.OUR_KINDS and name.endswith(PASSED_OVER):
             continue
         if name in tensors:
             raise InputError(
@@ -122,7 +122,7 @@ def _parts(about: configs.Described, tensors: Tensors, is_copied: bool) -> tuple
 
     is_copied: whether the folder stores the word table a second time, as the output weights.
     """
-    if about.kind in configs.OWN:
+    if about.kind in configs.OUR_KINDS:
         return about.parts
     have = {
         part for part, start in EVIDENCE[about.kind].items() if any(name.startswith(start) for name in tensors)

@@ -67,7 +67,7 @@ class Shape:
 
 @dataclass(frozen=True, kw_only=True)
 class Portable:
-    """A folder that runs without torch: as much of `folder.Loaded` as answering needs."""
+    """A folder that runs without torch: its runtime metadata, and as much of `folder.Loaded` as answering needs."""
 
     folder: Path
     config: Shape
@@ -83,7 +83,7 @@ class Portable:
 
     @property
     def model(self) -> Portable:
-        """Itself: what is asked of a model before it reads are its parts."""
+        """Itself, where a model's config and parts are looked up."""
         return self
 
 
@@ -151,7 +151,7 @@ def load(path: Path | str, *, verify: bool = False) -> Portable:
 
 
 def _compare(path: Path, metadata: Json, fields: Json, labels: list[str]) -> None:
-    """Refuses a runtime.json that says otherwise than config.json."""
+    """Refuses a runtime.json that differs from config.json."""
     kind = str(fields.get("model_type"))
     expected: dict[str, Any] = {"kind": kind, "problem_type": keys.word(path, fields, "problem_type", keys.PROBLEMS)}
     if kind in keys.DEFAULTS:
@@ -206,7 +206,7 @@ def _check_heads(path: Path, metadata: Json, parts: tuple[str, ...], stored: wei
 
 
 def _shapes(width: int, words: int, labels: int) -> dict[str, tuple[int, ...]]:
-    """The sizes of heads' tensors, of those that are told by these numbers alone."""
+    """The shapes of heads' tensors, where they follow from these numbers alone."""
     shapes: dict[str, tuple[int, ...]] = {"words": (words, width), "mlm.bias": (words,), "mlm.norm.weight": (width,)}
     for name, size in {"pooler": width, "mlm.dense": width, "nsp": 2}.items():
         shapes |= {f"{name}.weight": (size, width), f"{name}.bias": (size,)}

@@ -20,7 +20,7 @@ from filbert.core.errors import InputError
 from filbert.core.files import json_array, json_text
 from filbert.core.records import Floats
 from filbert.folder import weights
-from filbert.folder.fields import squeezed
+from filbert.folder.fields import listed, squeezed
 from filbert.nn.ops import NUMPY
 from filbert.pack.pooling import unit_length
 from filbert.text.tokenizer_files import CONFIG as TOKENIZER
@@ -71,7 +71,7 @@ Step = Dense | Literal["unit"]
 
 @dataclass(frozen=True, kw_only=True)
 class Vectors:
-    """How a folder's maker makes vectors; all empty where nothing is said."""
+    """How a folder's maker makes vectors; all empty where its files do not tell."""
 
     pool: str | None = None  # cls or mean
     steps: tuple[Step, ...] = ()  # after pooling
@@ -102,7 +102,7 @@ class Vectors:
 
 
 def read(folder: Path, width: int) -> Vectors:
-    """What the folder's files say of vectors; width: of its encoder. Files that contradict themselves are refused."""
+    """How the folder's files make vectors; width: of its encoder. Files that contradict themselves are refused."""
     vectors = _followed(folder, width) if (folder / MODULES).exists() else _pooled_alone(folder, width)
     if (folder / POOLING).exists():
         pool = weights.small_json(weights.inside(folder, POOLING)).get("pool")
@@ -118,10 +118,10 @@ def read(folder: Path, width: int) -> Vectors:
 def module_files(pool: str, width: int, unit: bool) -> dict[str, str]:
     """The files by which sentence-transformers makes vectors so: names and contents."""
     kinds = [("", "Transformer"), ("1_Pooling", "Pooling"), *([("2_Normalize", "Normalize")] if unit else [])]
-    listed = [{"idx": i, "name": str(i), "path": path, "type": f"{MAKER}models.{kind}"}
+    modules = [{"idx": i, "name": str(i), "path": path, "type": f"{MAKER}models.{kind}"}
               for i, (path, kind) in enumerate(kinds)]  # fmt: skip
     modes = {f"pooling_mode_{name}": POOLS[name] == pool for name in ("cls_token", "mean_tokens")}
-    files = {MODULES: json_text(listed), POOL_CONFIG: json_text({"word_embedding_dimension": width, **modes})}
+    files = {MODULES: json_text(modules), POOL_CONFIG: json_text({"word_embedding_dimension": width, **modes})}
     return files | ({"2_Normalize/config.json": json_text({})} if unit else {})
 
 
@@ -179,7 +179,7 @@ def _entry(where: str, entry: object, folder: Path) -> tuple[str, Path]:
 
 
 def _with(vectors: Vectors, kind: str, home: Path, where: str, width: int) -> Vectors:
-    """What is known so far, and what this module adds."""
+    """The vectors so far, with this module after them."""
     files = tuple(f"{home.name}/{name}" for name in ("config.json", weights.WEIGHTS) if (home / name).exists())
     vectors = replace(vectors, files=(*vectors.files, *files))
     if kind == "Pooling":
@@ -220,7 +220,9 @@ def _pooled(vectors: Vectors, home: Path, width: int) -> Vectors:
     if not modes or not all(isinstance(mode, str) for mode in modes):
         raise InputError(f"{path}: pooling_mode must name how vectors are pooled: cls or mean.")
     unknown = sorted(set(config) - {*WIDTHS, *switches, "pooling_mode", "include_prompt"})
-    notes = (*vectors.notes, *([f"{path}: passed over {', '.join(n[:60] for n in unknown[:20])}."] if unknown else []))
+    notes = vectors.notes
+    if unknown:
+        notes = (*notes, f"{path}: passed over {listed(unknown[:20])}.")
     refused = vectors.refused
     if len(modes) > 1 or modes[0] not in POOLS:
         refused = (
@@ -306,7 +308,7 @@ def _read_as(folder: Path, vectors: Vectors) -> Vectors:
     if not isinstance(lower, bool):
         raise InputError(f"{path}: do_lower_case is {str(lower)[:60]!r}, but must be true or false.")
     unknown = sorted(set(config) - {"max_seq_length", "do_lower_case", *HARMLESS[READING]})
-    notes = [f"{path}: passed over {', '.join(name[:60] for name in unknown[:20])}."] if unknown else []
+    notes = [f"{path}: passed over {listed(unknown[:20])}."] if unknown else []
     return replace(
         vectors, lowercase=lower, notes=(*vectors.notes, *notes), files=(*vectors.files, READING),
         max_length=None if length is None else _length(path, "max_seq_length", length),
@@ -330,7 +332,7 @@ def _prompted(folder: Path, vectors: Vectors) -> Vectors:
         refused = refused or f"{path}: its prompt stands before texts and is not pooled, which filbert does not do."
     others = sorted(set(full) - {default})
     if others:
-        notes.append(f"{path}: its prompts {', '.join(name[:60] for name in others[:20])} are put before texts by name "
+        notes.append(f"{path}: its prompts {listed(others[:20])} are put before texts by name "
                     "alone: embed(texts, prompt=…).")  # fmt: skip
     similar = config.get("similarity_fn_name")
     if similar not in (None, "cosine"):
@@ -338,7 +340,7 @@ def _prompted(folder: Path, vectors: Vectors) -> Vectors:
     notes += squeezed(path, config.get("activation_fn"))
     ours = {"activation_fn", "prompts", "default_prompt_name", "similarity_fn_name", *HARMLESS[PROMPTS]}
     if unknown := sorted(set(config) - ours):
-        notes.append(f"{path}: passed over {', '.join(name[:60] for name in unknown[:20])}.")
+        notes.append(f"{path}: passed over {listed(unknown[:20])}.")
     return replace(
         vectors, prompts=full, prompt=default if default in full else None, notes=tuple(notes), refused=refused,
         files=(*vectors.files, PROMPTS),

@@ -9,7 +9,7 @@ from filbert.core.files import Json, json_text, write_text
 from filbert.core.registry import is_task, task
 from filbert.folder import card, runtime, sentence_transformers, weights
 from filbert.folder import folder as folders
-from filbert.folder.config import ARCHITECTURES, OWN, architecture_of
+from filbert.folder.config import ARCHITECTURES, OUR_KINDS, architecture_of
 from filbert.folder.manifest import MANIFEST, seal
 from filbert.nn.encoder import Shape
 from filbert.nn.heads import every
@@ -28,7 +28,7 @@ def export(path: Path | str, out: Path | str) -> tuple[Path, str, list[str]]:
     """
     source = folders.read(path, verify=True)
     about = source.described
-    if about.kind in OWN:
+    if about.kind in OUR_KINDS:
         raise InputError(f"{source.folder}: is of the layout {about.kind}, and transformers has no class for it.")
     architecture = architecture_of(about.kind, source.parts)
     for part in source.parts:

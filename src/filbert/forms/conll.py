@@ -1,6 +1,6 @@
 """A file with a word and its tag on each line comes in; its columns, and its sentences word by word, go out.
 
-Which column is what is told from nearly all lines, not from one: numbers that count the words of a sentence are an
+Which column is what follows from nearly all lines, not from one: numbers that count the words of a sentence are an
 index, a digit behind every character (科0 技1) counts the characters of a word, and of two layers of tags the first,
 outer one is taken. Whatever is passed over is counted or named.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 from filbert.text.streams import CorpusReport, Reading, whole_lines
 
-LOOKED_LINES = 5_000  # what the columns are told from
+LOOKED_LINES = 5_000  # by which the columns are found
 FEWEST = 4  # lines of a word and O that are taken for sentences without an entity
 WORDS = 0.3  # share of tokens of several characters from which a file is of words, and not of characters
 DOCUMENT = "-DOCSTART-"
@@ -123,13 +123,11 @@ def columns(lines: Sequence[str]) -> Columns:
     usual = [row for row in rows if row and len(row) == count]
     if count < 2:
         return Columns(count, 0, count - 1)
-    is_indexed = count > 2 and _counts([row[0] if len(row) == count else "" for row in rows], len(usual))
+    is_indexed = count > 2 and _counts(_cells_of(rows, 0, count), len(usual))
     word = int(is_indexed)
-    tagged = [
-        at for at in range(word + 1, count) if nearly(sum(bool(TAG.fullmatch(row[at])) for row in usual), len(usual))
-    ]
+    tagged = [at for at in range(word + 1, count) if _are_tags(usual, at)]
     tag, layers = _layers(usual, tagged, word)
-    is_numbered = _is_numbered([row[word] if len(row) == count else "" for row in rows], len(usual))
+    is_numbered = _is_numbered(_cells_of(rows, word, count), len(usual))
     tokens = [bare(row[word]) if is_numbered else row[word] for row in usual]
     return Columns(
         count, word, tag, layers, is_indexed, is_numbered,
@@ -137,6 +135,16 @@ def columns(lines: Sequence[str]) -> Columns:
         has_prefixes=tag in tagged,
         labels=frozenset(row[tag] for row in usual),
     )  # fmt: skip
+
+
+def _cells_of(rows: Sequence[Sequence[str]], column: int, count: int) -> list[str]:
+    """The cells of a column; "" where a row has not `count` cells."""
+    return [row[column] if len(row) == count else "" for row in rows]
+
+
+def _are_tags(rows: Sequence[Sequence[str]], column: int) -> bool:
+    """Whether nearly all cells of a column are tags with a prefix, or O."""
+    return nearly(sum(TAG.fullmatch(row[column]) is not None for row in rows), len(rows))
 
 
 def _counts(column: Sequence[str], total: int) -> bool:

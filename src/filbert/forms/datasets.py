@@ -96,7 +96,7 @@ def writable(source: str, spec: FileSpec, entries: Iterator[Entry], reading: Rea
 
 @contextlib.contextmanager
 def _named(path: str) -> Iterator[str]:
-    """The path itself; standard input is put in a temporary file, because a shape is told by a first look."""
+    """The path itself; standard input is put in a temporary file, because its first lines are read for its shape."""
     if path != "-":
         yield path
         return

@@ -20,13 +20,13 @@ from filbert.forms.spec import specs
 from filbert.text import tables
 from filbert.text.streams import Reading, refuse, texts, whole_lines
 
-HEAD_LINES = 200  # what a shape is told from
+HEAD_LINES = 200  # by which a shape is found
 TABLE_ROWS = 1000  # of a table
 JSON_CHARS = 512 * 2**20  # a SQuAD-style file is one JSON value and must fit in memory
 
 
 class Undecodable(InputError):
-    """The head of a file has bytes that are not of its encoding, so that nothing can be told from it."""
+    """The head of a file has bytes that are not of its encoding, so that its shape cannot be found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Shape:
     delimiter: str = ""
     description: str = ""  # one sentence for the user
     sample: tuple[tuple[str, ...], ...] = field(default=(), repr=False)  # the first rows of a table without header
-    is_guessed: bool = False  # whether users should be told, for it could be otherwise
+    is_guessed: bool = False  # whether it could be otherwise, so that users are told
     tool: str = ""  # the annotation tool whose export it is, one of forms.exports
     nested: frozenset[str] = frozenset()  # columns that hold objects or lists, which data.text reaches into
     doubles: frozenset[str] = frozenset()  # columns of an export that hold what text or label hold, by another name
@@ -93,7 +93,7 @@ def _aside(reading: Reading) -> Reading:
 
 
 def _check_bytes(source: str, reading: Reading) -> None:
-    """Refuses a file whose head does not decode: whatever is told from it would be told of other characters."""
+    """Refuses a file whose head does not decode: its shape would be found from other characters than it has."""
 
     def undecodable(source: str, line: int, message: str) -> None:
         try:
@@ -249,7 +249,7 @@ def _delimiter(kind: str, inked: list[str]) -> str:
     first = inked[0]
     for delimiter in (",", "\t", ";"):
         names = [name.strip().strip('"').lower() for name in first.split(delimiter)]
-        if len(names) > 1 and any(name in headers.KNOWN_NAMES for name in names):
+        if len(names) > 1 and any(name in headers.USUAL_NAMES for name in names):
             return delimiter
     tabs = {line.count("\t") for line in inked}
     # The same number of tabs on every line of a .csv without a known header: it is tab-separated, whatever its name.
@@ -263,13 +263,13 @@ def _table_shape(source: str, delimiter: str, reading: Reading, column_names: tu
         raise InputError(f"{source}: no row of it can be read; is a quotation mark left open on the first line?")
     first = tuple(cell.strip() for cell in rows[0])
     parts = first[0].lower().split("|")
-    if len(first) == 1 < len(parts) and set(parts) <= headers.KNOWN_NAMES:
+    if len(first) == 1 < len(parts) and set(parts) <= headers.USUAL_NAMES:
         raise InputError(f"{source}: {first[0][:80]!r} parts its columns by |, which is not read; use commas or tabs.")
     called = {",": "comma", "\t": "tab", ";": "semicolon"}[delimiter] + "-separated"
     are_numbers = _are_places(first, column_names)
     seems = _header(source, first, rows[1:], column_names)
     if seems == headers.SURE:
-        is_sure = headers.is_known(first) and not are_numbers
+        is_sure = headers.has_usual_names(first) and not are_numbers
         listed = ", ".join(first)
         is_guessed = not is_sure and (not column_names or are_numbers)
         description = (
@@ -290,14 +290,14 @@ def _table_shape(source: str, delimiter: str, reading: Reading, column_names: tu
 
 def _header(source: str, first: tuple[str, ...], below: list[tuple[str, ...]], column_names: tuple[str, ...]) -> int:
     """Whether a first row is a header: by known names, by those the user speaks of, by its looks; doubt is refused."""
-    if any(not name.isdigit() for name in column_names) or headers.is_known(first):
+    if any(not name.isdigit() for name in column_names) or headers.has_usual_names(first):
         return headers.SURE
     seems = headers.looks(first, below)
     if column_names and _are_places(first, column_names):
         return seems  # a first row may hold the number 1 where the user speaks of column 1
     if column_names or seems == headers.SURE:
         return headers.SURE if any(name in first for name in column_names) else seems
-    usual = [cell for cell in first if cell.lower() in headers.KNOWN_NAMES]
+    usual = [cell for cell in first if cell.lower() in headers.USUAL_NAMES]
     if seems == headers.PERHAPS or (usual and len(first) > 1):
         unknown = next(cell for cell in first if cell not in usual)
         kind = (

@@ -29,11 +29,6 @@ class GoldKey(NamedTuple):
     is_shown: bool = True  # whether the label can be shown; a list of spans cannot
 
 
-def is_known(gold: object) -> bool:
-    """Whether it says what is right, and not only what is asked about."""
-    return gold is not None and not (isinstance(gold, Labelled) and not gold.labels)
-
-
 def labels_of(gold: object) -> Iterator[str]:
     """The label or labels in an example's gold: of a text, one or several, of its spans, of a task's own record."""
     if isinstance(gold, str):

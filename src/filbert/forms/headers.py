@@ -57,7 +57,7 @@ OTHER_NAMES: tuple[str, ...] = (
         for n in "0123456789abcdefgh"
     ),
 )
-KNOWN_NAMES = frozenset({*LABEL_NAMES, *TEXT_NAMES, *OTHER_NAMES, *itertools.chain.from_iterable(PAIR_NAMES)})
+USUAL_NAMES = frozenset({*LABEL_NAMES, *TEXT_NAMES, *OTHER_NAMES, *itertools.chain.from_iterable(PAIR_NAMES)})
 TEXTS = frozenset({*TEXT_NAMES, *itertools.chain.from_iterable(PAIR_NAMES)})
 
 # What names of columns are made of, where they are not known as a whole: 评论内容2, user_id, review_text.
@@ -79,10 +79,10 @@ FEWEST_ROWS, SURE_ROWS = 2, 10  # below the first: to tell it at all, and to dou
 NO, PERHAPS, SURE = range(3)
 
 
-def is_known(first: Sequence[str]) -> bool:
+def has_usual_names(first: Sequence[str]) -> bool:
     """Whether the cells are known names, all of them, or one that is a text and one that is a label."""
     low = {cell.lower() for cell in first}
-    return low <= KNOWN_NAMES or bool(low & set(LABEL_NAMES) and low & TEXTS)
+    return low <= USUAL_NAMES or bool(low & set(LABEL_NAMES) and low & TEXTS)
 
 
 def looks(first: Sequence[str], rows: Sequence[Sequence[str]]) -> int:

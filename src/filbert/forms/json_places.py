@@ -7,12 +7,18 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from json.decoder import scanstring  # type: ignore[attr-defined]  # documented nowhere, but never moved
-from typing import Any
+from typing import Any, NamedTuple
 
 _SPACE = re.compile(r"[ \t\n\r]*")
 _OTHER = re.compile(r"[^\s,\]}]+")  # a number, true, false or null
 
-Edit = tuple[int, int, str]  # text[start:end] becomes the string
+
+class Edit(NamedTuple):
+    """text[start:end] becomes `new`."""
+
+    start: int
+    end: int
+    new: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,7 @@ def _following(text: str, place: int) -> int:
 
 def rewritten(text: str, node: Node, value: object) -> Edit:
     """The edit that puts another string or number in the place of one, with Chinese escaped where it was."""
-    return node.start, node.end, json.dumps(value, ensure_ascii=text[node.start : node.end].isascii())
+    return Edit(node.start, node.end, json.dumps(value, ensure_ascii=text[node.start : node.end].isascii()))
 
 
 def removals(nodes: Sequence[Node], removed: set[int]) -> list[Edit]:
@@ -83,16 +89,16 @@ def removals(nodes: Sequence[Node], removed: set[int]) -> list[Edit]:
         if number not in removed:
             kept_before = True
         elif kept_before:
-            edits.append((nodes[number - 1].end, node.end, ""))
+            edits.append(Edit(nodes[number - 1].end, node.end, ""))
         else:
-            edits.append((node.start, nodes[number + 1].start if number + 1 < len(nodes) else node.end, ""))
+            edits.append(Edit(node.start, nodes[number + 1].start if number + 1 < len(nodes) else node.end, ""))
     return edits
 
 
 def edited(text: str, edits: Iterable[Edit]) -> str:
     """The text with all edits made; one within another's stretch is not made."""
     parts, done = [], 0
-    for start, end, new in sorted(edits, key=lambda edit: (edit[0], -edit[1])):
+    for start, end, new in sorted(edits, key=lambda edit: (edit.start, -edit.end)):
         if start >= done:
             parts += [text[done:start], new]
             done = end

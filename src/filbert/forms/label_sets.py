@@ -107,7 +107,7 @@ def numbers(counts: Mapping[str, int]) -> dict[str, float] | None:
 
 
 def number_range(counts: Mapping[str, int], values: Mapping[str, float]) -> str:
-    """How numbers that stand as labels are told of: from where to where they go, and their mean."""
+    """A sentence on numbers that stand as labels: the least, the greatest, and their mean."""
     fine = {label: value for label, value in values.items() if math.isfinite(value)}
     mean = sum(value * counts[label] for label, value in fine.items()) / sum(counts[label] for label in fine)
     low, high = min(fine.values()), max(fine.values())

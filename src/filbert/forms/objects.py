@@ -276,7 +276,7 @@ def examples(
 
 
 def _at_row(fault: Fault) -> Fault:
-    """The same way to take a fault, for rows that are counted from 1 here and from 0 by who gave them."""
+    """The callback for faults, with rows counted from 0 as the caller counts them, and not from 1 as here."""
 
     def at(source: str, row: int, message: str) -> None:
         fault(f"{source} row {row - 1}" if row else source, 0, message)

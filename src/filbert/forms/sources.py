@@ -169,7 +169,7 @@ def met(source: Source, reading: Reading) -> list[str]:
 
 
 def tell(source: Source, reading: Reading) -> list[str]:
-    """The same, told to whoever is at the terminal."""
+    """The same, written to standard error."""
     sentences = met(source, reading)
     for sentence in sentences:
         sys.stderr.write(f"note: {sentence}\n")

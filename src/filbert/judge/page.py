@@ -1,13 +1,13 @@
-"""An honest evaluation in; its sections of a page, or a page of its own, with tables and drawings, out."""
+"""An evaluation report in; its sections of a page, or a page of its own, with tables and drawings, out."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from filbert.core.files import write_text
 from filbert.draw import html as page
+from filbert.tasks.task import Json, Report
 
 PAGE = "report.html"
 ROWS, MOST_LABELS, WIDEST = 40, 60, 20  # of a list, of the table of labels, and labels of a confusion matrix
@@ -22,7 +22,7 @@ CALLED = {
 }
 
 
-def write(folder: Path | str, title: str, report: Mapping[str, Any]) -> Path:
+def write(folder: Path | str, title: str, report: Report) -> Path:
     """Writes the report's page into the folder, which is made if need be."""
     path = Path(folder) / PAGE
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ def write(folder: Path | str, title: str, report: Mapping[str, Any]) -> Path:
     return path
 
 
-def sections(report: Mapping[str, Any]) -> list[str]:
+def sections(report: Report) -> list[str]:
     """One for each set of data that was measured, and one for the training data."""
     parts = [page.section(f"Evaluation: {name}", _evaluation(each)) for name, each in report["evaluations"].items()]
     if "train" in report:
@@ -40,7 +40,7 @@ def sections(report: Mapping[str, Any]) -> list[str]:
     return parts
 
 
-def _evaluation(evaluation: Mapping[str, Any]) -> str:
+def _evaluation(evaluation: Report) -> str:
     each = evaluation.get("labels") or evaluation.get("types") or {}
     parts = [
         page.cards(
@@ -58,7 +58,7 @@ def _evaluation(evaluation: Mapping[str, Any]) -> str:
     return "".join(parts)
 
 
-def _train(train: Mapping[str, Any]) -> str:
+def _train(train: Report) -> str:
     parts = [
         f'<p class="soft">{train["num_examples"]:,} examples</p>',
         _sentences([*train["sentences"], *([train["missing"]] if "missing" in train else [])]),
@@ -81,7 +81,7 @@ def _sentences(lines: Sequence[str]) -> str:
     return f"<ul>{inner}</ul>" if inner else ""
 
 
-def _baselines(evaluation: Mapping[str, Any]) -> str:
+def _baselines(evaluation: Report) -> str:
     """The model's row first; a difference is the model's lead."""
     baselines = {name: each for name, each in evaluation["baselines"].items() if isinstance(each, Mapping)}
     measures = list(dict.fromkeys(key for each in baselines.values() for key in each if isinstance(each[key], float)))
@@ -115,7 +115,7 @@ def _more(count: int) -> str:
     return f'<p class="soft">And {count:,} more, in report.json.</p>' if count > 0 else ""
 
 
-def _confusion(table: Sequence[Sequence[int]] | Mapping[str, Any] | None, labels: Sequence[str]) -> str:
+def _confusion(table: Sequence[Sequence[int]] | Json | None, labels: Sequence[str]) -> str:
     """Right labels in rows, called ones in columns; of many labels only what is confused most."""
     if not table:
         return ""
@@ -142,7 +142,7 @@ def _cell(count: int, total: int, is_right: bool) -> str:
     return f'<td class="number" style="padding:5px 9px;background:rgba({colour},{shade:.2f})">{shown}</td>'
 
 
-def _calibration(calibration: Mapping[str, Any] | None) -> str:
+def _calibration(calibration: Json | None) -> str:
     if not calibration or not calibration["before"]["bins"]:
         return ""
     names = ("ece", "adaptive_ece", "brier", "loss")
@@ -202,7 +202,7 @@ def _reliability(bins: Sequence[Mapping[str, float]]) -> str:
     return f'<svg viewBox="0 0 {SIDE} {SIDE}" {label} font-family="{page.FONTS}">{"".join(parts)}</svg>'
 
 
-def _place(row: Mapping[str, Any], prefix: str = "") -> str:
+def _place(row: Json, prefix: str = "") -> str:
     """Where a row stands: file and line, or its number among the examples."""
     name, line = row.get(f"{prefix}file"), row.get(f"{prefix}line")
     if not name:
@@ -212,7 +212,7 @@ def _place(row: Mapping[str, Any], prefix: str = "") -> str:
     )
 
 
-def _pairs(matches: Mapping[str, Any]) -> str:
+def _pairs(matches: Json) -> str:
     """Rows side by side with what they repeat."""
     rows = [row for row in matches.get("examples", ()) if "text" in row][:ROWS]
     shown = [
@@ -223,13 +223,13 @@ def _pairs(matches: Mapping[str, Any]) -> str:
     return page.table(["where", "how", "text", "there", "labels"], shown) + _more(matches.get("num", 0) - len(rows))
 
 
-def _golds(row: Mapping[str, Any]) -> str:
+def _golds(row: Json) -> str:
     if "gold" not in row:
         return ""
     return str(row["gold"]) if row["gold"] == row["other_gold"] else f"{row['gold']} ≠ {row['other_gold']}"
 
 
-def _rows(rows: Sequence[Mapping[str, Any]]) -> str:
+def _rows(rows: Sequence[Json]) -> str:
     """A ranked list: the columns are what its rows have."""
     shown = [row for row in rows if "text" in row][:ROWS]
     columns = {"gold": "given", "what": "what", "label": "label", "said": "said", "instead": "rather", "f1": "F1",

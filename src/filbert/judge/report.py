@@ -1,4 +1,4 @@
-"""A model's answers to labelled data, and the data it learnt from, in; an evaluation that does not flatter out.
+"""A model's answers to labelled data, and its training data, in; an evaluation report out.
 
 To the metrics of a task come baselines with a test of the difference, calibration, rows that the training data hold too
 with the score without them, probable label errors and the worst mistakes; each as numbers, and in words. What needs
@@ -19,7 +19,7 @@ from filbert.core.files import json_object, json_text, sha256, write_text
 from filbert.core.records import Example
 from filbert.forms import splits
 from filbert.forms.near import Match, Neighbours
-from filbert.tasks.task import AnyItems, TaskSpec
+from filbert.tasks.task import AnyItems, AnySpec, Json, Report
 from filbert.tasks.view import Beaten, shown
 
 FORMAT = "filbert report 1"
@@ -30,11 +30,11 @@ NO_TRAIN = "needs the training data: --train FILE"
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Labelled data that a model has answered."""
+    """Labelled data with a model's raw answers."""
 
     task: AnyItems  # made of the examples
     examples: Sequence[Example]
-    raw: Sequence[Any]  # what the head said of each
+    raw: Sequence[Any]  # the head's output for each
     fits: bool = False  # whether they fitted the temperature, so that they cannot measure it
 
 
@@ -68,7 +68,7 @@ def report(
 
 
 def _neighbours(
-    spec: TaskSpec[Any], measured: Sequence[Sequence[Example]], train: Sequence[Example] | None
+    spec: AnySpec, measured: Sequence[Sequence[Example]], train: Sequence[Example] | None
 ) -> Neighbours | None:
     """Rows that are alike in their texts and, where they speak of something in these, in that too."""
     if train is None:
@@ -82,9 +82,9 @@ def _neighbours(
 
 
 class _Evaluation:
-    """One set of labelled data: `told` grows by what is found."""
+    """The evaluation of one set of labelled data; `scores` is its report."""
 
-    def __init__(self, spec: TaskSpec[Any], measured: Measured) -> None:
+    def __init__(self, spec: AnySpec, measured: Measured) -> None:
         self.spec, self.measured, self.examples = spec, measured, measured.examples
         self.task = measured.task
         self.scores: dict[str, Any] = self.task.evaluated(measured.raw)
@@ -158,7 +158,7 @@ CALLED = {
 
 
 def _trained(
-    spec: TaskSpec[Any], evaluations: Mapping[str, _Evaluation], near: Neighbours, train: Sequence[Example]
+    spec: AnySpec, evaluations: Mapping[str, _Evaluation], near: Neighbours, train: Sequence[Example]
 ) -> dict[str, Any]:
     """What there is to say of the training data: rows that stand twice, and labels that are probably wrong."""
     repeats = near.repeats()
@@ -181,14 +181,14 @@ def _trained(
 
 
 def _matched(
-    spec: TaskSpec[Any], matches: Sequence[Match], ours: Sequence[Example], theirs: Sequence[Example]
+    spec: AnySpec, matches: Sequence[Match], ours: Sequence[Example], theirs: Sequence[Example]
 ) -> dict[str, Any]:
     kinds = {kind: sum(each.kind == kind for each in matches) for kind in ("exact", "near")}
     return {"num": len(matches), **kinds, "examples": _pairs(spec, matches, ours, theirs)}
 
 
 def _pairs(
-    spec: TaskSpec[Any], matches: Sequence[Match], ours: Sequence[Example], theirs: Sequence[Example]
+    spec: AnySpec, matches: Sequence[Match], ours: Sequence[Example], theirs: Sequence[Example]
 ) -> list[dict[str, Any]]:
     """Rows and what they repeat, the first with their texts."""
     mentions, listed = spec.files().mentions, []
@@ -203,7 +203,7 @@ def _pairs(
     return _listed(listed)
 
 
-def _listed(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def _listed(rows: Sequence[Json]) -> list[dict[str, Any]]:
     """As many as a report holds; a text can be looked up, so only the first have theirs."""
     bare = [{name: value for name, value in row.items() if "text" not in name} for row in rows[NUM_TEXTS:LISTED]]
     return [*rows[:NUM_TEXTS], *bare]
@@ -212,7 +212,7 @@ def _listed(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 # In words -------------------------------------------------------------------------------------------------------------
 
 
-def _leaked(leaks: Mapping[str, Any], scores: Mapping[str, Any]) -> str:
+def _leaked(leaks: Json, scores: Json) -> str:
     if "missing" in leaks:
         return str(leaks["missing"])
     part = f" ({leaks['compared']:,} of {leaks['of']:,} were compared)" if leaks["compared"] < leaks["of"] else ""
@@ -226,7 +226,7 @@ def _leaked(leaks: Mapping[str, Any], scores: Mapping[str, Any]) -> str:
     return f"{sentence}; without them {name} is {leaks['without'][name]:.4f} instead of {scores[name]:.4f}"
 
 
-def _calibrated(calibration: Mapping[str, Any]) -> str:
+def _calibrated(calibration: Json) -> str:
     before, after = calibration["before"]["ece"], calibration["after"]["ece"]
     if calibration["measured"].startswith("not fitted"):
         return f"calibration error {before:.4f}; a temperature was {calibration['measured']}"
@@ -234,14 +234,14 @@ def _calibrated(calibration: Mapping[str, Any]) -> str:
     return f"calibration error {before:.4f}, {with_it}"
 
 
-def _suspected(errors: Mapping[str, Any]) -> str:
+def _suspected(errors: Json) -> str:
     about = f" (about {errors['estimated']:,} are wrong by an estimate)" if "estimated" in errors else ""
     part = f" ({errors['of']:,} in all)" if errors.get("of", 0) > errors["checked"] else ""
     checked = f"{errors['num']:,} of {errors['checked']:,} gold answers that were checked{part}"
     return f"{checked} are worth a look{about}; the likeliest stand first"
 
 
-def _repeated(repeats: Mapping[str, Any], total: int) -> str:
+def _repeated(repeats: Json, total: int) -> str:
     sentence = f"{repeats['num']:,} of {total:,} training rows repeat an earlier one"
     return sentence + (f", {repeats['conflicting']:,} of them with another label" if repeats["conflicting"] else "")
 
@@ -249,7 +249,7 @@ def _repeated(repeats: Mapping[str, Any], total: int) -> str:
 # Files ----------------------------------------------------------------------------------------------------------------
 
 
-def write(folder: Path | str, result: Mapping[str, Any]) -> Path:
+def write(folder: Path | str, result: Report) -> Path:
     """Writes report.json into the folder, which is made if need be."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
@@ -258,7 +258,7 @@ def write(folder: Path | str, result: Mapping[str, Any]) -> Path:
     return folder / REPORT
 
 
-def remembered(sources: Sequence[Path], share: float | None, how: Mapping[str, Any]) -> dict[str, Any]:
+def remembered(sources: Sequence[Path], share: float | None, how: Mapping[str, object]) -> dict[str, Any]:
     """What a recipe keeps of the training files, as "data": where they are, their fingerprints, how they were read.
 
     share: of the rows, that was kept back. Data that came from no file cannot be found again.

@@ -187,7 +187,7 @@ class Features:
 
 @dataclass(frozen=True, slots=True)
 class Learnt:
-    """A baseline: what it learnt from, and how to ask it."""
+    """A fitted baseline: features, model, the labels that it knows, and on how many rows it was fitted."""
 
     features: Features
     model: Any
@@ -312,7 +312,7 @@ def unseen(rows: Rows, gold: Places, num_labels: int, is_pair: bool = False) -> 
 def naive_bayes(blocks: Sequence[Sparse], gold: Places, num_labels: int) -> Numbers:
     """[N, L] of each row by all others: its own counts are taken out of those of its label, which needs no refit.
 
-    Runs overlap, so that their evidence is counted many times; its square root by length brings it back to earth.
+    Runs overlap, so that their evidence is counted many times: the logs are divided by the square root of the length.
     """
     right = np.zeros((len(gold), num_labels))
     right[np.arange(len(gold)), gold] = 1

@@ -294,7 +294,7 @@ HEAD_NAMES = ("cls.", "classifier.", "qa_outputs.", "head.", "decoder.", "filber
 
 
 def shapes(config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> dict[str, tuple[int, ...]]:
-    """The shape of every tensor in such a Bert's state_dict, told without building one: folders are checked by it."""
+    """The shape of every tensor in such a Bert's state_dict, without building one: folders are checked by it."""
     width, biased = config.width, config.norm == "post"
     sizes: dict[str, tuple[int, ...]] = {"embeddings.words.weight": (config.vocab_size, width)}
     if config.positions == "learned":

@@ -187,7 +187,7 @@ class Elmo(Encoder):
             nn.init.normal_(self.embeddings.words.weight, std=config.direction_width**-0.5)
 
     def spell(self, tokens: Sequence[str]) -> None:
-        """Tells how the tokens of the vocabulary are spelled; nothing to do where a token is a row of a table."""
+        """Takes the spelling of the vocabulary's tokens; nothing to do where a token is a row of a table."""
         if isinstance(self.embeddings, Spellings):
             if len(tokens) != self.config.vocab_size:
                 raise InputError(f"elmo has {self.config.vocab_size:,} tokens, but {len(tokens):,} were spelled.")

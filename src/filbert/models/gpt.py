@@ -202,7 +202,7 @@ class Gpt(LeftToRight):
         return self.word_scores(self.final_norm(self._passed(x_ND, state.read))).float(), state
 
     def _passed(self, x_TD: Tensor, read: Callable[[int, Tensor, Tensor], Tensor]) -> Tensor:
-        """x through all layers, [T, D]; what a query reads of keys and values is told by `read`."""
+        """x through all layers, [T, D]; `read` gives what a query reads of keys and values."""
         shape = (len(x_TD), 3, self.config.heads, self.width // self.config.heads)
         for index, layer in enumerate(self.layers):
             block = cast(PreNorm, layer)

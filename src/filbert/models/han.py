@@ -77,7 +77,7 @@ PRESETS = {
 
 
 def fitted(config: Config, vocabulary: Sequence[str]) -> Config:
-    """The config that knows which tokens of a vocabulary end a sentence."""
+    """The config with the tokens of this vocabulary that end a sentence."""
     return replace(config, ends=tuple(index for index, token in enumerate(vocabulary) if token in ENDING))
 
 
@@ -136,7 +136,9 @@ class Level(nn.Module):
 class Han(Encoder):
     """The two levels, `layers.0` of words and `layers.1` of sentences, and whichever heads were asked for."""
 
+    has_levels = True
     sums_up = True
+    looks = True
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
         super().__init__(config, parts)

@@ -19,7 +19,7 @@ from filbert.core.errors import InputError, one_of
 
 
 class Score(nn.Module):
-    """How well queries fit keys of the same width; a subclass says how.
+    """How well queries fit keys of the same width; subclasses define it.
 
     What can be worked out of a key before anyone asks is `ready`, so that a decoder does it once and not at each step.
     """

@@ -4,7 +4,7 @@ Legend: T units of all sequences laid end to end, B sequences, L tags, n sequenc
 
 p(tags) ∝ exp(begin + Σ scores + Σ transitions + end) (Lafferty et al. 2001). Sequences are walked side by side, without
 padding: the loop is over the steps of the longest one (nn.crf_walk.steps). Sums are float32, or float64 where the
-scores are; each step is scaled anew, so long sequences lose nothing. What is said of a text, the best legal tags and
+scores are; each step is scaled anew, so long sequences lose nothing. Decoding a text, the best legal tags and
 how likely each tag is, needs no torch: nn.crf_walk.
 """
 
@@ -43,7 +43,7 @@ class CRF(nn.Module):
     """Scores for the first tag, for each pair of neighbours and for the last one, learnt; some of them forbidden.
 
     It begins at zero: a softmax for each unit, over legal sequences. What `allowed` forbids has no probability, gets
-    no gradient and is never said (crf_walk.viterbi), whatever the scores.
+    no gradient and is never predicted (crf_walk.viterbi), whatever the scores.
     """
 
     may_begin: Tensor
@@ -65,7 +65,7 @@ class CRF(nn.Module):
             self.register_buffer(f"may_{name}", torch.as_tensor(getattr(self.allowed, name)), persistent=False)
 
     def under(self, allowed: Allowed) -> CRF:
-        """The same weights where only this is allowed: a model knows how many tags there are, a task which."""
+        """The same weights where only this is allowed: a model has the number of tags, its task their names."""
         other = CRF(len(self.begin), allowed).to(self.begin.device)
         other.begin, other.transitions, other.end = self.begin, self.transitions, self.end
         return other

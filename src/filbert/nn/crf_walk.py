@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,14 @@ Bools = npt.NDArray[np.bool_]
 
 MOST = 1e30  # scores beyond are taken for it: no sum of them leaves float32, so a legal path beats every illegal one
 NEVER = np.float32(-1e30)  # the logarithm of what cannot be
+
+
+class Transitions(NamedTuple):
+    """A CRF's scores of the first tag, of each pair of neighbours and of the last tag."""
+
+    begin_L: Floats
+    pair_LL: Floats  # from row to column
+    end_L: Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +101,10 @@ def steps(boundaries: npt.ArrayLike, num_units: int) -> Steps:
 def viterbi(
     scores_TL: npt.ArrayLike,
     boundaries: npt.ArrayLike,
-    weights: tuple[npt.ArrayLike, npt.ArrayLike, npt.ArrayLike] | None = None,
+    weights: Transitions | None = None,
     legal: Allowed | None = None,
 ) -> Places:
-    """[T] the tags of the best legal sequences; `weights` are a CRF's begin [L], transitions [L, L] and end [L].
+    """[T] the tags of the best legal sequences.
 
     Without weights: the best legal sequence by the units' own scores (their log-probabilities, say). Of equally good
     ones the lowest tag wins, at the last unit first and then backwards.
@@ -164,10 +173,8 @@ def bounded(values: Reals) -> Reals:
     return np.asarray(np.clip(values, -MOST, MOST))
 
 
-def marginals(
-    scores_TL: npt.ArrayLike, boundaries: npt.ArrayLike, weights: tuple[Floats, Floats, Floats], legal: Allowed
-) -> Floats:
-    """[T, L] how likely each tag is over all legal sequences; weights: begin [L], transitions [L, L], end [L]."""
+def marginals(scores_TL: npt.ArrayLike, boundaries: npt.ArrayLike, weights: Transitions, legal: Allowed) -> Floats:
+    """[T, L] how likely each tag is over all legal sequences."""
     scores = np.asarray(scores_TL)
     scores = scores if scores.dtype == np.float64 else scores.astype(np.float32)
     masks = (legal.begin, legal.pair, legal.end)

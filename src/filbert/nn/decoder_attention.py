@@ -104,7 +104,7 @@ def arranged(x: Tensor, source: Packed, target: Packed, owners_B: Owners) -> tup
 
 
 class CausalAttention(SelfAttention):
-    """Every token asks, it and those before it answer: the masked attention of a decoder (Vaswani et al. 2017, §3.2.3).
+    """A decoder's masked attention: each query meets the keys up to its own token (Vaswani et al. 2017, §3.2.3).
 
     Its weights are those of an encoder's attention, and it fits into the same blocks.
     """
@@ -121,7 +121,7 @@ class CausalAttention(SelfAttention):
 
 
 class CrossAttention(nn.Module):
-    """Every token of a target asks, all tokens of its source answer (Vaswani et al. 2017, §3.2.3)."""
+    """Each target token's query meets the keys of all tokens of its source (Vaswani et al. 2017, §3.2.3)."""
 
     def __init__(self, width: int, heads: int, bias: bool) -> None:
         super().__init__()

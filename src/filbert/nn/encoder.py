@@ -29,7 +29,7 @@ class Shape(Protocol):
 
     @property
     def vocab_size(self) -> int:
-        """V, the tokens that it knows."""
+        """V, the tokens of its vocabulary."""
         ...
 
     @property
@@ -150,7 +150,9 @@ class Encoder(nn.Module):
     own: ClassVar[tuple[str, ...]] = ()
     steady: ClassVar[bool] = False  # a GPU's work hangs on a pack's size and boundaries alone: it can be recorded
     mixes: ClassVar[bool] = False  # its vectors are a learnt mix of all layers (`mix`)
+    has_levels: ClassVar[bool] = False  # it attends to words, then to sentences (`attention_of`)
     sums_up: ClassVar[bool] = False  # it has a way of its own from words to a text (`summary`)
+    directions: ClassVar[tuple[str, ...]] = ()  # in which it predicts neighbouring words: forward, backward
     spells: ClassVar[bool] = False  # it reads its tokens by their characters, which it gets by `spell`
     config: Shape
     pooler: nn.Linear | None
@@ -182,7 +184,7 @@ class Encoder(nn.Module):
         return tuple(layer for name, each in self.named_children() if name == "layers" for layer in each.children())
 
     def add_heads(self, labels: int) -> None:
-        """Builds the pooler and the task heads that were asked for; a subclass says when, since numbers are drawn."""
+        """Builds the requested pooler and task heads; a subclass calls it, at a fixed place in the order of draws."""
         self.pooler = nn.Linear(self.width, self.width) if "pooler" in self.parts else None
         self.heads = made(self.width, self.parts, labels)
 
@@ -199,6 +201,10 @@ class Encoder(nn.Module):
     def summary(self, packed: Packed) -> Tensor:
         """[B, D] each sequence summed up by the model's own way (models.han)."""
         raise InputError("task.pool is own, but this model has no such way to sum a text up; take mean or cls.")
+
+    def both_ways(self, packed: Packed) -> tuple[Tensor, Tensor]:
+        """[T, D] of each direction of a model with two."""
+        raise NotImplementedError(f"{type(self).__name__} does not read in two directions")
 
     def spell(self, vocabulary: Sequence[str]) -> None:
         """Gives the model the spelling of its tokens; most have no use for it."""

@@ -14,7 +14,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, runtime_checkable
 
 import numpy as np
 import torch
@@ -40,15 +40,23 @@ Pick = Callable[[Tensor, Tensor, int], Tensor]  # [N, V] scores, [N] sequence of
 
 
 class State(Protocol):
-    """What a model remembers of the rows that it writes.
-
-    It may offer `spread(width)` as well: each row `width` times, side by side, a group. A beam asks for copies with it,
-    and from then on selects whole groups in their order, some left out, where all rows of a group come from that group:
-    so they can share what they have in common, and their past need not be moved.
-    """
+    """What a model remembers of the rows that it writes."""
 
     def select(self, rows_N: Tensor) -> Self:
         """The state of these rows, in this order; one may come several times or not at all. Spends the old state."""
+        ...
+
+
+@runtime_checkable
+class Grouping(Protocol):
+    """A state whose rows can stand in groups, one for each beam.
+
+    A beam spreads it once, and from then on selects whole groups in their order, some left out, where all rows of a
+    group come from that group: so they can share what they have in common, and their past need not be moved.
+    """
+
+    def spread(self, width: int) -> State:
+        """Each row `width` times, side by side, as a group."""
         ...
 
 
@@ -61,7 +69,7 @@ class Writer(Protocol):
 
 
 class LeftToRight(Encoder):
-    """A model each of whose vectors knows what stands before it alone, so that it can write a text on."""
+    """A causal model: each vector depends on the tokens up to its own alone, so that it can continue a text."""
 
     directions: ClassVar[tuple[str, ...]] = ("forward",)
 
@@ -216,8 +224,10 @@ def beam(
     texts: list[Generated | None] = [None] * num
     beams = _Beams(rules, rules.limits(num), width, length_penalty, device)
     bans, ids_N = _Bans(rules, device), starts_B.repeat_interleave(width)
-    spread = getattr(state, "spread", None)
-    state = spread(width) if spread else state.select(torch.arange(num, device=device).repeat_interleave(width))
+    if isinstance(state, Grouping):
+        state = state.spread(width)
+    else:
+        state = state.select(torch.arange(num, device=device).repeat_interleave(width))
     for step in range(beams.longest):
         stopping.current().check()
         scores_NV, state = model.step(ids_N, state)
@@ -283,7 +293,7 @@ class _Bans:
         return scores_NV
 
 
-def _one_by_one(model: Writer, starts_B: Tensor, state: Any, rules: Rules, pick: Pick) -> list[Generated]:
+def _one_by_one(model: Writer, starts_B: Tensor, state: State, rules: Rules, pick: Pick) -> list[Generated]:
     """One text for each sequence, its tokens chosen by `pick`."""
     device, num = starts_B.device, len(starts_B)
     limits = rules.limits(num)
@@ -324,7 +334,7 @@ class _Beams:
     """The running beginnings of each sequence and the best text that has ended, all on the device."""
 
     PER_SEQUENCE = (
-        "own_B", "limits_B", "done_B", "num_ended_B", "score_BW", "written_BWL",
+        "sequence_B", "limits_B", "done_B", "num_ended_B", "score_BW", "generated_BWL",
         "best_B", "best_total_B", "best_length_B", "best_ended_B", "best_BL",
     )  # fmt: skip
 

@@ -161,9 +161,9 @@ def every() -> Mapping[str, HeadSpec]:
     return MappingProxyType({**HEADS, **brought})
 
 
-def ordered_parts(parts: Iterable[str], model: str, own: tuple[str, ...]) -> tuple[str, ...]:
-    """These parts in the order in which a model has them; one that nobody has is refused."""
-    order = ("pooler", *own, *every())
+def ordered_parts(parts: Iterable[str], model: str, of_model: tuple[str, ...]) -> tuple[str, ...]:
+    """These parts in the order in which a model has them; an unknown one is refused. of_model: parts of this model."""
+    order = ("pooler", *of_model, *every())
     for part in (wanted := tuple(parts)):
         if part not in order:
             raise one_of(f"a part of {model}", part, order)

@@ -23,14 +23,14 @@ Angles = tuple[Tensor, Tensor] | None
 
 
 def rows_of(x_TD: Tensor, packed: Packed, rows: Rows) -> Tensor:
-    """The asked rows of x."""
+    """The requested rows of x."""
     if rows is None:
         return x_TD
     return x_TD[packed.boundaries[:-1].long() if isinstance(rows, str) else rows]
 
 
 class SelfAttention(nn.Module):
-    """Every token asks, every token of its own sequence answers (Vaswani et al. 2017, eq. 1).
+    """Each token's query meets the keys of all tokens of its own sequence (Vaswani et al. 2017, eq. 1).
 
     Attention probabilities are never dropped: the fused kernels cannot, and what is trained must not depend on which
     kernel ran. Dropout falls on the outputs of attention and feed-forward, in the blocks below. Where heads were pruned
@@ -61,7 +61,7 @@ class SelfAttention(nn.Module):
         return rows_of(mixed_THK.flatten(1), packed, rows)
 
     def _first(self, x_TD: Tensor, packed: Packed, angles: Angles) -> Tensor:
-        """Only each sequence's first token asks, so most of the layer's work falls away."""
+        """Only the query of each sequence's first token is computed, so most of the layer's work falls away."""
         inner = self.qkv.out_features // 3
         first = packed.boundaries[:-1].long()
         q_BHK = self.projected(x_TD[first], 0, 1)[0]
@@ -89,7 +89,7 @@ class SelfAttention(nn.Module):
 
 
 class Muted(SelfAttention):
-    """What is left of an attention whose heads were all pruned: nobody reads, and the last map's bias is added."""
+    """What is left of an attention whose heads were all pruned: the bias of its output map alone."""
 
     def __init__(self, width: int, bias: bool) -> None:
         nn.Module.__init__(self)

@@ -1,4 +1,4 @@
-"""What tasks compute with, and what they ask of a model: a dozen functions on arrays, the same for NumPy and for torch.
+"""The numerics of tasks, once for NumPy and torch: a dozen functions on arrays, and a model's vectors and heads.
 
 Legend: T tokens in the pack, B sequences, X rows, D width, K inner width, J tokens ahead.
 
@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from filbert.core.records import Packed
+from filbert.nn.crf_walk import Transitions
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -107,7 +108,7 @@ class Ops(Protocol[A]):
 
 
 class Host(Protocol[A]):
-    """A model as tasks ask it: vectors of tokens and what its heads make of them, as torch tensors or NumPy arrays."""
+    """A model as tasks use it: vectors of tokens and its heads' scores, as torch tensors or NumPy arrays."""
 
     @property
     def xp(self) -> Ops[A]:
@@ -140,8 +141,8 @@ class Host(Protocol[A]):
         """[T, J, C] what a head makes of every stretch of up to `reach` tokens."""
         ...
 
-    def transitions(self, part: str) -> tuple[Floats, Floats, Floats]:
-        """A CRF's scores of the first tag [L], of each pair of neighbours [L, L] and of the last one [L]."""
+    def transitions(self, part: str) -> Transitions:
+        """A CRF's scores of tags and of pairs of them."""
         ...
 
     def dropout(self, x: A) -> A:

@@ -1,4 +1,4 @@
-"""Where a token stands: three ways to tell a model, each a small module of its own.
+"""Positions of tokens: learned, sinusoidal or rotary, each a small module of its own.
 
 Legend: T tokens in the pack, D width, H heads, K head width.
 A table (learned or sinusoidal) is added once to the input; a rotation turns queries and keys in every layer.

@@ -1,4 +1,4 @@
-"""A torch model as tasks ask it, and the operations on its tensors: `nn.ops.Host` and `nn.ops.Ops` for torch.
+"""A torch model as tasks use it, and the operations on its tensors: `nn.ops.Host` and `nn.ops.Ops` for torch.
 
 Legend: T tokens in the pack, B sequences, X rows, D width, J tokens ahead, C kinds.
 """
@@ -15,8 +15,9 @@ from torch import Tensor
 
 from filbert.core.errors import InputError
 from filbert.core.records import Packed
+from filbert.nn.crf_walk import Transitions
 from filbert.nn.heads import NO_PAIR_HEAD
-from filbert.nn.ops import Floats, Numbers
+from filbert.nn.ops import Numbers
 
 if TYPE_CHECKING:
     from filbert.nn.encoder import Encoder
@@ -111,7 +112,7 @@ TORCH = TorchOps()
 
 
 class TorchHost:
-    """A torch model, as it is or as a step of training stands for it, as tasks ask it."""
+    """A torch model as tasks use it, in training or not."""
 
     xp = TORCH
 
@@ -158,13 +159,13 @@ class TorchHost:
         """[T, J, C] what a head makes of every stretch of up to `reach` tokens."""
         return self.model.heads[part](x_TD, positions, reach)  # type: ignore[no-any-return]
 
-    def transitions(self, part: str) -> tuple[Floats, Floats, Floats]:
-        """A CRF's scores of the first tag, of each pair of neighbours and of the last one."""
+    def transitions(self, part: str) -> Transitions:
+        """A CRF's scores of tags and of pairs of them."""
         head = self.model.heads[part]
         begin, pair, end = (
             head.get_parameter(name).detach().float().cpu().numpy() for name in ("begin", "transitions", "end")
         )
-        return begin, pair, end
+        return Transitions(begin, pair, end)
 
     def dropout(self, x: Tensor) -> Tensor:
         """While it learns some numbers are 0 and the others larger."""

@@ -73,7 +73,7 @@ def row(
     """Tokens that lie as their sequences do, as a pack; `segments` None: all 0.
 
     With `budget` the row has exactly that many tokens and, with `bound`, that constant bound of lengths, so that one
-    compiled graph serves every pack: what is left over is filled with sequences of `pad` that nobody reads.
+    compiled graph serves every pack: what is left over is filled with sequences of `pad` that are not used.
     """
     sizes = [int(length) for length in lengths]
     if budget is not None and len(ids) > budget:
@@ -106,11 +106,10 @@ def lay(sequences: Sequence[Encoding], budget: int | None = None, max_len: int |
     lengths = np.fromiter((len(each) for each in sequences), dtype=np.int64, count=len(sequences))
     order = by_length(lengths)
     source = (np.cumsum(lengths) - lengths)[order.which][order.owner] + order.place
-    ids, segments = (
-        np.concatenate([np.zeros(0, dtype=np.int32), *columns])[source]
-        for columns in ([each.ids for each in sequences], [each.segments for each in sequences])
-    )
-    packed = row(ids, segments, order.lengths, budget, max_len or 0)
+    nothing = np.zeros(0, dtype=np.int32)
+    ids = np.concatenate([nothing, *(each.ids for each in sequences)])
+    segments = np.concatenate([nothing, *(each.segments for each in sequences)])
+    packed = row(ids[source], segments[source], order.lengths, budget, max_len or 0)
     return Laid(packed, order.starts, np.arange(len(sequences)), source)
 
 

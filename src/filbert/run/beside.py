@@ -11,7 +11,7 @@ from typing import Any
 from filbert.draw import html as page
 from filbert.judge import report as evaluation_report
 from filbert.nn.encoder import Encoder
-from filbert.tasks.task import AnyItems, TaskSpec
+from filbert.tasks.task import AnyItems, AnySpec, Json, Report
 from filbert.teach.teacher import TOKENS, TaskTeacher, Teacher
 from filbert.train import machine
 from filbert.train.scores import asking, scored
@@ -23,7 +23,7 @@ def compared(
     teacher: Teacher,
     student: Encoder,
     measured: Mapping[str, evaluation_report.Measured],
-    report: dict[str, Any],
+    report: Report,
     config: machine.Config,
 ) -> list[str]:
     """Adds to a report what the teacher says of the same data; the sections of a page that show it."""
@@ -59,7 +59,7 @@ class Timed:
 
 
 def _beside(
-    spec: TaskSpec[Any], measured: evaluation_report.Measured, items: AnyItems, raw: Sequence[Any]
+    spec: AnySpec, measured: evaluation_report.Measured, items: AnyItems, raw: Sequence[object]
 ) -> dict[str, Any]:
     """What both score on the same examples, and how certain the difference is."""
     tables = [measured.task.evaluated(measured.raw), items.evaluated(raw)]
@@ -97,13 +97,13 @@ def speeds(student: Timed, teacher: Timed) -> dict[str, Any]:
     return {"parameters": sizes, "cpu_seconds": [min(each) for each in took], "speed": middle, "speeds": ratios}
 
 
-def _size_sentence(comparison: Mapping[str, Any]) -> str:
+def _size_sentence(comparison: Json) -> str:
     student, teacher = comparison["parameters"]
     speed = f"{comparison['speed']:.1f} times its teacher's speed on this CPU"
     return f"{student:,} weights, its teacher has {teacher:,}; {speed}"
 
 
-def _rows(comparison: Mapping[str, Any]) -> list[list[str]]:
+def _rows(comparison: Json) -> list[list[str]]:
     rows = []
     for name, row in comparison["evaluations"].items():
         apart = row.get("difference")

@@ -16,7 +16,7 @@ from filbert.core import registry
 from filbert.core.errors import InputError
 from filbert.core.files import sha256
 from filbert.core.records import Example
-from filbert.corpus.shards import Shards
+from filbert.corpus.shards import Shards, Split
 from filbert.engine.reader import TASK
 from filbert.folder import card
 from filbert.folder.manifest import model_folder
@@ -24,7 +24,7 @@ from filbert.folder.weights import small_json
 from filbert.forms import label_sets, sources
 from filbert.forms.gold import labels_of
 from filbert.judge.report import CALLED
-from filbert.tasks.task import AnyItems, Trait
+from filbert.tasks.task import AnyItems, Json, Trait
 from filbert.text.tokenizer import Tokenizer
 
 LOOKED_AT, LOOKED_CHARS = 5_000, 2_000  # texts whose letters and lengths are counted, and characters of one
@@ -92,7 +92,7 @@ def of_reading(folder: Path, shards: Shards, held: Mapping[str, float], base: st
 def _commonest(shards: Shards) -> list[list[str]]:
     """What always naming the most frequent token of the training documents would have right of those kept back."""
 
-    def counts(split: Any) -> Any:
+    def counts(split: Split) -> Any:
         return sum(np.bincount(shard.ids, minlength=shards.vocab_size) for shard in split.shards)
 
     learnt, held = counts(shards.train), counts(shards.held)
@@ -180,7 +180,7 @@ def _scores(report: Mapping[str, Any]) -> str:
 # Limits ---------------------------------------------------------------------------------------------------------------
 
 
-def _limits(learnt: Learnt, about: Mapping[str, Any], texts: Sequence[str]) -> list[str]:
+def _limits(learnt: Learnt, about: Json, texts: Sequence[str]) -> list[str]:
     longest, several = about.get("max_length"), bool(about.get("several"))
     chooses = Trait.CHOOSES in registry.task(str(about.get("task"))).traits and not several
     chooses = chooses and len(learnt.task.labels) != 1

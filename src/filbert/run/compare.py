@@ -37,6 +37,7 @@ from filbert.train.scores import scored
 ROW, TABLE, PAGE, PRETRAINED = "row.json", "comparison.json", "comparison.html", "pretrained"
 ENCODER = ("embeddings.", "layers.", "final_norm.")
 SENSES = ("苹果", "打", "行", "包", "bank", "apple")  # words of several senses: where they stand, models part
+Row = dict[str, Any]  # row.json of a model
 SHOWN = 40  # sentences on which the models part
 
 
@@ -98,7 +99,7 @@ def compare(contest: Contest, out: Path | str, note: Callable[[str], None] = lam
     out = Path(out)
     data = _read(contest)
     tested = data.examples["test"]
-    fields = {field.name: str(getattr(contest, field.name)) for field in dataclasses.fields(contest)}
+    fields = {name: str(value) for name, value in vars(contest).items()}
     rows_of = {name: _digest_of(examples) for name, examples in data.examples.items()}
     identity = digest({name: value for name, value in (fields | rows_of).items() if name != "models"})
     for sentence in (sentence for sentences in data.met.values() for sentence in sentences):
@@ -256,7 +257,7 @@ def _gist(prediction: Prediction) -> str:
     return "; ".join(f"{span.start}-{span.end} {span.label}".rstrip() for span in prediction.spans)
 
 
-def parted(rows: Sequence[dict[str, Any]], tested: Sequence[Example]) -> list[dict[str, Any]]:
+def parted(rows: Sequence[Row], tested: Sequence[Example]) -> list[dict[str, Any]]:
     """The sentences that the models do not agree on: those with a word of several senses first, then the most split."""
     if len(rows) < 2:
         return []
@@ -270,7 +271,7 @@ def parted(rows: Sequence[dict[str, Any]], tested: Sequence[Example]) -> list[di
     return [entry for *_, entry in sorted(apart, key=lambda each: each[:3])[:SHOWN]]
 
 
-def overlaps(rows: Sequence[dict[str, Any]]) -> list[str]:
+def overlaps(rows: Sequence[Row]) -> list[str]:
     """Which models' intervals overlap, so that the order of the table says less than it seems to."""
     edges = [(row["model"], *row["intervals"][row["measure"]]) for row in rows]
     pairs = [
@@ -289,7 +290,7 @@ def overlaps(rows: Sequence[dict[str, Any]]) -> list[str]:
 HEAD = ("model", "score", "95 %", "parameters", "beside words", "tokens read", "pretrained, s", "tuned, s", "rows/s")
 
 
-def cells(row: dict[str, Any]) -> list[str]:
+def cells(row: Row) -> list[str]:
     """A row of the table, as text."""
     low, high = row["intervals"][row["measure"]]
     before = row["pretrained"]
@@ -301,14 +302,14 @@ def cells(row: dict[str, Any]) -> list[str]:
     ]  # fmt: skip
 
 
-def line_of(row: dict[str, Any]) -> str:
+def line_of(row: Row) -> str:
     """A row in one line."""
     name, score, spread, *_ = cells(row)
     size, speed = f"{row['parameters']:,} parameters", f"{row['rows_per_s']:,.0f} rows/s"
     return f"{name}: {row['measure']} {score} ({spread}), {size}, {speed}"
 
 
-def _page(contest: Contest, comparison: dict[str, Any]) -> str:
+def _page(contest: Contest, comparison: Row) -> str:
     rows = comparison["rows"]
     models = [row["model"] for row in rows]
     about = {

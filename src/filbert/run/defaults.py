@@ -39,7 +39,10 @@ PER_EPOCH, FINE_TOKENS = 50, (512, 8_192)
 # that many passes (experiments/2026-11-16-defaults.md).
 EPOCHS, FEWEST, MOST_EPOCHS = 3, 240, 20
 SEEN, MOST_SEEN = 30_000, 10
-WRITTEN, MOST_WRITTEN = 1_000_000, 40  # pairs that a new decoder sees, up to that many passes (-writing.md)
+DECODER_PAIRS, MOST_DECODER_PASSES = (
+    1_000_000,
+    40,
+)  # pairs that a new decoder sees, up to that many passes (-writing.md)
 
 # New models -----------------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""Evaluation: a fine-tuned folder and labelled data in, how right it is, without flattery, out."""
+"""Evaluation: a fine-tuned folder and labelled data in; metrics, baselines, calibration and leaks out."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def evaluate(
     precision: str = "auto",
     threads: int = 0,
 ) -> dict[str, Any]:
-    """How right a fine-tuned folder is on labelled data, without flattery: metrics at the top; see judge.report.
+    """The evaluation report of a fine-tuned folder on labelled data: metrics at the top; see judge.report.
 
     train: what it learnt from; else what its run folder remembers. out: folder for the report. columns, encoding: else
     those of the training data, as the folder remembers them, where the file has such columns. task: of a published

@@ -136,7 +136,7 @@ class Data:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """Data that a run is measured on, as they were read."""
+    """Dev or test data, as they were read."""
 
     items: AnyItems  # as the task
     examples: Sequence[Example]
@@ -332,7 +332,7 @@ class Tuned:
     def judged(
         self, parts: Mapping[str, Part], learnt: Sequence[Example], best: Mapping[str, float], teacher: Teacher
     ) -> dict[str, Any]:
-        """An evaluation that does not flatter, as report.json and in report.html; the model is saved by now."""
+        """The evaluation report, as report.json and in report.html; the model is saved by now."""
         measured = {}
         for name, part in parts.items():
             items = part.items

@@ -1,4 +1,4 @@
-"""Run folders: what lies in one and by which name, who speaks of it, and whether it may be begun or gone on with."""
+"""Run folders: the names of their files, which process writes them, and whether a run may begin or resume there."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filbert.core.errors import InputError
 from filbert.folder.folder import check_place
@@ -17,11 +17,14 @@ from filbert.folder.weights import INDEX, WEIGHTS
 from filbert.train import loop
 from filbert.train.checkpoint import Store
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
 MODEL, CHECKPOINTS, SHARDS, VOCAB, RECIPE, LOG = "model", "checkpoints", "shards", "vocab", "recipe.json", "log.jsonl"
 
 
 def is_first() -> bool:
-    """Whether this process is the one that speaks: the only one, or rank 0 of those that torchrun started."""
+    """Whether this process prints and writes: the only one, or rank 0 of those that torchrun started."""
     return os.environ.get("RANK", "0") == "0"
 
 
@@ -54,7 +57,7 @@ def unbegun(out: Path) -> str:
     return f"{out}: holds no checkpoint to go on from with --resume, so the run begins."
 
 
-def recipe_fields(configs: Mapping[str, Any]) -> dict[str, str]:
+def recipe_fields(configs: Mapping[str, DataclassInstance]) -> dict[str, str]:
     """{"train.steps": "500"}: the fields that must not change within a run, each by its own name."""
     sections = ((name, dataclasses.asdict(config)) for name, config in configs.items())
     fields = {f"{section}.{name}": json.dumps(value) for section, values in sections for name, value in values.items()}
@@ -63,7 +66,7 @@ def recipe_fields(configs: Mapping[str, Any]) -> dict[str, str]:
     return fields
 
 
-def digest(value: Any, *more: Any) -> str:
+def digest(value: object, *more: Any) -> str:
     """Sixteen characters that tell whether a value, and the bytes beside it, are the same."""
     made = hashlib.sha256(json.dumps(value, sort_keys=True).encode())
     for raw in more:

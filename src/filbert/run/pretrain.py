@@ -42,7 +42,7 @@ from filbert.run.options import RunOptions
 from filbert.run.recipe import Recipe, masked_words
 from filbert.run.run import Finished, Note, Plan, Run, together
 from filbert.ship import verify
-from filbert.tasks.task import Items, longest_of
+from filbert.tasks.task import AnyTask, Items, Json, longest_of
 from filbert.teach.teacher import NO_TEACHER, Teacher
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import train as train_vocabulary
@@ -127,7 +127,7 @@ def _before(folder: Path) -> dict[str, Any] | None:
     return json_object(folder / MADE_OF) if is_whole else None
 
 
-def _keeps(out: Path, before: Mapping[str, Any] | None, size: int, force: bool) -> bool:
+def _keeps(out: Path, before: Json | None, size: int, force: bool) -> bool:
     """Whether a run in `out` has begun with the vocabulary that lies there; its weights fit no other."""
     if not (out / VOCAB / "vocab.txt").exists() or not any((out / CHECKPOINTS).glob("step-*")):
         return False
@@ -216,7 +216,7 @@ class Pretrained:
         out: Path,
         tokenizer: Tokenizer,
         shards: sharding.Shards,
-        held: Items[Any] | None,
+        held: AnyTask | None,
         clock: budget.Clock | None,
     ) -> None:
         self.recipe, self.out, self.tokenizer = recipe, out, tokenizer
@@ -241,7 +241,7 @@ class Pretrained:
         report.write(self.out, f"{self.out.name}: pretraining", dataclasses.asdict(self.recipe), lines, facts, remarks)
 
 
-def _notes(shards: sharding.Shards, recipe: Recipe, held: Items[Any] | None, clock: budget.Clock | None) -> list[Note]:
+def _notes(shards: sharding.Shards, recipe: Recipe, held: AnyTask | None, clock: budget.Clock | None) -> list[Note]:
     """What is said before the first step: what will not be measured, and what a budget chose."""
     notes = []
     if held is None and shards.meta["identity"]["options"]["held"]:
@@ -283,7 +283,7 @@ def _tasks(
     return Tasks(items=teacher.wrapped(task, recipe.distil), held=held)
 
 
-def _asks(task: Items[Any]) -> bool:
+def _asks(task: AnyTask) -> bool:
     """Whether an epoch of a task asks anything at all; known as a rule after a few of its items."""
     plan = task.plan(0)
     for begin in range(0, len(plan.lengths), LOOKED_AT):
@@ -293,14 +293,14 @@ def _asks(task: Items[Any]) -> bool:
     return False
 
 
-def _fresh(recipe: Recipe, task: Items[Any], tokenizer: Tokenizer) -> Encoder:
+def _fresh(recipe: Recipe, task: AnyTask, tokenizer: Tokenizer) -> Encoder:
     """A new model, told what the task knows beforehand."""
     model = new_models.model_of(recipe.model_name, recipe.model, task.parts, tokenizer)
     task.begin(model)
     return model
 
 
-def _verdict(forecast: Forecast, outcome: loop.Outcome, held: Items[Any] | None) -> str:
+def _verdict(forecast: Forecast, outcome: loop.Outcome, held: AnyTask | None) -> str:
     """How far a forecast was off, and on how much text that rests."""
     sentence = forecast.verdict(outcome.held.get("mlm_loss"), outcome.spread.get("mlm_loss"))
     if held is None:
@@ -317,7 +317,7 @@ def _unmeasured(shards: sharding.Shards, recipe: Recipe) -> str:
     )
 
 
-def _grown(model: Encoder, recipe: Recipe, task: Items[Any], tokenizer: Tokenizer) -> Encoder:
+def _grown(model: Encoder, recipe: Recipe, task: AnyTask, tokenizer: Tokenizer) -> Encoder:
     """The model to go on from, with new heads where the task asks what it was never asked, and without a task's own."""
     kept = {part for part in model.parts if part not in model.heads}
     grown: Encoder = type(model)(recipe.model, tuple(kept | set(task.parts)))

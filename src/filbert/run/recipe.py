@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from filbert.clock.budget import Choice
 from filbert.core import registry
 from filbert.core.errors import InputError
 from filbert.core.protocols import Objective
@@ -28,14 +29,15 @@ from filbert.pack.batches import batches
 from filbert.run import defaults, new_models
 from filbert.run.new_models import Start
 from filbert.run.options import RunOptions
-from filbert.tasks.task import AnyItems, C, CorpusSpec, Items, TaskSpec, Trait, longest_of
+from filbert.tasks.task import AnyItems, AnySpec, AnyTask, C, CorpusSpec, Items, TaskSpec, Trait, longest_of
 from filbert.teach import teacher as distil
 from filbert.teach.teacher import NO_TEACHER, Teacher
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop, machine, tune
 from filbert.train.scores import scored
 
-Fields = Mapping[str, Mapping[str, Any]]  # the fields that the user set, by section: {"train": {"steps": 500}}
+Section = Mapping[str, Any]  # fields of one config, by name
+Fields = Mapping[str, Section]  # the fields that the user set, by section: {"train": {"steps": 500}}
 SCORED_TOKENS = 16_384  # read at a time where a model is only asked
 
 
@@ -64,6 +66,14 @@ class Recipe:
     task_name: str = field(default_factory=lambda: masked_words().name)
     teacher: str = ""  # the folder that it is distilled from (run.distill), and how
     distil: distil.Config | None = None
+
+    def by_clock(self, choice: Choice) -> Recipe:
+        """The same with all that was chosen for a run of some time."""
+        return dataclasses.replace(
+            self, model=choice.model, task=dataclasses.replace(self.task, **choice.task),
+            train=dataclasses.replace(self.train, **choice.train),
+            machine=dataclasses.replace(self.machine, **choice.machine),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,9 +225,7 @@ def fine_recipe(
     return Prepared(recipe=recipe, data=learnt, items=items)
 
 
-def _fields(
-    spec: TaskSpec[Any], loaded: Loaded, settings: Sequence[str], teacher: Teacher
-) -> dict[str, dict[str, Any]]:
+def _fields(spec: AnySpec, loaded: Loaded, settings: Sequence[str], teacher: Teacher) -> dict[str, dict[str, Any]]:
     """The fields that the user set; those of a model that is there are fixed."""
     sections = {"model": type(loaded.config), "task": spec.config, "train": loop.Config, "machine": machine.Config,
                 "tune": tune.Config, **teacher.sections}  # fmt: skip
@@ -241,7 +249,7 @@ def _task_config(spec: TaskSpec[C], loaded: Loaded, shape: Shape, fields: Fields
     return config
 
 
-def _pool(spec: TaskSpec[Any], loaded: Loaded, learns: bool) -> dict[str, str]:
+def _pool(spec: AnySpec, loaded: Loaded, learns: bool) -> dict[str, str]:
     """How a text is summed up, where not by the mean: as the model does, or as the task wishes of a first token.
 
     learns: whether the encoder does; a new pooler over vectors that cannot change is no help.
@@ -255,7 +263,7 @@ def _pool(spec: TaskSpec[Any], loaded: Loaded, learns: bool) -> dict[str, str]:
     return {"pool": spec.pool} if spec.pool and reads_all and learns else {}
 
 
-def _reader(spec: TaskSpec[Any], config: Any, data: Training, loaded: Loaded, fields: Fields) -> Reader[Any]:
+def _reader(spec: AnySpec, config: Any, data: Training, loaded: Loaded, fields: Fields) -> Reader[Any]:
     """How texts are read, with what the training data fix of it, and the model that a run begins with."""
     examples = data.examples
     before, config = config, spec.fit(config, examples)
@@ -276,7 +284,7 @@ def _reader(spec: TaskSpec[Any], config: Any, data: Training, loaded: Loaded, fi
     return reader.primed([example.texts[0] for example in examples], answers)
 
 
-def _seed(train: Mapping[str, Any], seed: int | None) -> int:
+def _seed(train: Section, seed: int | None) -> int:
     """The run's, which may be given in one of two places."""
     chosen: int = train.get("seed", seed or 0)
     if seed not in (None, 0, chosen):
@@ -284,7 +292,7 @@ def _seed(train: Mapping[str, Any], seed: int | None) -> int:
     return chosen
 
 
-def _fixed(fields: Mapping[str, Any]) -> tuple[str, ...]:
+def _fixed(fields: Section) -> tuple[str, ...]:
     """The fields that the user gave a value; true or false for `several` only says whether."""
     return tuple(name for name, value in fields.items() if type(value) is not bool)
 
@@ -293,7 +301,7 @@ def _fixed(fields: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def rates(
-    spec: TaskSpec[Any],
+    spec: AnySpec,
     start: Start,
     shape: Shape,
     fields: Fields,
@@ -317,9 +325,7 @@ def is_bare(shape: Shape, start: Start) -> bool:
     return shape.dropout == 0 and start.loaded.model.is_post_norm and not start.is_random
 
 
-def _bare_rates(
-    rate: float, fields: Mapping[str, Any], method: str, batch_tokens: object, has_teacher: bool
-) -> dict[str, Any]:
+def _bare_rates(rate: float, fields: Section, method: str, batch_tokens: object, has_teacher: bool) -> dict[str, Any]:
     """Those of a model that was pretrained without dropout."""
     if has_teacher and method == "full" and fields.get("optimiser", "adamw") == "adamw":
         return {"learning_rate": defaults.STUDENT_TIMES * rate, "head_rate": defaults.STUDENT_HEAD}
@@ -354,7 +360,7 @@ class Course:
     epochs: float
 
 
-def _course(items: Items[Any], train: Mapping[str, Any], wished: float | None, is_new_writer: bool) -> Course:
+def _course(items: AnyTask, train: Section, wished: float | None, is_new_writer: bool) -> Course:
     """Steps from passes over the data, unless they are set; dev data are asked after each pass, once at least."""
     first = loop.Config(**train)
     per_epoch = len(batches(np.asarray(items.plan(0).lengths), first.seed, 0, first.batch_tokens))
@@ -369,6 +375,6 @@ def _course(items: Items[Any], train: Mapping[str, Any], wished: float | None, i
 def _passes(rows: int, per_epoch: int, is_new_writer: bool) -> int:
     """Over so many rows, in so many steps each; a decoder that is new knows nothing of the language before."""
     if is_new_writer:
-        return max(defaults.EPOCHS, min(-(-defaults.WRITTEN // rows), defaults.MOST_WRITTEN))
+        return max(defaults.EPOCHS, min(-(-defaults.DECODER_PAIRS // rows), defaults.MOST_DECODER_PASSES))
     seen = min(-(-defaults.SEEN // rows), defaults.MOST_SEEN)
     return min(max(defaults.EPOCHS, seen, -(-defaults.FEWEST // per_epoch)), defaults.MOST_EPOCHS)

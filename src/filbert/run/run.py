@@ -25,7 +25,7 @@ from filbert.nn.encoder import Encoder
 from filbert.run.folders import CHECKPOINTS, MODEL, RECIPE, resumed_at, unbegun
 from filbert.run.options import RunOptions
 from filbert.run.recipe import FineRecipe, Recipe
-from filbert.tasks.task import Items
+from filbert.tasks.task import AnyTask
 from filbert.teach.teacher import NO_TEACHER, Teacher
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import idle, journal, listeners, loop, tune
@@ -74,7 +74,7 @@ class Note:
 
 
 class Product(Protocol):
-    """What a verb makes of a trained model."""
+    """What a kind of run (pretraining, fine-tuning) makes of a trained model."""
 
     def save(self, model: Encoder, outcome: loop.Outcome, best: Mapping[str, float], listener: Listener) -> None:
         """Writes the model's folder."""
@@ -87,7 +87,7 @@ class Product(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a verb decides of its run."""
+    """What a kind of run decides: recipe, folder, identity, notes, the watched metric."""
 
     recipe: Recipe | FineRecipe
     out: Path
@@ -133,7 +133,7 @@ class Run:
         folder, keep = plan.out / CHECKPOINTS, plan.recipe.machine.keep
         self.store = Store(folder, keep) if plan.clock is None else budget.TimedStore(folder, keep, plan.clock.acts)
 
-    def go(self, model: Encoder, items: Items[Any], held: Items[Any] | None, teacher: Teacher = NO_TEACHER) -> Finished:
+    def go(self, model: Encoder, items: AnyTask, held: AnyTask | None, teacher: Teacher = NO_TEACHER) -> Finished:
         """Trains the model on the items, measures it on the held ones, and leaves the run folder."""
         plan, ranks = self.plan, self.ranks
         identity = {**plan.identity, **teacher.identity(items)}
@@ -187,7 +187,7 @@ class Run:
         if self.resume and not resumed:
             listener.event("note", unbegun(self.plan.out))
 
-    def _course(self, held: Items[Any] | None, identity: Mapping[str, str], listener: Listener) -> loop.Course:
+    def _course(self, held: AnyTask | None, identity: Mapping[str, str], listener: Listener) -> loop.Course:
         plan, clock = self.plan, self.plan.clock
         return loop.Course(
             held=held, watched=plan.watched, machine=plan.recipe.machine, ranks=self.ranks, store=self.store,
@@ -196,7 +196,7 @@ class Run:
             tuning=plan.recipe.tune if isinstance(plan.recipe, FineRecipe) else tune.Config(),
         )  # fmt: skip
 
-    def _best_restored(self, model: Encoder, held: Items[Any] | None, outcome: loop.Outcome) -> dict[str, float]:
+    def _best_restored(self, model: Encoder, held: AnyTask | None, outcome: loop.Outcome) -> dict[str, float]:
         """Puts the best weights into the model, where they are what the run leaves; what their evaluation said."""
         if held is None or not self.plan.keeps_best:
             return {}

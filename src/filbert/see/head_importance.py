@@ -17,11 +17,12 @@ import torch
 
 from filbert.core.errors import InputError, one_of
 from filbert.core.records import Floats
-from filbert.explain.attention_maps import Looks
+from filbert.explain.protocols import Looks
 from filbert.forms import sources
 from filbert.nn import maps
 from filbert.nn.attention import batch_tensors
 from filbert.pack.lay import bins
+from filbert.tasks.task import AnyItems
 from filbert.text.streams import Reading
 
 RESIDUAL = 0.5  # of a token's vector that a layer leaves as it was
@@ -58,7 +59,7 @@ def importance(
     return task_importance(model, labelled(model, data, options), method=method, most=most, kind=kind, shown=shown)
 
 
-def labelled(model: Looks, data: sources.Source, options: sources.ReadOptions = sources.AS_EACH_SAYS) -> Any:
+def labelled(model: Looks, data: sources.Source, options: sources.ReadOptions = sources.AS_EACH_SAYS) -> AnyItems:
     """Labelled data as the model's own task; what has no labels is refused."""
     if model.as_read is None:
         raise InputError(
@@ -75,7 +76,7 @@ def labelled(model: Looks, data: sources.Source, options: sources.ReadOptions = 
 
 
 def task_importance(
-    model: Looks, task: Any, *, method: str = METHODS[0], most: int = MOST, kind: str = "self", shown: Shown = iter
+    model: Looks, task: AnyItems, *, method: str = METHODS[0], most: int = MOST, kind: str = "self", shown: Shown = iter
 ) -> Floats:
     """The same for data that are a task already."""
     if method not in METHODS:
@@ -90,7 +91,7 @@ def task_importance(
     return result
 
 
-def loss(model: Looks, task: Any, most: int | None = None) -> float:
+def loss(model: Looks, task: AnyItems, most: int | None = None) -> float:
     """The mean loss of a task's items, or of so many of them, spread evenly."""
     made = task.plan(0)
     lengths, total, count = np.asarray(made.lengths), dict[str, float](), dict[str, float]()
@@ -105,7 +106,7 @@ def loss(model: Looks, task: Any, most: int | None = None) -> float:
     return sum(total[name] / max(count[name], 1e-30) for name in total)
 
 
-def _by_gradient(model: Looks, task: Any, sites: Sequence[maps.Site], most: int, shown: Shown) -> list[Doubles]:
+def _by_gradient(model: Looks, task: AnyItems, sites: Sequence[maps.Site], most: int, shown: Shown) -> list[Doubles]:
     """One example at a time, since absolute values of single gradients are averaged."""
     made, sums = task.plan(0), [np.zeros(site.attention.heads) for site in sites]
     chosen = _spread(len(np.asarray(made.lengths)), most)
@@ -126,7 +127,7 @@ def _by_gradient(model: Looks, task: Any, sites: Sequence[maps.Site], most: int,
     return [total_H / len(chosen) for total_H in sums]
 
 
-def _by_ablation(model: Looks, task: Any, sites: Sequence[maps.Site], most: int, shown: Shown) -> list[Doubles]:
+def _by_ablation(model: Looks, task: AnyItems, sites: Sequence[maps.Site], most: int, shown: Shown) -> list[Doubles]:
     """Each head zeroed in turn."""
     whole, worth = loss(model, task, most), [np.zeros(site.attention.heads) for site in sites]
     places = [(layer, head) for layer, site in enumerate(sites) for head in range(site.attention.heads)]

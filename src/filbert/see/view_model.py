@@ -1,32 +1,37 @@
-"""A model and a text in; a view out: plain data that the page and the pictures show (docs/design.md, "A scene").
+"""A model and a text in; a view model out: plain data that the page and the pictures show (docs/design.md).
 
 A view holds tokens, words and attention of every window, what the model says of the text, candidates for its blanks,
-and explanations. Two views side by side, or one, are a scene.
+and explanations. A page shows one view, or two side by side (`joined`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from filbert.core.errors import InputError
+from filbert.core.records import Floats
 from filbert.draw import book
 from filbert.explain import explanation, map_sums
-from filbert.explain.attention_maps import AUTO, Maps, Segments
+from filbert.explain.attention_maps import AUTO, Maps, Segments, Token
 from filbert.explain.attention_maps import Selection as Some
 from filbert.nn import maps
-from filbert.tasks.task import Asked
+from filbert.tasks.question import Target
+from filbert.tasks.task import Asked, Json
 from filbert.text.characters import is_cjk
+
+if TYPE_CHECKING:
+    from filbert.engine.model import Model
 
 FORMAT = 1
 MASK = "[MASK]"
 CANDIDATES = 8  # of a blank
 MOST_CELLS = 60_000_000  # weights of one view: 512 tokens, 12 layers, 12 heads and half as much again
-Explain = tuple[Any, explanation.Config]  # the target, and how
+Explain = tuple[Target, explanation.Config]  # the target, and how
 
 
-def scene(views: Sequence[Mapping[str, Any]], title: str = "", language: str | None = None) -> dict[str, Any]:
+def joined(views: Sequence[Json], title: str = "", language: str | None = None) -> dict[str, Any]:
     """One view, or two side by side, as the page takes them; the language is that of the first text."""
     first = "".join(views[0]["texts"]) if views else ""
     language = language or ("zh" if any(map(is_cjk, first)) else None)
@@ -34,7 +39,7 @@ def scene(views: Sequence[Mapping[str, Any]], title: str = "", language: str | N
 
 
 def view(
-    model: Any,
+    model: Model,
     text: Asked,
     *,
     layers: Some = None,
@@ -60,13 +65,13 @@ def view(
     }  # fmt: skip
 
 
-def called(model: Any) -> str:
+def called(model: Model) -> str:
     """The name of a model: its folder's, or its run's."""
     folder = model.folder
     return str(folder.parent.name if folder.name == "model" else folder.name)
 
 
-def depth(model: Any) -> int:
+def depth(model: Model) -> int:
     """How many layers of attention a model has, so that a page can ask for one after another."""
     return max((site.layer + 1 for site in maps.sites(model.backbone)), default=0)
 
@@ -81,7 +86,7 @@ def _texts(text: Asked) -> tuple[str, ...]:
     return texts
 
 
-def _task(model: Any, task: str | None) -> str | None:
+def _task(model: Model, task: str | None) -> str | None:
     """What it was fine-tuned for; None: for nothing."""
     try:
         return str(model.task(task))
@@ -92,7 +97,7 @@ def _task(model: Any, task: str | None) -> str | None:
 
 
 def _windows(
-    model: Any, texts: tuple[str, ...], some: tuple[Some, Some], segments: Segments
+    model: Model, texts: tuple[str, ...], some: tuple[Some, Some], segments: Segments
 ) -> tuple[list[dict[str, Any]], float, tuple[str, ...]]:
     layers, heads_ = some
     nothing = (not isinstance(layers, int) and layers is not None and not len(layers)) or not any(texts)
@@ -126,8 +131,8 @@ def _window(kinds: Sequence[Maps]) -> dict[str, Any]:
     }
 
 
-def _attention(seen: Maps, window_tokens: Any) -> dict[str, Any]:
-    """One kind's maps; what asks or answers is told where it is not the window's own tokens."""
+def _attention(seen: Maps, window_tokens: Sequence[Token]) -> dict[str, Any]:
+    """One kind's maps; rows and columns are listed where they are not the window's own tokens."""
     shown: dict[str, Any] = {"kind": seen.kind, "layers": list(seen.layers), "heads": list(seen.heads)}
     sides = {"rows": (seen.rows, "row_words", seen.row_words),
              "columns": (seen.columns, "column_words", seen.column_words)}  # fmt: skip
@@ -148,12 +153,12 @@ def _measures(seen: Maps) -> dict[str, Any] | None:
     }
 
 
-def _table(values: Any) -> list[list[float]]:
+def _table(values: Floats) -> list[list[float]]:
     return [[round(float(value), 4) for value in row] for row in values]
 
 
-def _prediction(model: Any, text: Asked, task: str | None) -> dict[str, Any]:
-    """What `filbert predict` writes of it, without the texts."""
+def _prediction(model: Model, text: Asked, task: str | None) -> dict[str, Any]:
+    """The record of `filbert predict`, without the texts."""
     reader = model.reader(task)
     prediction = model.predict([text], task=task)[0]
     record = reader.record(reader.examples([text])[0], prediction)
@@ -162,7 +167,7 @@ def _prediction(model: Any, text: Asked, task: str | None) -> dict[str, Any]:
     )
 
 
-def _blanks(model: Any, text: str) -> list[dict[str, Any]]:
+def _blanks(model: Model, text: str) -> list[dict[str, Any]]:
     if MASK not in text or not model.engine.fills:
         return []
     blanks = model.fill(text, top=CANDIDATES)

@@ -108,7 +108,7 @@ def _endpoint(
             refused = Refused(503, "the server stops.", Retry_After="1")
         except InputError as error:
             refused = Refused(422, str(error))
-        except Exception as error:  # a mistake of ours: the client is told so, and nothing of ours
+        except Exception as error:  # a bug: the client gets a 500 without details
             log.error(error, path_label(request.url.path), request_id)
             refused = Refused(500, "the server made a mistake; its log has more.")
         content = refusal(request.url.path, refused, request_id)

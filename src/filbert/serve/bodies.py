@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Literal, TypeVar, cast
+from typing import Annotated, Literal, TypeVar, cast, get_args
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, ValidationInfo
 from pydantic.fields import FieldInfo
@@ -20,7 +20,7 @@ from filbert.serve.limits import Limits, Refused, check_something, some_texts, s
 REFUSED = "refused"  # pydantic's errors that hold a status and a sentence
 MOST_NUMBER, MOST_TOP = 1 << 20, 1_000
 LOOK_CHARS = 20_000  # that the page is shown
-OWN_FORM = '{"texts": ["…", "…"]}, or of pairs {"texts": [["first", "second"], …]}'
+TEXTS_FORM = '{"texts": ["…", "…"]}, or of pairs {"texts": [["first", "second"], …]}'
 PREDICT_FORM = '{"inputs": "…"}, a pair {"inputs": ["…", "…"]}, or several {"inputs": [["…"], ["…"]]}'
 SIMILARITY_FORM = '{"inputs": {"source_sentence": "…", "sentences": ["…"]}}'
 RERANK_FORM = '{"query": "…", "texts": ["…", "…"]}'
@@ -108,7 +108,7 @@ def _model(body: type[BaseModel], place: Sequence[str]) -> type[BaseModel]:
 
 def _inner(info: FieldInfo) -> type[BaseModel] | None:
     """The body that a field holds, which may also be null."""
-    options = (info.annotation, *getattr(info.annotation, "__args__", ()))
+    options = (info.annotation, *get_args(info.annotation))
     return next((each for each in options if isinstance(each, type) and issubclass(each, BaseModel)), None)
 
 

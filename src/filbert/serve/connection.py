@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import h11
+from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.server import ServerState
 
 LINGER_S = 2.0  # in which the rest of a refused body is thrown away, so that its sender can read the answer
 FRESH_S = 0.5  # in which a connection that was just made when the server stops may still send its request
@@ -24,16 +26,25 @@ LATE = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\
 class Connection(H11Protocol):
     """One connection, with a time by which a request must have been sent."""
 
-    def __init__(self, *, patience_s: float, on_refusal: Callable[[int], None], **options: Any) -> None:
-        super().__init__(**options)
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, object],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        patience_s: float,
+        on_refusal: Callable[[int], None],
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
         self._patience_s, self._on_refusal = patience_s, on_refusal
         self._due: asyncio.TimerHandle | None = None
         self._tail: asyncio.TimerHandle | None = None
         self._is_stopping, self._num_answers = False, 0
 
-    def connection_made(self, transport: Any) -> None:
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Its first request is due."""
-        super().connection_made(transport)
+        super().connection_made(cast(asyncio.Transport, transport))
         # asyncio does this only for sockets that say they are TCP. Without it the second part of every answer waits
         # 40 ms for the client's system to acknowledge the first.
         connected = transport.get_extra_info("socket")

@@ -12,19 +12,19 @@ import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from filbert.core.errors import InputError, needed
 from filbert.serve import keys
-from filbert.serve.limits import Limits, Message, Receive, Refused, overloaded, refusal
+from filbert.serve.limits import Limits, Message, Receive, Refused, Scope, overloaded, refusal
 from filbert.serve.logs import Log
 from filbert.serve.memory import Memory, Reservation
 from filbert.serve.metrics import Tally, path_label
 from filbert.serve.shelf import Shelf
 
 Send = Callable[[Message], Awaitable[None]]
-Application = Callable[[Any, Receive, Send], Awaitable[None]]
+Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 LAST = (b"connection", b"close")  # of an answer after which the server, which is about to stop, hangs up
 SAFE = [(b"x-content-type-options", b"nosniff"), (b"cache-control", b"no-store")]  # of every answer
 ID = b"x-request-id"
@@ -34,7 +34,7 @@ FILE = "null"  # what browsers send from a page that is a file
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")  # names by which only this machine calls itself
 _ORIGIN = re.compile(r"([a-z][a-z0-9+.-]*)://(?:\[[0-9a-f:.]+\]|[^\[\]:@/?#\\\s*]+)(:[0-9]+)?")
 _PORTS = {"http": ":80", "https": ":443"}  # that browsers leave out
-_PLAIN_ID = re.compile(rb"[A-Za-z0-9._:+/=-]{1,128}")
+_SAFE_ID = re.compile(rb"[A-Za-z0-9._:+/=-]{1,128}")
 _FORM = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:@/?#\\\s]*)(:[0-9]*)?", re.IGNORECASE)  # of a host and its port
 
 
@@ -68,12 +68,12 @@ class Guard:
                 expose_headers=["X-Request-Id", "Retry-After"],
             )  # fmt: skip
 
-    async def __call__(self, scope: Any, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request; everything but HTTP is passed on."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        start, method, scope = time.perf_counter(), scope["method"], _plain(scope)
+        start, method, scope = time.perf_counter(), scope["method"], _routed(scope)
         path, state, status = path_label(scope["path"]), scope["state"], 499
         state["request_id"], state["held"] = _request_id(scope), Reservation(self.memory)
 
@@ -93,7 +93,7 @@ class Guard:
             await self._within(scope, receive, counted)
         except Refused:
             pass  # the client is gone; what else is refused has been answered
-        except Exception as error:  # a mistake of ours: the client is told so, and nothing of ours
+        except Exception as error:  # a bug: the client gets a 500 without details
             self.watch.log.error(error, path, state["request_id"])
             if status == 499:
                 await _answer(counted, scope, Refused(500, "the server made a mistake; its log has more."))
@@ -104,7 +104,7 @@ class Guard:
             self.watch.tally.answered(path, status, seconds)
             self.watch.log.request(method, path, status, seconds, state["request_id"])
 
-    async def _checked(self, scope: Any, receive: Receive, send: Send) -> None:
+    async def _checked(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             self._check(scope)
             await self.app(scope, receive, send)
@@ -113,7 +113,7 @@ class Guard:
                 raise
             await _answer(send, scope, error)
 
-    def _check(self, scope: Any) -> None:
+    def _check(self, scope: Scope) -> None:
         names = [name for name, _ in scope["headers"]]
         headers = dict(scope["headers"])
         if b"transfer-encoding" in headers and b"content-length" in headers:
@@ -169,7 +169,7 @@ def origin(option: str) -> str:
     return site
 
 
-def _plain(scope: Any) -> Any:
+def _routed(scope: Scope) -> Scope:
     """A request as routes know it: HEAD as GET, whose body is not sent; an absolute target, or a last slash, without.
 
     The scope that came in stays as it is: by it the server that called sends no body after HEAD.
@@ -187,10 +187,10 @@ def _plain(scope: Any) -> Any:
     return {**scope, "method": "GET" if method == "HEAD" else method, "path": path, "raw_path": path.encode()}
 
 
-def _request_id(scope: Any) -> str:
+def _request_id(scope: Scope) -> str:
     """That which came with the request, if nothing could be hidden in it; else a new one."""
     sent = dict(scope["headers"]).get(ID, b"")
-    return sent.decode() if _PLAIN_ID.fullmatch(sent) else uuid.uuid4().hex
+    return sent.decode() if _SAFE_ID.fullmatch(sent) else uuid.uuid4().hex
 
 
 async def _sent(message: Message, send: Send, patience_s: float) -> bool:
@@ -216,7 +216,7 @@ async def _in_time(message: Message, send: Send, patience_s: float) -> bool:
     return True
 
 
-async def _answer(send: Send, scope: Any, error: Refused) -> None:
+async def _answer(send: Send, scope: Scope, error: Refused) -> None:
     body = refusal(scope["path"], error, scope["state"]["request_id"])
     more = [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
     length = (b"content-length", str(len(body)).encode())

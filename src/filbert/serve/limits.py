@@ -19,12 +19,13 @@ import numpy as np
 from filbert.core.errors import FilbertError, InputError
 
 Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]  # of ASGI: method, path, headers, state, …
 Receive = Callable[[], Awaitable[Message]]
 
 # What text-embeddings-inference calls each kind of refusal, which its clients read
 KINDS = {401: "unauthorized", 404: "not_found", 405: "not_found", 408: "timeout", 429: "overloaded", 499: "left",
          500: "backend", 503: "unhealthy", 504: "timeout"}  # fmt: skip
-MOST_SAID = 2_000  # characters of a refusal
+MOST_SHOWN = 2_000  # characters of a refusal
 MOST_MEMBERS = 64  # of a compressed body; each copies what stands behind it
 ENCODINGS = ("gzip", "x-gzip", "deflate")  # of bodies
 DEPTH = 3  # of an answer's lists that are written piece by piece, so that other threads get their turn
@@ -55,7 +56,7 @@ class Limits:
                 raise InputError(f"{field.name} is {value!r}, but must be a number of {least:g} or more.")
 
 
-class Refused(FilbertError):  # an answer, not a mishap
+class Refused(FilbertError):  # an answer to a client, not a failure
     """A request that is answered with a status other than 200, and why."""
 
     def __init__(self, status: int, message: str, **headers: str) -> None:
@@ -76,8 +77,8 @@ def overloaded(message: str, retry_s: float = 1.0) -> Refused:
 def refusal(path: str, error: Refused, request_id: str) -> bytes:
     """The body that says it: as OpenAI's clients read it under /v1, else as those of text-embeddings-inference."""
     message = str(error)
-    if len(message) > MOST_SAID:  # it repeats what was sent
-        message = message[: MOST_SAID // 2] + " … " + message[-MOST_SAID // 2 :]
+    if len(message) > MOST_SHOWN:  # it repeats what was sent
+        message = message[: MOST_SHOWN // 2] + " … " + message[-MOST_SHOWN // 2 :]
     if path.startswith("/v1/"):
         of_openai = {"message": message, "type": error.kind, "param": None, "code": error.status}
         return as_json({"error": of_openai, "request_id": request_id})

@@ -10,7 +10,6 @@ import sys
 import time
 import traceback
 from pathlib import Path
-from typing import Any
 
 LEVELS = ("none", "errors", "requests")
 
@@ -27,7 +26,7 @@ class Log:
             name = method if method in ("GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH") else "other"
             self._write("request", method=name, path=path, status=status, ms=round(seconds * 1e3, 2), id=request_id)
 
-    def event(self, name: str, **fields: Any) -> None:
+    def event(self, name: str, **fields: object) -> None:
         """Something about the server itself."""
         if self.level != "none":
             self._write(name, **fields)
@@ -38,7 +37,7 @@ class Log:
         places = [f"{Path(frame.filename).name}:{frame.lineno} {frame.name}" for frame in frames]
         self.event("error", error=type(error).__name__, path=path, id=request_id, places=places)
 
-    def _write(self, name: str, **fields: Any) -> None:
+    def _write(self, name: str, **fields: object) -> None:
         now = time.time()
         stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1e3):03}Z"
         # In ASCII: a line break or an escape sequence cannot get into the log.

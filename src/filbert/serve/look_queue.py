@@ -53,7 +53,7 @@ class LookQueue:
                 raise FullError(f"{MOST_WAITING} looks inside a model wait already; ask again in a moment.")
             self._waiting.append(look)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="filbert-look", daemon=True)
+                self._thread = threading.Thread(target=self._run, name="filbert-look", daemon=True)
                 self._thread.start()
             self._turn.notify()
         return look.promised
@@ -75,7 +75,7 @@ class LookQueue:
         """Whether its thread is there."""
         return self._thread is not None and self._thread.is_alive()
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         self._on_start()
         while (look := self._next()) is not None:
             if look.promised.done():

@@ -11,9 +11,9 @@ import os
 import tempfile
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 PATHS = (
     "/", "/predict", "/look", "/embed", "/rerank", "/similarity", "/info", "/models", "/models/{name}",
@@ -28,6 +28,7 @@ OF_MODEL = ("texts", "goes", "dropped", "waiting")
 WAITED = len(OF_MODEL)  # where the histogram of the seconds in the queue begins among a model's numbers
 READ = WAITED + len(BUCKETS) + 2  # and that of the texts read together
 MODEL_WIDTH = READ + len(SIZES) + 2
+Numbers = npt.NDArray[np.float64]
 DOWN, LOADING, READY, DRAINING = 0.0, 1.0, 2.0, 3.0  # what a process is
 HEAD = 1  # its state stands before its counts
 
@@ -123,7 +124,7 @@ class Tally:
 class ModelCounts:
     """What one process counts of one model; its callers see to it that one thread counts at a time."""
 
-    def __init__(self, numbers: Any) -> None:
+    def __init__(self, numbers: Numbers) -> None:
         self._numbers = numbers
 
     @staticmethod
@@ -150,13 +151,13 @@ class ModelCounts:
         self._numbers[OF_MODEL.index("waiting")] = number
 
 
-def _observe(numbers: Any, edges: Sequence[float], value: float) -> None:
+def _observe(numbers: Numbers, edges: Sequence[float], value: float) -> None:
     """Counts a value in a histogram: its buckets, what is above all of them, and the sum."""
     numbers[bisect_left(edges, value)] += 1
     numbers[len(edges) + 1] += value
 
 
-def _histogram(name: str, label: str, edges: Sequence[float], numbers: Any) -> Iterator[str]:
+def _histogram(name: str, label: str, edges: Sequence[float], numbers: Numbers) -> Iterator[str]:
     """As Prometheus reads it; nothing where nothing was counted."""
     counts = np.cumsum(numbers[:-1])
     if not counts[-1]:

@@ -112,7 +112,7 @@ def _json(of_body: Schema) -> Schema:
 # Schemas --------------------------------------------------------------------------------------------------------------
 
 
-class _Plain(GenerateJsonSchema):
+class _Untitled(GenerateJsonSchema):
     """Without titles, and without a default of null, which every field has that may be left out."""
 
     def field_title_should_be_set(self, schema: object) -> bool:
@@ -122,7 +122,7 @@ class _Plain(GenerateJsonSchema):
 @cache
 def schema(of_type: object) -> Schema:
     """The JSON schema of a type, whole in itself: it refers to no other."""
-    referring = TypeAdapter(cast(type[object], of_type)).json_schema(schema_generator=_Plain)
+    referring = TypeAdapter(cast(type[object], of_type)).json_schema(schema_generator=_Untitled)
     definitions = cast(Mapping[str, JsonValue], referring.pop("$defs", {}))
     return cast(Schema, _whole(referring, definitions))
 

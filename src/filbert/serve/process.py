@@ -16,8 +16,9 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import IO, Any
 
 from filbert.core.errors import FilbertError, InputError, needed
 from filbert.serve.guard import ANY, Access
@@ -90,7 +91,7 @@ class Shared(socket.socket):
         return accepted
 
 
-def run(plan: Plan, listening: socket.socket, tally: Tally, on_ready: Any = None) -> None:
+def run(plan: Plan, listening: socket.socket, tally: Tally, on_ready: Callable[[Shelf], object] | None = None) -> None:
     """Answers until SIGTERM or SIGINT; then what was accepted is answered, and it ends."""
     uvicorn = needed("uvicorn", "serve")
     needed("fastapi", "serve")  # which brings pydantic
@@ -130,7 +131,7 @@ def run(plan: Plan, listening: socket.socket, tally: Tally, on_ready: Any = None
 
     tally.set_state(LOADING)
     for number in ends():
-        # From here on, not only once uvicorn listens to it, lest one that comes between be lost. uvicorn raises it
+        # From here on, not only once uvicorn handles it, so that none in between is lost. uvicorn raises it
         # again when it is done: the end is an end, not a death.
         signal.signal(number, server.handle_exit)
     loading = threading.Thread(target=load, name="filbert-load", daemon=True)
@@ -200,7 +201,7 @@ def _allow_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def _watch(stream: Any) -> None:
+def _watch(stream: IO[str]) -> None:
     """Ends this process when its parent has: its end of the pipe closes, however it died."""
 
     def wait() -> None:

@@ -1,12 +1,12 @@
 """Requests from many clients in, one model's answers to each out: whatever waits together is read together.
 
-A few threads own the model. Each takes what has come in meanwhile, up to a number of tokens, answers it in one go (the
-engine packs it without padding) and hands each request its own part.
+A few threads own the model. Each takes what has come in meanwhile, up to a number of tokens, answers it as one batch
+(the engine packs it without padding) and hands each request its own part.
 
-Requests stand in two lines: those of a text that is not very long, or of texts that half a go holds; and longer ones,
-which take several goes. In each line the first is finished before the next begins; while both wait, each has half of
-what is read. A line takes no request that could not be answered in time, by what waits there and the speed that was
-measured; one that has waited too long all the same is refused before it is begun. A request whose client left is
+Requests stand in two lines: those of a text that is not very long, or of texts that half a batch holds; and longer
+ones, which take several batches. In each line the first is finished before the next begins; while both wait, each has
+half of what is read. A line takes no request that could not be answered in time, by what waits there and the speed that
+was measured; one that has waited too long all the same is refused before it is begun. A request whose client left is
 dropped wherever it stands.
 """
 
@@ -27,9 +27,9 @@ from filbert.serve.limits import Refused, num_tokens
 from filbert.serve.metrics import ModelCounts
 from filbert.serve.speed import Speed, family
 
-BUDGET = 4_096  # tokens of one go: small enough that a request behind it does not wait long
-ALONE = 4  # goes: a single text of more stands among the long requests
-LEAST = 256  # tokens: where several threads share what waits, none goes for less
+BUDGET = 4_096  # tokens of one batch: small enough that a request behind it does not wait long
+ALONE = 4  # batches: a single text of more stands among the long requests
+LEAST = 256  # tokens: where several threads share what waits, none begins for less
 MOST_WAITING = 512  # requests
 SHARE = 1 / 3  # of the deadline that a line may hold: with both lines full each has half the speed, and there is room
 PATIENT = 0.1  # of the deadline that a request has waited before it can be too late for it
@@ -61,7 +61,7 @@ class _Request:
 
     __slots__ = ("answers", "due", "entered", "kind", "num_taken", "num_unanswered", "promised", "sizes", "texts")
 
-    def __init__(self, kind: Hashable, texts: Sequence[Any], sizes: list[int], deadline_s: float) -> None:
+    def __init__(self, kind: Hashable, texts: Sequence[object], sizes: list[int], deadline_s: float) -> None:
         self.kind, self.texts, self.sizes = kind, texts, sizes
         self.answers: list[Any] = [None] * len(texts)
         self.num_taken, self.num_unanswered = 0, len(texts)  # by a thread; so far
@@ -111,14 +111,14 @@ class Batcher:
         self._tokens = 0  # that no thread has taken
         self._ahead = 0  # tokens by which short requests have had more than long ones, while both waited
         self.speed = Speed(budget)
-        self.num_goes = self.num_texts = self.num_dropped = 0
+        self.num_batches = self.num_texts = self.num_dropped = 0
         names = [f"filbert-batcher-{number}" for number in range(threads)]
-        self._threads = [threading.Thread(target=self._work, name=name, daemon=True) for name in names]
+        self._threads = [threading.Thread(target=self._run, name=name, daemon=True) for name in names]
         for thread in self._threads:
             thread.start()
 
     def ask(
-        self, texts: Sequence[Any], kind: Hashable = "predict", sizes: list[int] | None = None
+        self, texts: Sequence[object], kind: Hashable = "predict", sizes: list[int] | None = None
     ) -> Promised[list[Any]]:
         """The answers to these texts, when they are there, one for each, in order; sizes: what each costs, in tokens.
 
@@ -145,12 +145,12 @@ class Batcher:
         return request.promised
 
     def _line(self, request: _Request) -> _Line:
-        """One text is read in one go, so that in the other line it would only wait for its turn twice."""
+        """One text is read in one batch, so that in the other line it would only wait for its turn twice."""
         most = ALONE * self._budget if len(request.texts) == 1 else self._budget // 2
         return self._long if sum(request.sizes) > most else self._short
 
     def _check_time(self, request: _Request, line: _Line) -> None:
-        """Refuses what cannot be answered in time; the first in a line is always tried, lest a slow moment last."""
+        """Refuses what cannot be answered in time; the first in a line is always tried: slow moments pass."""
         alone_s = self._alone_s(request, self.speed.at_best)
         if alone_s is not None and alone_s > self._deadline_s:
             raise Refused(
@@ -160,7 +160,7 @@ class Batcher:
         if not +line.owed or math.isinf(self._deadline_s):
             return
         held_s = self._line_s(line)
-        if held_s is None:  # nothing was measured yet: one go for each thread
+        if held_s is None:  # nothing was measured yet: one batch for each thread
             if sum(line.owed.values()) > self._budget * len(self._threads):
                 raise FullError("the first answers are still being measured; ask again in a second.")
             return
@@ -217,7 +217,7 @@ class Batcher:
 
     # -- the threads -------------------------------------------------------------------------------------------------
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         self._on_start()
         while parts := self._taken():
             texts = [text for request, start, end in parts for text in request.texts[start:end]]
@@ -230,7 +230,7 @@ class Batcher:
                 if is_answered:
                     self.speed.measured(parts[0].request.kind, sum(part.tokens for part in parts), seconds)
 
-    def _answer(self, parts: list[_Part], texts: list[Any]) -> bool:
+    def _answer(self, parts: list[_Part], texts: Sequence[object]) -> bool:
         """Answers some texts and hands out what comes of it, to each its own; whether all went well."""
         stop = stopping.Stop(is_unwanted=lambda: self._is_over or all(part.request.promised.done() for part in parts))
         try:
@@ -244,7 +244,7 @@ class Batcher:
                 if is_first:
                     settle(request.promised, error=_of_request(error, parts[0].start))
                 return False
-            # One of several requests was at fault: each is asked by itself, so that only that one hears of it.
+            # One of several requests was at fault: each is answered by itself, so that only that one gets the error.
             for part in parts:
                 self._answer([part], list(part.request.texts[part.start : part.end]))
             return False
@@ -269,7 +269,7 @@ class Batcher:
                 parts = [] if self._is_over else self._together()
                 self._counts.set_waiting(self.num_waiting)
                 if parts:
-                    self.num_goes += 1
+                    self.num_batches += 1
                     self.num_texts += (num := sum(part.end - part.start for part in parts))
                     self._counts.went(num)
                     return parts
@@ -277,7 +277,7 @@ class Batcher:
                     return []
 
     def _together(self) -> list[_Part]:
-        """Texts that one go can answer, all of one kind, for those who still wait; half of it for each line."""
+        """Texts of one batch, all of one kind, for those who still wait; half of it for each line."""
         for line in (self._short, self._long):
             while line.waiting and self._is_gone(line.waiting[0]):
                 line.waiting.popleft()
@@ -365,7 +365,7 @@ class Batcher:
 
 
 def _of_request(error: BaseException, start: int) -> BaseException:
-    """What is wrong with a text, which the model counts among those of one go, by its number in the request."""
+    """What is wrong with a text, which the model counts among those of one batch, by its number in the request."""
     named = _NUMBERED.match(str(error)) if isinstance(error, InputError) else None
     if named is None or not start:
         return error
@@ -373,7 +373,7 @@ def _of_request(error: BaseException, start: int) -> BaseException:
 
 
 def settle(promised: Promised[T], answer: T | None = None, error: BaseException | None = None) -> None:
-    """Keeps a promise that may have been given up, in another thread and at this moment."""
+    """Sets the result or the error of a future that another thread may cancel at the same time."""
     if promised.done() or not promised.set_running_or_notify_cancel():
         return
     if error is not None:

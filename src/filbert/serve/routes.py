@@ -94,7 +94,7 @@ class Routes:
             answered = await self.kept(request, lambda: served.predicted(body.texts))
             return lambda: tei.labels(answered, body.is_single, body.raw_scores)
         if ("texts" in fields) == ("text" in fields):
-            raise Refused(422, f"the body must be an object with texts: {bodies.OWN_FORM}.")
+            raise Refused(422, f"the body must be an object with texts: {bodies.TEXTS_FORM}.")
         texts = fields if "texts" in fields else {"texts": [fields["text"]]}
         questions = parse(bodies.OwnTexts, texts, self.context).texts
         answered = await self.kept(request, lambda: served.predicted(questions))
@@ -243,14 +243,14 @@ class Routes:
         }  # fmt: skip
 
 
-async def apart(num_bytes: int, work: Callable[[], T]) -> T:
+async def apart(num_bytes: int, compute: Callable[[], T]) -> T:
     """What some work gives; on many bytes it is done by another thread, so that others are answered meanwhile."""
-    return work() if num_bytes <= SMALL else await asyncio.to_thread(work)
+    return compute() if num_bytes <= SMALL else await asyncio.to_thread(compute)
 
 
 def _fields(raw: bytes, path: str) -> Fields:
     """A body as an object of which every field is read at that path."""
-    fields = fields_of(parsed(raw), bodies.OWN_FORM)
+    fields = fields_of(parsed(raw), bodies.TEXTS_FORM)
     check_names(fields, path)
     return fields
 

@@ -6,7 +6,7 @@ What a model is asked goes through its own queue (serve.queue); the engine of `p
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 # Tokens read together on a CPU: more are read no faster, and who comes next waits (experiments/2026-11-16-serving.md,
 # 2026-11-17-eight-bits.md, and 2026-11-19-edges.md since when they are counted and not guessed).
-GO = {"torch": 1_280, "float32": 448, "int8": 1_280}
+CPU_TOKENS = {"torch": 1_280, "float32": 448, "int8": 1_280}
 PREDICT, EMBED, FILL = "predict", "embed", "fill"  # what is asked of a queue
 MASK = "[MASK]"
 LEAST_CHARS = 64  # of a text that is repeated that count as a token, however few it has
@@ -41,6 +41,7 @@ NUMBER_BYTES, SCORE_BYTES, CANDIDATE_BYTES, RECORD_BYTES = 22, 32, 80, 200  # of
 PROBE = "今天天气很好 the weather is fine "  # what a model is asked to see how fast it is
 PROBE_TOKENS = 256
 Answered = tuple[Example, Prediction]
+Kind = str | tuple[str, int]  # PREDICT, EMBED, or FILL and how many candidates each blank gets
 
 
 class Served:
@@ -75,14 +76,14 @@ class Served:
         )
         self._measure()
 
-    def _answers(self, kind: Any, texts: Sequence[Any]) -> list[Any]:
+    def _answers(self, kind: Kind, texts: Sequence[Asked]) -> list[Any]:
         """What a thread of the queue does with texts of several requests."""
+        if isinstance(kind, tuple):
+            return [self.model.fill(text, top=kind[1]) for text in cast(Sequence[str], texts)]
         if kind == PREDICT:
             predictions = self.model.predict(texts, task=self.task_option)
             return list(zip(self.model.examples(texts, str(self.task)), predictions, strict=True))
-        if kind == EMBED:
-            return list(self.model.embed(texts, normalize=False))
-        return [self.model.fill(text, top=kind[1]) for text in texts]
+        return list(self.model.embed(cast(Sequence[str], texts), normalize=False))
 
     def _measure(self) -> None:
         """Sees how fast it is, so that from the first request on no more is accepted than can be answered in time."""
@@ -103,26 +104,27 @@ class Served:
         num_bytes = len(questions) * of_each + 6 * sum(limits.num_tokens(questions))
         return self._ask(questions, PREDICT, self._costs(questions), num_bytes)
 
-    def _costs(self, questions: Sequence[Any]) -> list[int]:
+    def _costs(self, questions: Sequence[Asked]) -> list[int]:
         """How many tokens are read for each: counted, since a guess that is far off would make the server think that it
         is fast; and where texts are read side by side with all that is repeated. Refuses more than a request may have.
         """
-        beside = {index: pairs for index, each in enumerate(questions) if (pairs := self._side_by_side(each))}
         texts = list(dict.fromkeys(text for each in questions for text in limits.strings_in(each)))
         tokens = self.model.tokenizer.pieces(texts)
         counts = {text: len(pieces.ids) for text, pieces in zip(texts, tokens, strict=True)}
-        sizes = [sum(counts[text] + 2 for text in limits.strings_in(each)) for each in questions]
-        if not beside:
-            return sizes
-        length, overlap = self.model.window()
-        read = 0
-        for index, pairs in beside.items():
-            sizes[index] = sum(
-                windows.num_read(sum(counts[text] for text in repeated), counts[long], length, overlap)
-                for long, *repeated in pairs
-            )
+        sizes, read = list[int](), 0
+        for question in questions:
+            pairs = self._side_by_side(question)
+            if not pairs:
+                sizes.append(sum(counts[text] + 2 for text in limits.strings_in(question)))
+                continue
+            length, overlap = self.model.window()
+            size = num_chars = 0
+            for long, *repeated in pairs:
+                size += windows.num_read(sum(map(counts.__getitem__, repeated)), counts[long], length, overlap)
+                num_chars += sum(map(len, repeated))
+            sizes.append(size)
             # Of what is no word, and so has hardly a token, as many copies are made.
-            read += max(sizes[index], sum(len(text) for _, *repeated in pairs for text in repeated) // LEAST_CHARS)
+            read += max(size, num_chars // LEAST_CHARS)
         if read > self.limits.tokens:
             raise Refused(
                 422, f"{read:,} tokens would be read, with what is repeated in every window or for every option, but a "
@@ -135,7 +137,7 @@ class Served:
         """How its task is spoken over HTTP; a model without one gives vectors and fills blanks."""
         return Wire(pipeline=None) if self.task is None else registry.task(self.task).wire
 
-    def _side_by_side(self, question: Any) -> list[Beside]:
+    def _side_by_side(self, question: Asked) -> list[Beside]:
         """The texts of a question that are read together: each long one, and those that are repeated beside it."""
         if isinstance(question, str):
             return []
@@ -164,7 +166,7 @@ class Served:
         sizes = [size + MASK_TOKENS * n for size, n in zip(self._costs(texts), masks, strict=True)]
         return self._ask(texts, (FILL, top), sizes, sum(num_bytes))
 
-    def _ask(self, texts: list[Any], kind: Hashable, sizes: list[int], num_bytes: int) -> Promised[list[Any]]:
+    def _ask(self, texts: Sequence[Asked], kind: Kind, sizes: list[int], num_bytes: int) -> Promised[list[Any]]:
         """Into the queue, if neither the question nor its answer is too large; sizes: what each text costs."""
         if num_bytes > self.limits.answer_bytes:
             raise Refused(
@@ -210,7 +212,7 @@ def _budget(model: Model) -> int:
     """How many tokens are read together: on a CPU no more than make it faster. A longer text is read alone."""
     if model.engine.device != "cpu":
         return int(model.engine.budget)
-    return GO["torch" if _has_torch(model) else model.engine.precision]
+    return CPU_TOKENS["torch" if _has_torch(model) else model.engine.precision]
 
 
 def _has_torch(model: Model) -> bool:

@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from types import FrameType
-from typing import Any
 
 import uvicorn
 
@@ -22,7 +21,7 @@ class Server(uvicorn.Server):
     the process ends, wherever its threads are: a call into a library cannot be told to stop.
     """
 
-    def __init__(self, config: Any, tally: Tally, log: Log, *, drain_s: float, latest_s: float) -> None:
+    def __init__(self, config: uvicorn.Config, tally: Tally, log: Log, *, drain_s: float, latest_s: float) -> None:
         super().__init__(config)
         self._tally, self._log, self._drain_s, self._latest_s = tally, log, drain_s, latest_s
         self._is_stopping = False

@@ -1,7 +1,7 @@
 """Tokens of a kind of question and the seconds they took in; how long others will take, by what was measured, out.
 
 The mean weighs by tokens, so that many small answers, which cost more a token than large ones, do not make a server
-think that it is slow; and what was measured a few goes ago counts for little, since a machine is not ours alone.
+think that it is slow; and what was measured a few batches ago counts for little, since a machine is not ours alone.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping
 
-MEMORY = 4  # goes after which what was measured before counts for a third
+MEMORY = 4  # batches after which what was measured before counts for a third
 
 
 class Speed:
     """How many seconds a token takes one thread; not safe by itself where several threads write."""
 
-    def __init__(self, go: int) -> None:
-        self._memory = MEMORY * go
+    def __init__(self, batch_tokens: int) -> None:
+        self._memory = MEMORY * batch_tokens
         self._seconds: dict[Hashable, float] = {}
         self._best: dict[Hashable, float] = {}
         self._tokens = 0  # that were measured
@@ -39,7 +39,7 @@ class Speed:
 
 
 def family(kind: Hashable) -> Hashable:
-    """What kinds of question cost alike: those that differ only in how much is told."""
+    """What kinds of question cost alike: those that differ only in how much an answer says."""
     return kind[0] if isinstance(kind, tuple) else kind
 
 

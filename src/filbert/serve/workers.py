@@ -65,7 +65,7 @@ class Supervisor:
         finally:
             self._stop()
 
-    def _on_signal(self, *_: Any) -> None:
+    def _on_signal(self, *_: object) -> None:
         self.is_hurried, self.is_stopping = self.is_stopping, True  # the second ends the draining
 
     def _start(self, worker: int) -> None:

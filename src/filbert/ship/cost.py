@@ -93,7 +93,7 @@ def _on(exact: Model, small: Model, dev: sources.Source, options: ReadOptions) -
 
 
 def decision(prediction: Prediction) -> tuple[Any, ...]:
-    """What a prediction decides, without how sure it is: label, labels, text, and its spans where they are found."""
+    """A prediction without its scores: label, labels, text, and spans where there is no label."""
     spans = (
         () if prediction.label is not None else tuple((span.start, span.end, span.label) for span in prediction.spans)
     )
@@ -124,7 +124,7 @@ def _nearest(vectors_ND: Floats) -> Any:
 
 
 def sentences(cost: Cost) -> list[str]:
-    """The cost as a card tells it."""
+    """The cost as sentences of a card."""
     lines = []
     names = card.listed([each["name"] for each in cost.get("data", ())]) or "dev data given in Python"
     if "measure" in cost:
@@ -154,7 +154,7 @@ def sentences(cost: Cost) -> list[str]:
 
 
 def kept(stated: Cost, now: Cost) -> list[str]:
-    """What of a promise the measurement `now`, on data of the user's own, does not keep; empty where all is kept."""
+    """The stated costs that the measurement `now`, on the user's own data, exceeds, as sentences."""
     if "measure" in stated and "measure" in now:
         most = stated["most"] + THREE / now["rows"]
         if now["drop"] > most:

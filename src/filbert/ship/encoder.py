@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -54,10 +55,10 @@ def saved(encoder: Encoder, path: Path) -> Path:
 class Graph:
     """Nodes in order and the numbers that they need; every value has a name."""
 
-    def __init__(self, prefix: str = "", numbers: dict[str, Any] | None = None) -> None:
+    def __init__(self, prefix: str = "", numbers: dict[str, object] | None = None) -> None:
         self.onnx: Any = needed("onnx", EXTRA)
         self.nodes: list[Any] = []
-        self.initializers: dict[str, Any] = {} if numbers is None else numbers
+        self.initializers: dict[str, object] = {} if numbers is None else numbers
         self.prefix = prefix
 
     def op(self, kind: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
@@ -91,7 +92,7 @@ class Graph:
         return piece.name
 
 
-def _kinds(onnx: Any) -> dict[str, int]:
+def _kinds(onnx: ModuleType) -> dict[str, int]:
     proto = onnx.TensorProto
     floats = {"F32": proto.FLOAT, "F16": proto.FLOAT16, "BF16": proto.BFLOAT16, "F64": proto.DOUBLE}
     return {**floats, "I8": proto.INT8}

@@ -37,7 +37,7 @@ def export(
             task, reading = verify.task_of(loaded), Reading()
             read_as = replace(options, trained_on=loaded.trained_on)
             verify.write(part, sources.read(task, dev, read_as, reading) if dev is not None and task else ())
-            if dev is not None and not int8:  # else it is told where the cost is measured
+            if dev is not None and not int8:  # else `cost` prints it
                 sources.tell(dev, reading)
         stated = cost.write(part, dev, options) if int8 else {}
     return Path(out), stated

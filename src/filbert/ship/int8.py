@@ -59,7 +59,7 @@ def _quantised(source: read_transformers.Source) -> Any:
 
 def named(source: read_transformers.Source, name: str) -> str:
     """What a map in eight bits is called: no tensor of the folder may have that name."""
-    return name + APART if source.described.kind in configs.OWN else name
+    return name + APART if source.described.kind in configs.OUR_KINDS else name
 
 
 def levels(weight_ND: Floats) -> tuple[npt.NDArray[np.int8], Floats]:

@@ -80,7 +80,7 @@ def prune(
 
 @dataclass(frozen=True, slots=True)
 class Fewer:
-    """What is left of a model, in layers and in weights."""
+    """The layers and the weights that a model keeps."""
 
     layers: tuple[int, ...]
     parameters: tuple[int, int]  # before and after

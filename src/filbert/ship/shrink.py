@@ -1,4 +1,4 @@
-"""A BERT in, one of fewer layers or narrower feed-forwards out, with the weights of what is left.
+"""A BERT in; one of fewer layers or narrower feed-forwards, with the weights that are kept, out.
 
 What is left out is chosen without data: layers spread evenly, and of a feed-forward's inner numbers those that can add
 least, by the product of the lengths of their weights in and out (after Li et al. 2017, "Pruning filters"). Such a model
@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from filbert.core.errors import InputError
 from filbert.folder import meta, read_transformers
@@ -90,7 +90,7 @@ def _narrowed(state: dict[str, Tensor], size: int) -> None:
         state["feed.up.bias"] = state["feed.up.bias"][rows].clone()
 
 
-def _mend_first_norm(state: dict[str, Tensor], smaller: Any) -> None:
+def _mend_first_norm(state: dict[str, Tensor], smaller: nn.Module) -> None:
     """Of a pre-norm stack the first layer has no norm before its attention: one that came from higher up loses it."""
     wanted = smaller.state_dict().keys()
     for name in [name for name in state if name not in wanted]:

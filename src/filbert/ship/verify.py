@@ -1,6 +1,6 @@
-"""A model folder in; whether it still says what it said when it was made, in every runtime that is here, out.
+"""A model folder in; whether its predictions are those of when it was made, in every installed runtime, out.
 
-golden.jsonl holds some texts and what the model said of them when the folder was written: each label once, the shortest
+golden.jsonl holds some texts and the predictions for them when the folder was written: each label once, the shortest
 and the longest text, and texts that are odd (nothing, emoji, other scripts, more than fits). `verified` compares the
 files with their hashes and then asks again, with torch, with onnxruntime and in int8, whichever can run.
 """
@@ -13,16 +13,17 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from filbert.core.errors import FilbertError, InputError
 from filbert.core.files import write_text
 from filbert.core.records import Example
+from filbert.engine.blanks import Blank
 from filbert.engine.model import Model, load
 from filbert.folder.manifest import MANIFEST, check_manifest, fingerprint, model_folder, seal, stated, was_sealed
 from filbert.folder.runtime import ENCODER, SMALL_ENCODER
 from filbert.folder.weights import inside
-from filbert.tasks.task import Trait, names_of
+from filbert.tasks.task import Json, Trait, names_of
 
 GOLDEN = "golden.jsonl"
 MOST, MOST_CHARS = 32, 4_000  # cases of a folder that are written, and characters of one
@@ -47,7 +48,7 @@ BLANKS = ("今天天[MASK]很好。", "北京是中国的首[MASK]。")
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How one runtime answered the golden cases."""
+    """How the answers of one runtime differ from the golden cases."""
 
     runtime: str
     num_cases: int
@@ -75,14 +76,14 @@ def write(folder: Path | str, examples: Sequence[Example] = ()) -> Path:
     return folder / GOLDEN
 
 
-def _line(case: Mapping[str, Any]) -> str:
+def _line(case: Json) -> str:
     """As JSON, Chinese as Chinese; a lone surrogate, which a text from Python may hold, can only be written escaped."""
     line = json.dumps(case, ensure_ascii=False)
     return line if line.isascii() or not any("\ud800" <= char <= "\udfff" for char in line) else json.dumps(case)
 
 
 def cases(model: Model, examples: Sequence[Example]) -> list[dict[str, Any]]:
-    """What the model says of the chosen texts."""
+    """The golden cases: the chosen texts with the model's answers."""
     task = task_of(model)
     spec = model.reader().spec if task is not None else None
     if spec is None or not spec.part:
@@ -118,12 +119,12 @@ def chosen(examples: Sequence[Example], names: Callable[[Example], Sequence[str]
     return [fitting[place] for place in list(places)[:MOST]]
 
 
-def _listed(value: Any) -> Any:
+def _listed(value: object) -> Any:
     """As JSON gives it back."""
     return [_listed(each) for each in value] if isinstance(value, tuple | list) else value
 
 
-def _tupled(value: Any) -> Any:
+def _tupled(value: object) -> Any:
     """As `predict` takes it: a list of texts within stays one."""
     return (
         tuple(tuple(e) if isinstance(e, list) and _is_place(e) else e for e in value)
@@ -132,30 +133,34 @@ def _tupled(value: Any) -> Any:
     )
 
 
-def _is_place(value: list[Any]) -> bool:
+def _is_place(value: list[object]) -> bool:
     return len(value) == 2 and all(type(each) is int for each in value)
 
 
-def answers_of(model: Model, made: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """What the model says of each case, all of a kind read together."""
+def answers_of(model: Model, made: Sequence[Json]) -> list[Any]:
+    """The model's answer to each case; all cases of a kind are one batch."""
     task = task_of(model)
     results: list[Any] = [None] * len(made)
-    kinds = {kind: [place for place, case in enumerate(made) if kind in case] for kind in ("asked", "text", "fill")}
+    kinds: dict[str, list[int]] = {"asked": [], "text": [], "fill": []}
+    for kind, places in kinds.items():
+        places.extend(place for place, case in enumerate(made) if kind in case)
     if kinds["asked"]:
         if task is None:
             raise InputError(f"{model.folder}: its golden cases ask what it was not fine-tuned for; fetch it again.")
         requests = [_tupled(made[place]["asked"]) for place in kinds["asked"]]
         reader = model.reader()
-        answered = zip(reader.examples(requests), model.predict(requests), strict=True)
-        answers = [reader.record(example, answer) for example, answer in answered]
-        for place, answer in zip(kinds["asked"], answers, strict=True):
-            results[place] = answer
+        examples, predictions = reader.examples(requests), model.predict(requests)
+        for place, example, prediction in zip(kinds["asked"], examples, predictions, strict=True):
+            results[place] = reader.record(example, prediction)
     for place, vector in zip(kinds["text"], model.embed([made[at]["text"] for at in kinds["text"]]), strict=True):
         results[place] = [round(float(number), 6) for number in vector[:SHOWN]]
     for place in kinds["fill"]:
-        blanks = model.fill(made[place]["fill"])
-        results[place] = [[[each.token, round(each.score, 6)] for each in blank.candidates] for blank in blanks]
+        results[place] = [_candidates(blank) for blank in model.fill(made[place]["fill"])]
     return [json.loads(json.dumps(answer)) for answer in results]
+
+
+def _candidates(blank: Blank) -> list[list[str | float]]:
+    return [[each.token, round(each.score, 6)] for each in blank.candidates]
 
 
 # Asking again ---------------------------------------------------------------------------------------------------------
@@ -208,7 +213,7 @@ def _graphs(folder: Path) -> list[Replayed]:
 
     try:
         changed = onnx.changed_graphs(folder)
-    except FilbertError:  # which loading it with onnxruntime has told already
+    except FilbertError:  # loading it with onnxruntime has raised this already
         return []
     return [Replayed(name, 0, 0.0, (), f"{folder / name}: {NOT_BUILT}") for name in changed]
 
@@ -268,8 +273,8 @@ def _no_number(word: str) -> float:
     raise ValueError(f"{word} is no number")
 
 
-def replayed(runtime: str, model: Model, golden: Sequence[Mapping[str, Any]]) -> Replayed:
-    """What the model says now beside what it said then."""
+def replayed(runtime: str, model: Model, golden: Sequence[Json]) -> Replayed:
+    """The model's answers compared with those of the golden cases."""
     worst, changed = 0.0, []
     for case, now in zip(golden, answers_of(model, golden), strict=True):
         apart, others = compared(case["said"], now)
@@ -279,7 +284,7 @@ def replayed(runtime: str, model: Model, golden: Sequence[Mapping[str, Any]]) ->
     return Replayed(runtime, len(golden), worst, tuple(changed))
 
 
-def compared(then: Any, now: Any, where: str = "") -> tuple[float, list[str]]:
+def compared(then: object, now: object, where: str = "") -> tuple[float, list[str]]:
     """The largest difference of two numbers at the same place, and what else is not the same."""
     if isinstance(then, Mapping) and isinstance(now, Mapping):
         pairs = [(then.get(key), now.get(key), f"{where}.{key}".lstrip(".")) for key in {**then, **now}]
@@ -294,5 +299,5 @@ def compared(then: Any, now: Any, where: str = "") -> tuple[float, list[str]]:
     return max((apart for apart, _ in parts), default=0.0), [other for _, others in parts for other in others]
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, float) or (type(value) is int)

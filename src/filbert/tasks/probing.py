@@ -33,7 +33,7 @@ class Probing(ABC):
     unit: str  # text, word or token
 
     @abstractmethod
-    def __init__(self, config: Any, examples: Sequence[Example]) -> None:
+    def __init__(self, config: object, examples: Sequence[Example]) -> None:
         """config: how the task reads texts, before the examples fix anything of it."""
 
     @staticmethod

@@ -1,4 +1,4 @@
-"""What can be asked of a model about one example: a task's scores in, a number for all that could be asked out.
+"""What can be explained of a model's answer to one example: a task's scores in, log-odds of each target out.
 
 Every number is on the scale of log-odds, log p / (1 - p), of what `predict` gives as p. Probabilities saturate, so that
 no word seems to matter where a model is sure; a bare logit means nothing, since softmax ignores what is added to all.
@@ -64,7 +64,19 @@ class Layout:
         return starts[:, sequence] + place
 
 
-def layout(task: Any) -> Layout:
+class OneExample(Protocol):
+    """Items of one example."""
+
+    def batch(self, orders: Places) -> Batch:
+        """The sequences of these examples."""
+        ...
+
+    def sources(self, which: Places) -> Places:
+        """[rows] the place of each row among the tokens."""
+        ...
+
+
+def layout(task: OneExample) -> Layout:
     """That of items of one example."""
     batch = task.batch(FIRST)
     edges, starts = np.asarray(batch.packed.boundaries), np.asarray(batch.starts, dtype=np.int64)
@@ -76,20 +88,20 @@ def layout(task: Any) -> Layout:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One example, as its task reads it and what the model says of it."""
+    """One example, as its task reads it, and the model's prediction."""
 
     name: str
     task: Any
     example: Example
-    answer: Prediction  # what the model says of it
+    answer: Prediction
     layout: Layout
     origins: Places  # [U, 3] of every token of the task: which text (-1: none of the user's), start and end
 
 
 class Question(Generic[T]):
-    """A table of what could be asked, and which of it is."""
+    """The log-odds of all targets that an answer could be explained for, and which of them is."""
 
-    placed: ClassVar[bool] = False  # whether it is asked of a place in the text, which moves where words are deleted
+    placed: ClassVar[bool] = False  # whether its target is a place in the text, which moves where words are deleted
 
     def __init__(self, reading: Reading, target: Target) -> None:
         self.reading, self.target = reading, target
@@ -100,7 +112,7 @@ class Question(Generic[T]):
         raise NotImplementedError
 
     def picked(self, first_C: Floats) -> tuple[int, str]:
-        """The column that is asked for, by what the table says of the example itself, and what it is called."""
+        """The column to explain, chosen by the example's own log-odds, and its name."""
         raise NotImplementedError
 
     def read_from(self) -> npt.NDArray[np.float32]:
@@ -128,13 +140,13 @@ class Labels(Question[Any]):
 
     def rows_of(self, name: str) -> npt.NDArray[np.float32]:
         """[R] the rows that a target of the batch names, where the head reads nothing else."""
-        batch, own = self.task.batch(FIRST), self.reading.layout
-        rows = np.asarray(batch.starts)[own.sequence] + own.place
+        batch, layout = self.task.batch(FIRST), self.reading.layout
+        rows = np.asarray(batch.starts)[layout.sequence] + layout.place
         return shares(np.isin(rows, np.asarray(batch.targets[name])))
 
 
 class Placed(Question[T]):
-    """What is asked of a stretch of the text; columns are stretches of as many tokens, with each kind."""
+    """A target that is a stretch of the text; columns are stretches of as many tokens, with each kind."""
 
     placed = True
     part = 0  # the text that it is in
@@ -159,19 +171,19 @@ class Placed(Question[T]):
 
     def _span(self, target: Target) -> Span:
         """The stretch that is meant: one that the model names, by its label or its characters, or one by its place."""
-        said = sorted(self.reading.answer.spans, key=lambda span: -span.score)
+        spans = sorted(self.reading.answer.spans, key=lambda span: -span.score)
         if isinstance(target, tuple):
             return placed_span(target, self.text)
         if target is None:
-            if not said:
+            if not spans:
                 raise InputError(f"{self.nothing}; name a place: target=(start, end) or (start, end, label).")
-            return said[0]
-        for span in said:
+            return spans[0]
+        for span in spans:
             if target in (span.label, self.text[span.start : span.end]):
                 return span
         at = self.text.find(str(target)) if target else -1
         if at < 0:
-            named = [span.label or self.text[span.start : span.end] for span in said]
+            named = [span.label or self.text[span.start : span.end] for span in spans]
             raise one_of("the target", target, list(dict.fromkeys(named)) or ["(start, end)", "(start, end, label)"])
         return Span(at, at + len(str(target)))
 

@@ -1,4 +1,4 @@
-"""What every task is: one record that says all of it, and the data that it holds, as training and answers ask them.
+"""What every task is: its record (a spec), and its items: data in, batches, losses, predictions and metrics out.
 
 A task lives in a folder of its own, `tasks/NAME` or a package that names itself under the entry point
 `filbert.tasks`: `spec.py` holds SPEC, a `TaskSpec` (or a `CorpusSpec`, of tasks that learn from plain text). Nobody
@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +40,7 @@ R = TypeVar("R")  # what its head says of one example
 
 
 class Trait(Enum):
-    """What is true of some tasks, and asked by whoever serves them all."""
+    """What is true of some tasks, for code that serves them all."""
 
     WRITES = "writes"  # its answer is a text that a decoder writes
     AUGMENTS = "augments"  # a text with some words changed keeps its label
@@ -51,6 +51,29 @@ class Trait(Enum):
     USUAL = "usual"  # it is meant where a text and a label are at hand, and nobody names a task
     UNTAUGHT = "untaught"  # it needs no example: a template with a blank, and words for each label, say all of it
     OPTIONS = "options"  # texts of an example are options to choose among
+
+
+class FolderModel(Protocol):
+    """The model of a folder, with torch or without: what its config and its parts tell."""
+
+    @property
+    def config(self) -> Reads:
+        """Its shape."""
+        ...
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """The heads that it has."""
+        ...
+
+
+class Reads(Protocol):
+    """What the config of a model, or of a task, says of how texts are read."""
+
+    @property
+    def max_length(self) -> int:
+        """Tokens of a window at most."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,14 +111,14 @@ class Items(ABC, Generic[C]):
 
     @abstractmethod
     def counts(self, batch: Batch) -> Mapping[str, float]:
-        """Over how many things each loss of this batch sums, told before any work: {"label_loss": 32, …}."""
+        """Over how many things each loss of this batch sums, known before it is computed: {"label_loss": 32, …}."""
 
     @abstractmethod
     def loss(self, model: Encoder, batch: Batch) -> Mapping[str, Term]:
         """The terms: those whose names end in `_loss` are descended, each as its mean; the others are logged."""
 
     def begin(self, model: Encoder) -> None:
-        """Tells a fresh model what the data alone say, such as how frequent each word is."""
+        """Sets in a new model what follows from the data alone, such as how frequent each word is."""
 
     def adapt(self, model: Encoder) -> None:
         """Puts into a model what it needs only while it learns."""
@@ -105,7 +128,7 @@ class Items(ABC, Generic[C]):
         return {}
 
     def decisions(self, model: Encoder, batch: Batch) -> Decisions:
-        """What the head says of a batch, in a shape by which a student is compared with its teacher."""
+        """The head's scores of a batch, in a shape by which a student is compared with its teacher."""
         raise NotImplementedError(f"{type(self).__module__} cannot be distilled")
 
     def unhidden(self, batch: Batch) -> Batch:
@@ -118,7 +141,7 @@ class Items(ABC, Generic[C]):
 
 
 class Labelled(Items[C], Generic[C, R]):
-    """Examples of a task: what is learnt of them, what a head says of each, and how right that is.
+    """Labelled examples: what is learnt of them, the head's scores of each, predictions and metrics.
 
     An example without gold can be answered, not learnt from.
     """
@@ -148,7 +171,7 @@ class Labelled(Items[C], Generic[C, R]):
     @property
     @abstractmethod
     def tokens(self) -> npt.NDArray[np.int32]:
-        """[U] the tokens of all examples, of which `sources` speaks."""
+        """[U] the tokens of all examples, into which `sources` points."""
 
     @abstractmethod
     def sources(self, which: Places) -> Places:
@@ -178,7 +201,7 @@ class Labelled(Items[C], Generic[C, R]):
 
     @abstractmethod
     def raw(self, host: Host[A], batch: Batch) -> Sequence[R]:
-        """What the head says of each item of a batch; the same with torch and with NumPy."""
+        """The head's scores of each item of a batch; the same with torch and with NumPy."""
 
     @abstractmethod
     def predictions(self, raw: Sequence[R]) -> list[Prediction]:
@@ -199,6 +222,7 @@ class Labelled(Items[C], Generic[C, R]):
 
 
 AnyItems = Labelled[Any, Any]  # the items of some task
+AnyTask = Items[Any]  # of some task, which may learn from plain text
 
 
 # The record -----------------------------------------------------------------------------------------------------------
@@ -209,7 +233,7 @@ def longest_of(config: object) -> int:
     return int(vars(config).get("max_length", 0))
 
 
-def one_document(config: Any) -> int:
+def one_document(config: object) -> int:
     """Any document teaches something by itself."""
     return 1
 
@@ -219,31 +243,31 @@ def as_is(config: C, examples: Sequence[Example]) -> C:
     return config
 
 
-def from_data(config: Any, examples: Sequence[Example]) -> None:
+def from_data(config: object, examples: Sequence[Example]) -> None:
     """The labels are those of the data."""
 
 
-def no_labels(config: Any, examples: Sequence[Example]) -> tuple[str, ...]:
+def no_labels(config: object, examples: Sequence[Example]) -> tuple[str, ...]:
     """The head's outputs have no names."""
     return ()
 
 
-def all_used(config: Any) -> Mapping[str, str]:
+def all_used(config: object) -> Mapping[str, str]:
     """Every field changes something."""
     return {}
 
 
-def no_problem(config: Any) -> str | None:
+def no_problem(config: object) -> str | None:
     """transformers takes such a head for granted."""
     return None
 
 
-def no_widths(config: Any) -> tuple[int, ...]:
+def no_widths(config: object) -> tuple[int, ...]:
     """Vectors are kept whole."""
     return ()
 
 
-def as_given(example: Example) -> Asked:
+def usual_request(example: Example) -> Asked:
     """What `predict` takes for it: a text, a pair, or (first, second, the others)."""
     first, *others = example.texts
     if len(others) > 1:
@@ -279,7 +303,7 @@ def as_it_is(fields: Mapping[str, object]) -> list[str]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TaskSpec(Generic[C]):
-    """All that is said of a task that learns from examples; `name` is that of its folder."""
+    """The record of a task that learns from examples; `name` is that of its folder."""
 
     reads_examples: ClassVar[bool] = True
 
@@ -304,10 +328,10 @@ class TaskSpec(Generic[C]):
     problem: Callable[[C], str | None] = no_problem  # what transformers calls such a head
     problems: Mapping[str, Mapping[str, object]] = field(default_factory=dict)  # and what its names say of the config
     number_fields: Mapping[str, object] = field(default_factory=dict)  # and for a head with one output, a number
-    published: Callable[[Any, Sequence[str]], dict[str, Any]] | None = None  # config of a folder that has none of ours
+    from_transformers: Callable[[FolderModel, Sequence[str]], dict[str, Any]] | None = None  # config of their folders
     asked: Callable[[Iterable[object]], list[Example]] | None = None  # what `predict` takes; None: texts, or pairs
     primed: Callable[..., C] | None = None  # what the model itself must be asked before anything else
-    unasked: Callable[[Example], Asked] = as_given  # what `predict` takes for an example
+    unasked: Callable[[Example], Asked] = usual_request  # what `predict` takes for an example
     gold_label: Callable[[Example], object] = gold_of  # without what a gold of its own says beside; None: not known
     gold_names: Callable[[Example], tuple[str, ...]] = names_of  # of which golden cases hold each once
     # How answers are measured beside baselines: of its items, what the head said of each, and how right that is.
@@ -335,13 +359,16 @@ class TaskSpec(Generic[C]):
         return self.parts or (self.part,)
 
     def ranks(self, labels: Sequence[str]) -> bool:
-        """Whether several things are said of a text, of which the likeliest can be written alone."""
+        """Whether a text gets several labels with scores, of which the likeliest can be written alone."""
         return Trait.RANKS in self.traits and (not self.unranked or tuple(labels) != self.unranked)
+
+
+AnySpec = TaskSpec[Any]  # the record of some task
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CorpusSpec(Generic[C]):
-    """All that is said of a task that learns from plain text."""
+    """The record of a task that learns from plain text."""
 
     reads_examples: ClassVar[bool] = False
 

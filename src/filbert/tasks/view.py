@@ -1,4 +1,4 @@
-"""A task's answers to labelled examples in; how they compare with simple ones, which are wrong, which gold may be, out.
+"""A task's predictions for labelled examples in; baselines, mistakes, calibration and probable errors of the gold out.
 
 Here is what every task shares, and all that a task needs whose answer is one label. A task with other answers has a
 view in a folder of its own (`TaskSpec.view`).
@@ -29,7 +29,7 @@ SURE = 0.9  # from which on a model that disagrees with the gold is worth a look
 
 
 class Answering(Protocol):
-    """Items whose answers are looked at."""
+    """Items whose predictions can be reported on."""
 
     @property
     def examples(self) -> Sequence[Example]:
@@ -59,7 +59,7 @@ class GivesLabel(Answering, Protocol):
         """[N, L] how likely each label is."""
 
 
-T = TypeVar("T", bound=Answering)  # the items of the task that is looked at
+T = TypeVar("T", bound=Answering)  # the task's items
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Beaten:
 
 
 class View(Generic[T]):
-    """Of answers that nothing more is known of: only the task's own metrics."""
+    """The report's sections for a task without any of its own: only the task's metrics."""
 
     measure: ClassVar[str] = ""  # that a difference from other models is in; "": none is
     looks_at_each: ClassVar[bool] = False  # whether it needs every prediction as an object
@@ -92,7 +92,7 @@ class View(Generic[T]):
         return {}
 
     def calibration(self, is_fitted_here: bool) -> Row | None:
-        """How far the probabilities can be believed; a temperature that these data fitted is not measured on them."""
+        """How well probabilities are calibrated; a temperature that these data fitted is not measured on them."""
         return None
 
     def mistakes(self) -> Iterator[Row]:
@@ -112,16 +112,16 @@ class View(Generic[T]):
         return None
 
     def mentions(self, example: Example) -> tuple[str, ...]:
-        """What of its text an example speaks of."""
+        """The parts of its text that an example is about, such as two mentions."""
         return ()
 
     def shown(self, place: int) -> Row:
-        """An example in a list: where it stands and what it says."""
+        """An example in a list: its file and line, and its text."""
         return shown(self.examples[place], place, self.mentions(self.examples[place]))
 
 
 def shown(example: Example, place: int, mentions: Sequence[str] = ()) -> Row:
-    """An example in a list: its file and line, and its texts behind what they speak of."""
+    """An example in a list: its file and line, and its texts behind the parts that it is about."""
     return {"file": example.source, "line": example.line, "row": place, "text": brief((*mentions, *example.texts))}
 
 
@@ -143,7 +143,7 @@ def amount_learnt(model: baselines.Learnt) -> str:
 
 
 def believed(scores_NL: Numbers, gold: Places, temperature: float, is_fitted_here: bool) -> Row:
-    """How far the probabilities of these scores can be believed."""
+    """How well the probabilities of these scores are calibrated."""
     # What a temperature brings is measured on the half that did not fit it.
     if is_fitted_here or temperature == 1.0:
         summary = calibration.summary(scores_NL, gold)
@@ -153,8 +153,8 @@ def believed(scores_NL: Numbers, gold: Places, temperature: float, is_fitted_her
 
 def f1(sums_RK: Numbers) -> Numbers:
     """[R] micro F1 from how many are right, called and gold."""
-    found: Numbers = 2 * sums_RK[:, 0] / np.maximum(sums_RK[:, 1] + sums_RK[:, 2], 1)
-    return found
+    scores: Numbers = 2 * sums_RK[:, 0] / np.maximum(sums_RK[:, 1] + sums_RK[:, 2], 1)
+    return scores
 
 
 # One label ------------------------------------------------------------------------------------------------------------
@@ -186,8 +186,8 @@ class Labels(View[GivesLabel]):
     @property
     def right(self) -> Flags:
         """[N] which of the model's are right."""
-        found: Flags = self.shares.argmax(axis=1) == self.gold
-        return found
+        right: Flags = self.shares.argmax(axis=1) == self.gold
+        return right
 
     def _against(self, answers: Places, about: str, shares: tuple[Numbers, ...] = ()) -> Beaten:
         table = labels.confusion(self.gold, answers, len(self.labels))
@@ -206,9 +206,9 @@ class Labels(View[GivesLabel]):
     def learnt(self, train: Sequence[Example]) -> dict[str, Beaten]:
         """Logistic regression on TF-IDF."""
         places = {name: place for place, name in enumerate(self.labels)}
-        known = [example for example in train if self.label(example) in places]
-        gold = np.array([places[self.label(example)] for example in known], dtype=np.int64)
-        rows = self._rows(known)
+        labelled = [example for example in train if self.label(example) in places]
+        gold = np.array([places[self.label(example)] for example in labelled], dtype=np.int64)
+        rows = self._rows(labelled)
         model = baselines.labels(rows, gold, len(self.labels), is_pair(rows))
         shares = model.shares(self._rows(self.examples))
         about = f"logistic regression on TF-IDF, {amount_learnt(model)}"

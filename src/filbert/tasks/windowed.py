@@ -1,7 +1,7 @@
 """Texts, or pairs of them, as tokens and windows: what the tasks that read them share.
 
 A text longer than `max_length` is read in overlapping windows (text.windows), [CLS] text [SEP] or [CLS] first [SEP]
-second [SEP] each. A window answers for some of the tokens that it reads, and each token is answered for once.
+second [SEP] each. A window owns some of the tokens that it reads, and each token is owned by one window.
 
 Legend: U tokens of all texts, T tokens of a row, B sequences (windows), N examples, D width.
 """
@@ -10,29 +10,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from filbert.core.protocols import Batch, Item
 from filbert.core.records import Array, Encoding, Example, Ints, Packed
 from filbert.nn.ops import A, Host, Ops
 from filbert.pack.cuts import Cuts, cuts
 from filbert.pack.lay import Laid, Places, by_length, row
-from filbert.tasks.task import Labelled, R
+from filbert.tasks.task import Labelled, R, Reads
 from filbert.text.tokenizer import Pieces
 
 ROUND = 32  # what bounds lengths in a compiled graph is a multiple of it, so that other data find the graph again
-
-
-class Reads(Protocol):
-    """What the config of every such task says."""
-
-    @property
-    def max_length(self) -> int:
-        """Tokens of a window."""
-        ...
 
 
 W = TypeVar("W", bound=Reads)
@@ -122,9 +112,9 @@ class Windowed(Labelled[W, R]):
         """[B, 5] places in each window: start and end of what it owns of each text, and the [SEP] between them."""
         first, second = self.cuts.first[chosen], self.cuts.second[chosen]
         middle = first[:, 1] - first[:, 0] + 1
-        own_first = first[:, 2:] - first[:, :1] + 1
-        own_second = second[:, 2:] - second[:, :1] + middle[:, None] + 1
-        return np.concatenate((own_first, own_second, middle[:, None]), axis=1)
+        first_owned = first[:, 2:] - first[:, :1] + 1
+        second_owned = second[:, 2:] - second[:, :1] + middle[:, None] + 1
+        return np.concatenate((first_owned, second_owned, middle[:, None]), axis=1)
 
     def pooling(self, which: Places) -> dict[str, Array]:
         """Targets that say how the windows of these examples become one vector each."""
@@ -177,7 +167,7 @@ def pooled(host: Host[A], packed: Packed, batch: Batch, pool: str, pooler: bool)
     return xp.segment_sum(window_BD * targets["shares"][:, None], targets["num_windows"])
 
 
-def means(xp: Ops[A], hidden_TD: A, packed: Packed, starts_B: A, targets: Mapping[str, Any] | None) -> A:
+def means(xp: Ops[A], hidden_TD: A, packed: Packed, starts_B: A, targets: Mapping[str, Array] | None) -> A:
     """[B, D] the mean of each window's vectors: of all, or, with targets, of [CLS], [SEP] and the tokens it owns."""
     lengths = xp.diff(packed.boundaries)
     places = xp.searchsorted(packed.boundaries, starts_B)
@@ -206,7 +196,7 @@ def ranges(first: Places, counts: Places) -> Places:
     return places
 
 
-def _encoding(ids: npt.NDArray[Any]) -> Encoding:
+def _encoding(ids: Ints) -> Encoding:
     nowhere = np.zeros_like(ids)
     parts = nowhere.copy()
     parts[[0, -1]] = -1

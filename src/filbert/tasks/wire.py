@@ -1,4 +1,4 @@
-"""How a task is spoken over HTTP, beyond its records: pipelines of other clients, and what is read beside what."""
+"""A task's results as JSON over HTTP, beyond its own records: for the pipelines of other clients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def nothing_beside(first: str, others: Sequence[object]) -> list[Beside]:
 
 @dataclass(frozen=True, slots=True)
 class Wire:
-    """How a task is spoken over HTTP."""
+    """A task's results over HTTP."""
 
     pipeline: str | None = "text-classification"  # of huggingface_hub; None: by the text, blanks or vectors
     ranks: bool = False  # its pairs are a query and a text

@@ -1,4 +1,4 @@
-"""What a student says, or has inside, and what its teacher does in; how far they are apart, as losses, out.
+"""Scores, vectors or attention relations of a student and of its teacher in; distillation losses out.
 
 Legend: R rows, L labels, G groups of neighbours, M vectors, D width, T tokens, W width of all heads, A relation heads,
 N sequences of one length, S their length.
@@ -25,7 +25,7 @@ PAIRS = ("qq", "kk", "vv", "qk")
 
 
 def apart(student: Decisions, teacher: Decisions, heat: float = 1.0, bridge: torch.nn.Module | None = None) -> Tensor:
-    """The sum over all decisions of how far a student's are from its teacher's.
+    """The sum over all decisions of the divergence of a student's scores from its teacher's.
 
     heat: the temperature. bridge: of vectors, a learnt map of the student's to the teacher's width.
     """

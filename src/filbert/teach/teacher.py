@@ -24,12 +24,12 @@ from filbert.core import settings
 from filbert.core.errors import InputError, one_of
 from filbert.core.protocols import Batch, Decisions, Plan, Term
 from filbert.core.records import Example, Packed
-from filbert.engine.reader import Reader
+from filbert.engine.reader import AnyReader
 from filbert.folder.folder import Loaded
 from filbert.nn import maps
 from filbert.nn.encoder import Encoder, standing_in
 from filbert.nn.layers import SelfAttention
-from filbert.tasks.task import AnyItems, Items, Trait
+from filbert.tasks.task import AnyItems, AnyTask, Items, Trait
 from filbert.teach import losses
 from filbert.train.scores import scored
 
@@ -76,6 +76,14 @@ class Config:
         return bool(self.hidden or self.relations)
 
 
+@dataclass
+class Inside:
+    """What a pass left of a model: the outputs of layers, and what the compared attention got."""
+
+    outputs: dict[int, Tensor] = dataclasses.field(default_factory=dict)
+    attended: maps.Kept | None = None
+
+
 class Distilled(Items[Any]):
     """A task whose student has a teacher; all but what is learnt is the task's own.
 
@@ -86,9 +94,7 @@ class Distilled(Items[Any]):
 
     one_graph = False  # the teacher is no part of a compiled graph
 
-    def __init__(
-        self, inner: Items[Any], theirs: Items[Any], teacher: Encoder, config: Config, share: float = 1.0
-    ) -> None:
+    def __init__(self, inner: AnyTask, theirs: AnyTask, teacher: Encoder, config: Config, share: float = 1.0) -> None:
         self.inner, self.config, self.distil = inner, inner.config, config
         self.theirs, self.teacher = theirs, teacher.eval().requires_grad_(False)
         self.gold_weight = config.gold * share if inner.has_gold else 0.0
@@ -104,7 +110,7 @@ class Distilled(Items[Any]):
         """The task's own."""
         return self.inner.plan(epoch)
 
-    def batch(self, orders: Any, budget: int | None = None) -> Batch:
+    def batch(self, orders: object, budget: int | None = None) -> Batch:
         """The task's own."""
         return self.inner.batch(orders, budget)
 
@@ -209,15 +215,15 @@ class Distilled(Items[Any]):
             terms["soft_loss"] = Term(self.distil.soft * off, self.inner.num_decisions(batch))
         return terms | self._insides(model, batch, student_inside, teacher_inside)
 
-    def _decisions(self, task: Items[Any], model: Encoder, batch: Batch) -> Decisions | None:
-        """What a model's head says; where that is not compared it reads all the same, for what is inside."""
+    def _decisions(self, task: AnyTask, model: Encoder, batch: Batch) -> Decisions | None:
+        """The decisions of a model's head; without `distil.soft` only a forward pass, for the hooks."""
         if self.distil.soft:
             return task.decisions(model, batch)
         model(batch.packed)
         return None
 
     def _read(self, batch: Batch) -> Batch:
-        """The batch as both read it: without blanks where nobody is asked to fill them."""
+        """The batch as both read it: unmasked where masked words are not predicted."""
         return batch if self.distil.soft or self.gold_weight else self.inner.unhidden(batch)
 
     def _settle(self, student: Encoder) -> None:
@@ -227,14 +233,14 @@ class Distilled(Items[Any]):
             self.teacher.to(like.device, like.dtype)
 
     @contextlib.contextmanager
-    def _looking(self, model: Encoder, side: int, student: Encoder) -> Iterator[dict[Any, Any]]:
-        """Within it, a run of the model leaves what is compared: outputs by layer, and its attention's input."""
-        inside: dict[Any, Any] = {}
+    def _looking(self, model: Encoder, side: int, student: Encoder) -> Iterator[Inside]:
+        """Within it, a forward pass keeps what is compared: outputs by layer, and the attention's input."""
+        inside = Inside()
         with contextlib.ExitStack() as stack:
             if self.distil.relations:
                 site = self._sites(student)[side]
                 kept = stack.enter_context(maps.kept([site]))
-                stack.callback(lambda: inside.update(related=kept.get(site)))
+                stack.callback(lambda: setattr(inside, "attended", kept.get(site)))
             if self.distil.hidden:
                 for index, pair in enumerate(self._layers(student)):
                     handle = pair[side].register_forward_hook(_keeping(inside, index))
@@ -242,14 +248,14 @@ class Distilled(Items[Any]):
             yield inside
 
     def _insides(
-        self, student: Encoder, batch: Batch, student_inside: Mapping[Any, Any], teacher_inside: Mapping[Any, Any]
+        self, student: Encoder, batch: Batch, student_inside: Inside, teacher_inside: Inside
     ) -> dict[str, Term]:
         terms, edges = {}, batch.packed.boundaries
         tokens = edges[len(batch.starts)]
         if self.distil.hidden:
             bridge, total, layers = _maps(student), edges.new_zeros((), dtype=torch.float32), 0
-            for index in (name for name in student_inside if name != "related"):
-                one, two = student_inside[index], teacher_inside[index]
+            for index, one in student_inside.outputs.items():
+                two = teacher_inside.outputs[index]
                 if one.shape[0] != two.shape[0]:  # a last layer that was asked for other rows
                     continue
                 total = total + losses.hidden_apart(one, two, bridge.get(f"layer{index}"))
@@ -257,17 +263,17 @@ class Distilled(Items[Any]):
             terms["hidden_loss"] = Term(self.distil.hidden * total / max(1, layers), tokens)
         if self.distil.relations:
             attentions, lengths = self._attentions(student), batch.packed.lengths[: len(batch.starts)]
-            both = [
-                [each.flatten(1) for each in attention.projected(got["related"].x_TD, 0, 3)]
-                for attention, got in zip(attentions, (student_inside, teacher_inside), strict=True)
-            ]
+            both = []
+            for attention, inside in zip(attentions, (student_inside, teacher_inside), strict=True):
+                assert inside.attended is not None, "the attention was called in the pass"
+                both.append([each.flatten(1) for each in attention.projected(inside.attended.x_TD, 0, 3)])
             off = losses.relations_apart(both[0], both[1], lengths, self.relation_heads, self.distil.related)
             terms["relation_loss"] = Term(self.distil.relations * off, tokens)
         return terms
 
 
 class Once:
-    """A student's vectors in a step: what it read for its teacher need not be read again for the gold."""
+    """A student's vectors in a step, cached once: the passes for the teacher and for the gold share them."""
 
     def __init__(self, model: Encoder) -> None:
         self.model = model
@@ -282,9 +288,9 @@ class Once:
         return vectors  # type: ignore[no-any-return]
 
 
-def _keeping(outputs: dict[Any, Any], index: int) -> Callable[[nn.Module, tuple[object, ...], Tensor], None]:
+def _keeping(inside: Inside, index: int) -> Callable[[nn.Module, tuple[object, ...], Tensor], None]:
     def hook(module: nn.Module, args: tuple[object, ...], output: Tensor) -> None:
-        outputs[index] = output
+        inside.outputs[index] = output
 
     return hook
 
@@ -300,18 +306,18 @@ def _maps(student: Encoder) -> dict[str, nn.Module]:
 
 
 class Teacher:
-    """Whom a student learns from besides its data, as a run asks it; this one is nobody, and changes nothing."""
+    """The interface of a teacher; this base class teaches nothing and leaves the task as it is."""
 
-    folder: str = ""  # where its model lies; "" for nobody
+    folder: str = ""  # where its model lies; "" without a teacher
     labels: tuple[str, ...] = ()
     sections: Mapping[str, type] = MappingProxyType({})  # of a recipe's settings
 
     @property
     def is_there(self) -> bool:
-        """Whether anybody teaches."""
+        """Whether there is a teacher."""
         return bool(self.folder)
 
-    def task_fields(self, usual: Mapping[str, Any], student: Encoder) -> dict[str, Any]:
+    def task_fields(self, usual: Mapping[str, object], student: Encoder) -> dict[str, Any]:
         """The fields of the student's task, from those that it would have without a teacher."""
         return dict(usual)
 
@@ -327,14 +333,14 @@ class Teacher:
         """Whether there is anything to learn from."""
         return items.teaches
 
-    def wrapped(self, items: Items[Any], config: Config | None, examples: Sequence[Example] = ()) -> Items[Any]:
+    def wrapped(self, items: AnyTask, config: Config | None, examples: Sequence[Example] = ()) -> Items[Any]:
         """The task with its teacher; examples: what the task was made of."""
         return items
 
     def adapt(self, student: Encoder, *tasks: Items[Any]) -> None:
         """Puts into a student what it needs while it learns by these tasks."""
 
-    def identity(self, items: Items[Any]) -> dict[str, str]:
+    def identity(self, items: AnyTask) -> dict[str, str]:
         """What a resumed run must find unchanged besides the task's own."""
         return {}
 
@@ -346,7 +352,7 @@ NO_TEACHER = Teacher()
 
 
 class ReadingTeacher(Teacher):
-    """Teaches how it reads raw text."""
+    """Teaches its vectors and masked words of raw text."""
 
     sections: Mapping[str, type] = MappingProxyType({"distil": Config})
 
@@ -357,7 +363,7 @@ class ReadingTeacher(Teacher):
         """Any text will do."""
         return len(items) > 0
 
-    def wrapped(self, items: Items[Any], config: Config | None, examples: Sequence[Example] = ()) -> Distilled:
+    def wrapped(self, items: AnyTask, config: Config | None, examples: Sequence[Example] = ()) -> Distilled:
         """The task with its teacher, who reads it as the student does."""
         return Distilled(items, items, self.model, config or Config())
 
@@ -366,7 +372,7 @@ class ReadingTeacher(Teacher):
         for each in tasks:
             each.adapt(student)
 
-    def identity(self, items: Items[Any]) -> dict[str, str]:
+    def identity(self, items: AnyTask) -> dict[str, str]:
         """The teacher's weights, and what is learnt from it."""
         return items.identity() if isinstance(items, Distilled) else {}
 
@@ -381,7 +387,7 @@ class TaskTeacher(ReadingTeacher):
     reader: how it reads texts for that task. fits: whether dev data fix anew what they fix of a task.
     """
 
-    def __init__(self, loaded: Loaded, reader: Reader[Any], fits: bool) -> None:
+    def __init__(self, loaded: Loaded, reader: AnyReader, fits: bool) -> None:
         super().__init__(loaded)
         self.reader, self.config, self.labels, self.fits = reader, reader.config, reader.labels, fits
 
@@ -390,7 +396,7 @@ class TaskTeacher(ReadingTeacher):
         """Whether its answers are texts."""
         return Trait.WRITES in self.reader.spec.traits
 
-    def task_fields(self, usual: Mapping[str, Any], student: Encoder) -> dict[str, Any]:
+    def task_fields(self, usual: Mapping[str, object], student: Encoder) -> dict[str, Any]:
         """As its teacher reads, but for what learning alone needs."""
         fields = dict(vars(self.config))
         names = tuple(fields)
@@ -420,7 +426,7 @@ class TaskTeacher(ReadingTeacher):
                 filled[place] = dataclasses.replace(filled[place], gold=answer.text or None)
         return filled
 
-    def wrapped(self, items: Items[Any], config: Config | None, examples: Sequence[Example] = ()) -> Distilled:
+    def wrapped(self, items: AnyTask, config: Config | None, examples: Sequence[Example] = ()) -> Distilled:
         """The task with its teacher; its own loss weighs as much as there are labels."""
         share = len(self.labelled(examples)) / max(1, len(examples))
         if Trait.NEEDS_NO_GOLD in self.reader.spec.traits:

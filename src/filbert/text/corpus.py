@@ -24,7 +24,7 @@ __all__ = ["CorpusReport", "documents", "file_documents", "files"]
 
 UNITS = ("blank", "line", "file")
 TEXT_COLUMNS = ("text", "content")
-SHOWN_CHARS = 80  # of a header that is told
+SHOWN_CHARS = 80  # of a header that a message shows
 HEAD_LINES = 8  # that tell JSON lines from plain text
 
 Source = str | os.PathLike[str]

@@ -120,11 +120,11 @@ class _Scan:
         self.pairs = _bracket_pairs(text)
         self.pair_starts = [start for start, _ in self.pairs]
         self.start = 0
-        self._looked_at = -1  # the start of the sentence that what follows is known of: most need none of it
+        self._looked_at = -1  # of which sentence the next three values are: most sentences need none of them
         self._is_quote, self._num_quotes, self._counted_to = False, 0, 0
 
     def _look(self) -> None:
-        """Makes known whether the sentence begins with a quotation mark, and that none was counted in it so far."""
+        """Sees whether the current sentence begins with a quotation mark, and begins to count the marks in it."""
         if self._looked_at != self.start:
             self._looked_at = self._counted_to = self.start
             self._num_quotes = 0  # ASCII quotation marks: an odd one opens, an even one closes

@@ -71,13 +71,13 @@ class CorpusReport:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """How files are to be read, and where what happens is written down."""
+    """How files are read: their encoding, what to do with errors, and the report that counts what was met."""
 
     encoding: str = "utf-8"
     errors: str = "strict"  # or "replace"
     report: CorpusReport = field(default_factory=CorpusReport)
     fault: Fault = refuse
-    mended: Fault | None = None  # is told the place of each thing that `count` counts; the doctor listens
+    mended: Fault | None = None  # called with the place of each thing that `count` counts; the doctor wants them
     unit: str = "line"  # or "row": of data that are Python objects, which are counted from 0
 
     def __post_init__(self) -> None:
@@ -102,7 +102,7 @@ class Reading:
         return f"line {line}" if self.unit == "line" else f"{self.unit} {line - 1}"
 
     def tell(self, sentence: str) -> None:
-        """Keeps a sentence on how a file is read, once: columns that are passed over, an encoding that was told."""
+        """Adds a sentence on how a file is read to the report, once: columns that are passed over, an encoding."""
         if sentence not in self.report.choices:
             self.report.choices.append(sentence)
 

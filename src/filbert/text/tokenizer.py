@@ -108,7 +108,7 @@ class _Memo(dict[str, int]):
 
     @property
     def full(self) -> bool:
-        """Whether it is time to forget."""
+        """Whether it holds so much that it is to be emptied."""
         return len(self.edges) > MEMO_WORDS or len(self.ids) > MEMO_PIECES
 
     def __missing__(self, word: str) -> int:
@@ -163,7 +163,7 @@ class _Memo(dict[str, int]):
         return firsts, edges.take(entries + 1) - firsts
 
     def _learn(self, words: Sequence[str]) -> None:
-        """Splits many plain words together, several times faster than one by one."""
+        """Splits many ASCII words together, several times faster than one by one."""
         if self.march is None:
             self.march = _March(*_tree(self.tokens), self.characters.lowercase)
         owners, ids, starts, ends = self.march.split(words)
@@ -212,9 +212,9 @@ def _is_ascii_word(word: str) -> bool:
 
 
 class _March:
-    """The walks of many plain words down the trees of pieces, all a step at a time: arrays instead of a loop per word.
+    """Longest-match splitting of many ASCII words at once: each step takes every word one letter down a tree of pieces.
 
-    Node 0 is nowhere, 1 the tree of first pieces, 2 that of later ones. Letter 0 is the end of a word.
+    Node 0 is no piece, 1 the root of the tree of first pieces, 2 that of later ones. Letter 0 is the end of a word.
     """
 
     def __init__(self, first: _Tree, later: _Tree, lowercase: bool) -> None:
@@ -326,7 +326,7 @@ class Tokenizer:
 
     @property
     def cuts(self) -> tuple[Any, ...]:
-        """All that tokens hang on: of two tokenizers with the same, every text has the same ids."""
+        """All settings that ids depend on: two tokenizers with equal ones give every text the same ids."""
         kept = self.settings
         accents = kept.lowercase if kept.strip_accents is None else kept.strip_accents
         added = sorted((token, type(token).__name__) for token in kept.added)

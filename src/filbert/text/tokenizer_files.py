@@ -69,7 +69,7 @@ class Beside:
 
 
 def read(folder: Path) -> Beside:
-    """What the files in this folder say of its vocabulary; empty where there are none."""
+    """The settings, tokens and notes of the files in a folder; empty where there are none."""
     config, specials, extra = (
         json_object(folder / name) if (folder / name).exists() else {} for name in (CONFIG, SPECIALS_MAP, ADDED)
     )
@@ -80,25 +80,21 @@ def read(folder: Path) -> Beside:
         if not isinstance(value, bool) and not (name == "strip_accents" and value is None):
             raise InputError(f"{where}: {name} is {str(value)[:60]!r}, but must be true or false.")
     _check_switches(where, config)
-    for path, fields in ((where, config), (folder / SPECIALS_MAP, specials)):
-        for name, token in NAMES.items():
-            special = _content(path, f"{name}_token", fields.get(f"{name}_token", token))
-            if special != token:
-                raise InputError(
-                    f"{path}: {name}_token is {special[:60]!r}, but must be {token}: it is the only one read."
-                )
+    files = ((where, config), (folder / SPECIALS_MAP, specials))
+    for path, fields in files:
+        _check_specials(path, fields)
     numbers = _numbers(where, config.get("added_tokens_decoder"), folder / ADDED, extra)
-    lists = [(path, name, fields[name]) for path, fields in ((where, config), (folder / SPECIALS_MAP, specials))
-             for name in FURTHER if fields.get(name)]  # fmt: skip
-    added = [*sorted(numbers, key=numbers.__getitem__), *(token for each in lists for token in _further(*each))]
+    added = sorted(numbers, key=numbers.__getitem__)
+    for path, fields in files:
+        for name in FURTHER:
+            if fields.get(name):
+                added += _further(path, name, fields[name])
     ours = {*SETTINGS, *FURTHER, "tokenizer_class", "added_tokens_decoder", "do_basic_tokenize", "never_split"}
     ours |= {f"{name}_token" for name in NAMES} | {f"{name}_token_id" for name in NAMES} | {"wordpieces_prefix"}
     unread = sorted(name for name in config if name not in ours and name not in HARMLESS)
     notes = [f"{where}: passed over {', '.join(name[:60] for name in unread[:20])}."] if unread else []
-    return Beside(
-        settings, overrides, tuple(dict.fromkeys(token for token in added if token not in NAMES.values())), numbers,
-        tuple(notes),
-    )  # fmt: skip
+    further = dict.fromkeys(token for token in added if token not in NAMES.values())
+    return Beside(settings, overrides, tuple(further), numbers, tuple(notes))
 
 
 def check_class(path: Path, named: object) -> bool:
@@ -112,6 +108,14 @@ def check_class(path: Path, named: object) -> bool:
             "does; this folder's texts would be read wrong."
         )
     return True
+
+
+def _check_specials(path: Path, fields: Mapping[str, object]) -> None:
+    """Refuses special tokens that are called otherwise than BERT's."""
+    for name, token in NAMES.items():
+        special = _content(path, f"{name}_token", fields.get(f"{name}_token", token))
+        if special != token:
+            raise InputError(f"{path}: {name}_token is {special[:60]!r}, but must be {token}: it is the only one read.")
 
 
 def _check_switches(path: Path, config: Mapping[str, object]) -> None:

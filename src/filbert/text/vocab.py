@@ -113,7 +113,7 @@ def unlike(folder: Path, tokens: Sequence[str]) -> list[str]:
 
 
 def _with_settings(path: Path, vocabulary: Vocabulary, beside: tokenizer_files.Beside, is_json: bool) -> Vocabulary:
-    """The vocabulary with what the files beside it say: of tokenizer.json, where its class heeds them."""
+    """The vocabulary with settings and tokens of the files beside it, before those of tokenizer.json if `overrides`."""
     if beside.overrides or not is_json:
         settings = beside.settings
         vocabulary = replace(
@@ -349,7 +349,7 @@ def _to_json(vocabulary: Vocabulary) -> dict[str, Any]:
 
 
 def _to_config(vocabulary: Vocabulary, max_length: int | None) -> dict[str, Any]:
-    """What transformers wants to know besides."""
+    """tokenizer_config.json as transformers reads it."""
     names = ("pad_token", "unk_token", "cls_token", "sep_token", "mask_token")
     length = {} if max_length is None else {"model_max_length": max_length}
     return {
@@ -523,7 +523,7 @@ class _Merger:
         self.counts.append(count)
 
     def _ranked(self, pair: Pair) -> tuple[int, str, str, Pair]:
-        """Most frequent first, then by the letters; the pair itself only rides along."""
+        """The pair as an entry of the heap: the most frequent first, then by the letters."""
         return -self.pairs[pair], self.names[pair[0]], self.names[pair[1]], pair
 
     def best(self, min_count: int) -> Pair | None:

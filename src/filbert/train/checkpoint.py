@@ -24,9 +24,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from io import FileIO
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +59,14 @@ Array = torch.Tensor | npt.NDArray[Any]
 
 class _Damaged(Exception):
     """Which file of a checkpoint is not what was written, and how."""
+
+
+class FileEntry(NamedTuple):
+    """A file of a checkpoint, as its manifest has it."""
+
+    name: str
+    num_bytes: int
+    sha256: str
 
 
 # One run at a time ----------------------------------------------------------------------------------------------------
@@ -170,7 +179,7 @@ class Checkpoint:
         return tensors
 
 
-def _read_tensor(handle: Any, stored: weights.Stored, digest: Any) -> torch.Tensor:
+def _read_tensor(handle: FileIO, stored: weights.Stored, digest: hashlib._Hash) -> torch.Tensor:
     tensor = torch.empty(stored.shape, dtype=LOADED[stored.dtype])
     raw = memoryview(_raw(tensor))  # type: ignore[arg-type]
     for start in range(0, stored.num_bytes, CHUNK_BYTES):
@@ -216,7 +225,8 @@ def _promised(path: Path, step: int) -> dict[str, Any]:
         try:
             manifest = json.loads(raw)
             entries = [
-                (name, manifest["files"][name]["bytes"], manifest["files"][name]["sha256"]) for name in (TENSORS, STATE)
+                FileEntry(name, manifest["files"][name]["bytes"], manifest["files"][name]["sha256"])
+                for name in (TENSORS, STATE)
             ]
             again = _manifest(manifest["step"], manifest["best"], entries)
         except (ValueError, KeyError, TypeError, RecursionError):
@@ -281,7 +291,7 @@ def _header(tensors: Mapping[str, Array]) -> tuple[bytes, list[str], int]:
     return head, order, num_bytes
 
 
-def _state(state: Mapping[str, Any]) -> bytes:
+def _state(state: Mapping[str, object]) -> bytes:
     """The state as JSON, if it comes back from there as it is: no NaN, no tuples, no keys but strings."""
     fields = dict(state)
     text = json.dumps(fields, allow_nan=False, sort_keys=True, separators=(",", ":"))
@@ -292,12 +302,12 @@ def _state(state: Mapping[str, Any]) -> bytes:
     return text.encode("ascii") + b"\n"
 
 
-def _manifest(step: int, best: bool, entries: Iterable[tuple[str, int, str]]) -> bytes:
+def _manifest(step: int, best: bool, entries: Iterable[FileEntry]) -> bytes:
     files = {name: {"bytes": num_bytes, "sha256": digest} for name, num_bytes, digest in entries}
     return json_text({"format": FORMAT, "step": step, "best": best, "files": files}).encode()
 
 
-def _write(path: Path, pieces: Iterable[npt.NDArray[np.uint8] | bytes]) -> tuple[str, int, str]:
+def _write(path: Path, pieces: Iterable[npt.NDArray[np.uint8] | bytes]) -> FileEntry:
     """Writes and flushes a new file; its name, size and hash."""
     digest, size = hashlib.sha256(), 0
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
@@ -313,7 +323,7 @@ def _write(path: Path, pieces: Iterable[npt.NDArray[np.uint8] | bytes]) -> tuple
         os.fsync(handle)
     finally:
         os.close(handle)
-    return path.name, size, digest.hexdigest()
+    return FileEntry(path.name, size, digest.hexdigest())
 
 
 def _flush(folder: Path) -> None:
@@ -361,7 +371,7 @@ class Store:
                 "choose another folder or make this one writable."
             ) from None
 
-    def save(self, step: int, tensors: Mapping[str, Array], state: Mapping[str, Any], *, best: bool = False) -> Path:
+    def save(self, step: int, tensors: Mapping[str, Array], state: Mapping[str, object], *, best: bool = False) -> Path:
         """Writes the checkpoint of a step whole or not at all, then lets go of those that are no longer needed.
 
         `state` must come back from JSON as it is: strings as keys, lists, finite numbers. A step that is saved again

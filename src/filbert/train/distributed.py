@@ -37,7 +37,7 @@ class Ranks:
 
     @property
     def is_first(self) -> bool:
-        """Whether this one writes files and speaks."""
+        """Whether this rank writes files and logs."""
         return self.rank == 0
 
     def totals(self, numbers: Mapping[str, float]) -> dict[str, float]:
@@ -83,7 +83,7 @@ class Ranks:
 # Weights in shares (FSDP2) -------------------------------------------------------------------------------------------
 
 
-def sharded(work: nn.Module, device: torch.device, half: bool) -> nn.Module:
+def sharded(module: nn.Module, device: torch.device, half: bool) -> nn.Module:
     """The module with every weight cut over the ranks; a layer is put together only while it works.
 
     In half precision the shares stay float32, as do the sums of gradients; only what is put together is bfloat16.
@@ -95,15 +95,15 @@ def sharded(work: nn.Module, device: torch.device, half: bool) -> nn.Module:
     kinds = {"param_dtype": torch.bfloat16, "reduce_dtype": torch.float32} if half else {}
     policy = MixedPrecisionPolicy(**kinds, cast_forward_inputs=False)
     if half:
-        for buffer in work.buffers():
+        for buffer in module.buffers():
             if buffer.is_floating_point():
                 buffer.data = buffer.data.to(torch.bfloat16)
-    for several in [module for module in work.modules() if isinstance(module, nn.ModuleList)]:
+    for several in [each for each in module.modules() if isinstance(each, nn.ModuleList)]:
         for layer in several:
             if any(True for _ in layer.parameters()):
                 fully_shard(layer, mesh=mesh, mp_policy=policy)
-    fully_shard(work, mesh=mesh, mp_policy=policy)
-    return work
+    fully_shard(module, mesh=mesh, mp_policy=policy)
+    return module
 
 
 def local(tensor: Tensor) -> Tensor:
@@ -120,13 +120,13 @@ def shares(whole: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> dict[str,
     """Whole tensors, which every rank has, cut as those of the same names are."""
     from torch.distributed.tensor import DTensor, distribute_tensor
 
-    found = dict(whole)
+    result = dict(whole)
     for name, model in like.items():
-        if name in found and isinstance(model, DTensor) and found[name].shape == model.shape:
-            found[name] = distribute_tensor(
-                found[name].to(model.device), model.device_mesh, model.placements, src_data_rank=None
+        if name in result and isinstance(model, DTensor) and result[name].shape == model.shape:
+            result[name] = distribute_tensor(
+                result[name].to(model.device), model.device_mesh, model.placements, src_data_rank=None
             )
-    return found
+    return result
 
 
 _GROUPS: dict[str, Any] = {}
@@ -193,6 +193,6 @@ def ends_with_parent() -> None:
 
 
 def signal_at_parents_end(number: int) -> None:
-    """The system will send this signal when the parent has ended, however that was; maybe more than once."""
+    """Has Linux send this signal to the process when its parent ends; maybe more than once."""
     if sys.platform.startswith("linux"):
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, number, 0, 0, 0)

@@ -12,7 +12,8 @@ import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch.utils.data
@@ -24,6 +25,9 @@ from filbert.pack.batches import Places, epochs, part, part_budget
 from filbert.train.distributed import Ranks, signal_at_parents_end
 from filbert.train.machine import Machine
 
+if TYPE_CHECKING:
+    from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter as Batches
+
 PREFETCH = 4  # batches ahead, for each worker
 SHARED_MEMORY = "/dev/shm"  # noqa: S108  # asked for its size alone
 BYTES_PER_TOKEN = 64  # more than a token of any batch takes
@@ -31,7 +35,7 @@ BYTES_PER_TOKEN = 64  # more than a token of any batch takes
 
 @dataclass(frozen=True, slots=True)
 class Fed:
-    """One step's worth."""
+    """The batch of one step."""
 
     epoch: int
     batch: int  # its place in the epoch
@@ -63,7 +67,7 @@ class _Builder(torch.utils.data.Dataset[Any]):
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A step's worth with all its arrays in one piece of shared memory, which a process hands over without a copy."""
+    """The batch of one step with all its arrays in one piece of shared memory, which is sent without a copy."""
 
     rest: bytes
     sizes: list[int]
@@ -117,21 +121,21 @@ def _tied(worker: int) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def _unless_cut_off(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-    """The thread that hands arrays over tells of a hand that was withdrawn; anything else is told as ever."""
+def _unless_cut_off(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """An excepthook of workers: a closed pipe to the run is not printed; any other error is, as usual."""
     if not isinstance(error, EOFError | OSError):
         sys.__excepthook__(kind, error, trace)
 
 
-def _ended(batches: Any) -> None:
-    """At the program's end: multiprocessing would ask the workers politely, which they do not hear, and wait."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch would tell of a dead worker
+def _ended(batches: Batches) -> None:
+    """At the program's end: multiprocessing would send SIGTERM, which the workers ignore, and wait for them."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # torch would raise for a dead worker
     for worker in batches._workers:
         worker.kill()
 
 
-def _abandon(batches: Any) -> None:
-    """After a failure: torch tells no more of these workers, wherever the program is by then, and none is left."""
+def _abandon(batches: Batches) -> None:
+    """After a failure: kills the workers, and keeps torch from raising for them later."""
     if batches._worker_pids_set:
         batches._worker_pids_set = False
         torch._C._remove_worker_pids(id(batches))
@@ -207,7 +211,7 @@ class Feed:
         finally:
             unregister(_ended)
 
-    def _taken(self, batches: Iterator[Any]) -> Iterator[Fed]:
+    def _taken(self, batches: Batches) -> Iterator[Fed]:
         count = 0
         while True:
             try:
@@ -235,7 +239,7 @@ class Feed:
 
 
 def is_dead_worker(error: BaseException) -> bool:
-    """Whether torch says that a loader worker has ended by itself, or nobody is at its end of the line.
+    """Whether a loader worker ended by itself, or its end of the pipe is closed.
 
     What happened inside a worker comes with where it was caught, and is no sign of its death.
     """

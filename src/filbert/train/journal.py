@@ -1,4 +1,4 @@
-"""What a run tells while it goes: the numbers of each step in; RUN/log.jsonl, TensorBoard events and progress out.
+"""The numbers of each step of a run in; RUN/log.jsonl, TensorBoard events and a progress line out.
 
 A line of log.jsonl is one JSON object with a "step": a step ("loss", "rate", …), a measurement ("held") or an event
 ("event", "message"). A number that is none (NaN, infinity) is written as null.
@@ -17,10 +17,15 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from filbert.core.errors import InputError
 from filbert.core.files import regular_file, write_text
+from filbert.tasks.task import Json
+from filbert.train.listeners import Entry
+
+if TYPE_CHECKING:
+    from filbert.nn.encoder import Encoder
 
 LOG = "log.jsonl"
 SMOOTHING = 0.98  # of the loss that is shown
@@ -40,9 +45,9 @@ PEAK_FLOPS = {
 }  # fmt: skip
 
 
-def flops_per_token(model: Any, mean_length: float, mask_prob: float) -> float:
+def flops_per_token(model: Encoder, mean_length: float, mask_prob: float) -> float:
     """Of a training step: 6 for each weight of a matrix a token meets, 12·L·D·length of attention, and the head."""
-    config = model.config
+    config: Any = model.config  # a bert's
     inside = sum(p.numel() for name, p in model.named_parameters() if name.startswith("layers.") and p.ndim == 2)
     head = mask_prob * (config.width**2 + config.vocab_size * config.width)
     return float(6 * (inside + head) + 12 * config.layers * config.width * mean_length)
@@ -85,7 +90,7 @@ class Journal:
         self.handle: TextIO | None = _appending(self.path)
         self.board = _board(folder / "tensorboard", resumed)
 
-    def step(self, entry: Mapping[str, Any]) -> None:
+    def step(self, entry: Entry) -> None:
         """One step: "step" (from 1), "epoch", "loss", "rate", "tokens", "seconds" and the task's numbers.
 
         "tokens" are those of this step; "seconds" is the run's clock at its end, which never goes back. The task's
@@ -109,7 +114,7 @@ class Journal:
         done = self.last / self.steps if self.steps else _part(line.get("seconds"), left_s)
         self.screen.progress(lambda: self._shown(line, left_s), done)
 
-    def evaluation(self, entry: Mapping[str, Any]) -> None:
+    def evaluation(self, entry: Entry) -> None:
         """A measurement on texts kept back: "step" and "held", a mapping of numbers."""
         line = {"step": self.last, **_jsonable(entry)}
         self._write(line)
@@ -139,7 +144,7 @@ class Journal:
         self.close()
 
     def _rewind(self, step: int) -> None:
-        """Goes back: the newest checkpoint was damaged, and the run went on from an older one. Events stay told."""
+        """Drops later lines: the newest checkpoint was damaged, and the run resumed an older one. Events are kept."""
         if self.handle is None:
             return
         self.handle.close()
@@ -148,7 +153,7 @@ class Journal:
             self.average.add(entry.get("loss"))
         self.handle = _appending(self.path)
 
-    def _write(self, line: dict[str, Any]) -> None:
+    def _write(self, line: Json) -> None:
         if self.handle is not None:
             try:
                 self.handle.write(json.dumps(line, ensure_ascii=False, allow_nan=False) + "\n")
@@ -164,7 +169,7 @@ class Journal:
                 if isinstance(value, int | float) and name != "step":
                     self.board.add_scalar(("held/" if "held" in line else "train/") + name, value, line["step"])
 
-    def _shown(self, line: Mapping[str, Any], left_s: float | None) -> str:
+    def _shown(self, line: Entry, left_s: float | None) -> str:
         """The line of progress."""
         words = [f"step {self.last:,}" + (f"/{self.steps:,}" if self.steps else "")]
         if line["loss_ema"] is not None:
@@ -236,14 +241,14 @@ def _mended(path: Path, resumed: int, with_events: bool = False) -> list[dict[st
     return kept
 
 
-def _flat(entry: Mapping[str, Any]) -> dict[str, Any]:
+def _flat(entry: Entry) -> dict[str, Any]:
     """The entry with the task's numbers beside the rest."""
     line: dict[str, Any] = _jsonable(entry)
     numbers = line.pop("numbers", {})
     return {**line, **{name: value for name, value in numbers.items() if name not in line}}
 
 
-def _jsonable(value: Any) -> Any:
+def _jsonable(value: object) -> Any:
     """The value as JSON has it: a float with all its digits, so that two runs can be compared bit for bit."""
     if isinstance(value, Mapping):
         return {str(name): _jsonable(each) for name, each in value.items()}

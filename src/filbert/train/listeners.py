@@ -1,4 +1,4 @@
-"""Whoever follows a run in, a function, an object or several; one listener that passes everything on to them out.
+"""A callback, an object with the methods of `Listener`, or several of them in; listeners out.
 
 A function is called for every step as log.jsonl has it: {"step": 1, "loss": …}, and for measurements and events in
 their order, {"step": …, "held": {…}} and {"event": …, "message": …}. An object has the methods of `Listener`. All are
@@ -15,13 +15,13 @@ from filbert.core.errors import InputError
 
 @runtime_checkable
 class Listener(Protocol):
-    """Follows a run: its journal, or whoever else wants to know."""
+    """Is called with the entries of a run's log: its journal, or a user's object."""
 
-    def step(self, entry: Mapping[str, Any]) -> None:
+    def step(self, entry: Entry) -> None:
         """A step was done."""
         ...
 
-    def evaluation(self, entry: Mapping[str, Any]) -> None:
+    def evaluation(self, entry: Entry) -> None:
         """The held-out items were measured."""
         ...
 
@@ -30,6 +30,7 @@ class Listener(Protocol):
         ...
 
 
+Entry = Mapping[str, Any]  # a line of the log
 Callback = Callable[[dict[str, Any]], object]
 Listening = Listener | Callback  # one that a user may name
 Listeners = Listening | Iterable[Listening] | None  # the argument `listener` of all runs
@@ -38,10 +39,10 @@ Listeners = Listening | Iterable[Listening] | None  # the argument `listener` of
 class Silent:
     """A listener that does nothing; others override what they need."""
 
-    def step(self, entry: Mapping[str, Any]) -> None:
+    def step(self, entry: Entry) -> None:
         """Nothing."""
 
-    def evaluation(self, entry: Mapping[str, Any]) -> None:
+    def evaluation(self, entry: Entry) -> None:
         """Nothing."""
 
     def event(self, kind: str, message: str, **more: Any) -> None:
@@ -54,12 +55,12 @@ class Several:
     def __init__(self, *members: Listener) -> None:
         self.members = members
 
-    def step(self, entry: Mapping[str, Any]) -> None:
+    def step(self, entry: Entry) -> None:
         """A step was done."""
         for member in self.members:
             member.step(entry)
 
-    def evaluation(self, entry: Mapping[str, Any]) -> None:
+    def evaluation(self, entry: Entry) -> None:
         """The held-out items were measured."""
         for member in self.members:
             member.evaluation(entry)
@@ -76,12 +77,12 @@ class Function:
     def __init__(self, callback: Callback) -> None:
         self.callback = callback
 
-    def step(self, entry: Mapping[str, Any]) -> None:
+    def step(self, entry: Entry) -> None:
         """A step, with the task's numbers beside the others."""
         fields = {name: value for name, value in entry.items() if name != "numbers"}
         self.callback(fields | dict(entry.get("numbers", {})))
 
-    def evaluation(self, entry: Mapping[str, Any]) -> None:
+    def evaluation(self, entry: Entry) -> None:
         """A measurement."""
         self.callback(dict(entry))
 

@@ -11,7 +11,7 @@ import math
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from types import FrameType
 from typing import Any, Protocol
 
@@ -21,18 +21,19 @@ import torch
 from filbert.core.errors import FilbertError, InputError, one_of
 from filbert.core.protocols import Task
 from filbert.nn.encoder import Encoder
+from filbert.pack.batches import Places
 from filbert.train import machine as machines
 from filbert.train import optim, tune
 from filbert.train.checkpoint import Checkpoint, Store
 from filbert.train.distributed import Ranks
 from filbert.train.feed import Fed, Feed, first_line, is_dead_worker
-from filbert.train.listeners import Listener, Silent
+from filbert.train.listeners import Entry, Listener, Silent
 from filbert.train.machine import Machine
 from filbert.train.step import LossModule, OutOfMemoryError, Stepper, on_device
 
 READ_EVERY = 20  # steps between two looks at what a GPU did: a look makes the host wait
 MOST_SKIPPED = 3  # steps in a row without a finite gradient
-SPREAD_BATCHES, LEAST_BATCHES = 32, 8  # of an evaluation whose error is wanted, and from which on it is told
+SPREAD_BATCHES, LEAST_BATCHES = 32, 8  # of an evaluation with a standard error, and the fewest that give one
 ECHO_S = 1.0  # within which a second signal is the first one again
 SHOWN = 8  # examples named where a batch is
 
@@ -125,9 +126,9 @@ class Outcome:
 
 @dataclass(kw_only=True)
 class Course:
-    """Everything around the model and the task that a run may have."""
+    """What a run may have beside the model and the task: evaluation, checkpoints, machine, listener."""
 
-    held: Task | None = None  # asked now and then, never learnt from
+    held: Task | None = None  # evaluated now and then, never learnt from
     watched: str = "loss"  # the number of an evaluation that says which is best; accuracies are best high, losses low
     machine: machines.Config = field(default_factory=machines.Config)
     ranks: Ranks = field(default_factory=Ranks)
@@ -144,7 +145,7 @@ def fit(
     model: Encoder,
     task: Task,
     config: Config,
-    on_step: Callable[[Mapping[str, Any]], object] | None = None,
+    on_step: Callable[[Entry], object] | None = None,
     machine: machines.Config | None = None,
     tuning: tune.Config | None = None,
 ) -> Outcome:
@@ -155,10 +156,10 @@ def fit(
 
 
 class _Steps(Silent):
-    def __init__(self, callback: Callable[[Mapping[str, Any]], object]) -> None:
+    def __init__(self, callback: Callable[[Entry], object]) -> None:
         self.callback = callback
 
-    def step(self, entry: Mapping[str, Any]) -> None:
+    def step(self, entry: Entry) -> None:
         self.callback(entry)
 
 
@@ -174,8 +175,8 @@ class Training:
         self.machine: Machine = machine if model.steady else machines.unsteady(machine)
         self.state = State(parts=self.machine.parts)
         decay = course.tuning.layer_decay
-        learning = (config.optimiser, config.learning_rate, config.weight_decay, config.head_rate, decay)
-        self.stepper = Stepper(model, task, learning, self.machine, self.ranks, config.seed)
+        settings = optim.Settings(config.optimiser, config.learning_rate, config.weight_decay, config.head_rate, decay)
+        self.stepper = Stepper(model, task, settings, self.machine, self.ranks, config.seed)
         layers = tune.num_layers(name for name, _ in self.stepper.model.named_parameters())
         self.depths = [tune.depth(name, layers) for name in self.stepper.learning]
         self._thaw(0)
@@ -206,7 +207,7 @@ class Training:
         """True where it stopped early."""
         try:
             return self._stepped(caught)
-        except RuntimeError as error:  # torch tells of a dead worker wherever the program happens to be
+        except RuntimeError as error:  # torch raises for a dead worker wherever the program happens to be
             if not is_dead_worker(error):
                 raise
             raise FilbertError(f"a loader worker died ({first_line(error)}); resume the run.") from None
@@ -295,7 +296,7 @@ class Training:
     # What the steps saw -----------------------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        """Reads what the device did since the last look, and tells it."""
+        """Reads the outcomes of pending steps from the device, and passes them to the listener."""
         if not self.pending:
             return
         columns = torch.stack([outcome.numbers.double() for _, outcome in self.pending]).cpu().tolist()
@@ -318,7 +319,7 @@ class Training:
             else:
                 self.state.in_a_row = 0
 
-    def _count_skip(self, entry: Mapping[str, Any], norm: float, examples: Any) -> None:
+    def _count_skip(self, entry: Entry, norm: float, examples: Places) -> None:
         state = self.state
         state.skipped += 1
         state.in_a_row += 1
@@ -337,7 +338,7 @@ class Training:
             self._evaluate()
 
     def _evaluate(self) -> None:
-        """Asks the held-out items; the best state so far is saved at once."""
+        """Measures the held-out items; the best state so far is saved at once."""
         assert self.course.held is not None
         here = (self.machine, self.ranks)
         config, spread = self.config, self.spread if self.course.clock is not None else None
@@ -438,9 +439,7 @@ def evaluate(
     modes = [(module, module.training) for module in model.modules()]  # some may be frozen
     model.eval()
     loss_module = model if isinstance(model, LossModule) else LossModule(model, task)
-    with (
-        torch.no_grad() if loss_module is model else torch.inference_mode()
-    ):  # what is put together for it is kept for steps
+    with torch.no_grad() if loss_module is model else torch.inference_mode():  # gathered weights are kept for steps
         for fed in iter(whole):
             for part in fed.parts:
                 for name, (total, count) in loss_module(on_device(part, machine.device), task).items():
@@ -490,7 +489,7 @@ def check_identity(checkpoint: Checkpoint, identity: Mapping[str, str]) -> None:
 
 
 def _changed(checkpoint: Checkpoint, identity: Mapping[str, str]) -> str:
-    """What is not as it was, by its names."""
+    """The names of identity fields that changed, with old and new values."""
     before: dict[str, str] = checkpoint.state["identity"]
     names = [name for name, value in identity.items() if before.get(name) != value]
     named = (f"{name} ({before.get(name)}, now {identity[name]})" if "." in name else name for name in names)
@@ -507,7 +506,7 @@ def _finite(numbers: Mapping[str, float]) -> dict[str, float]:
 
 
 def _fields(state: State) -> dict[str, Any]:
-    return {name: getattr(state, name) for name in State.__dataclass_fields__}
+    return asdict(state)
 
 
 @contextlib.contextmanager
@@ -530,7 +529,7 @@ def _signals(launched: bool) -> Iterator[list[int]]:
     numbers = (signal.SIGINT, signal.SIGTERM)
     try:
         before = {number: signal.signal(number, note) for number in numbers}
-    except ValueError:  # not the main thread: whoever runs us has the signals
+    except ValueError:  # not the main thread: signals are the caller's
         yield caught
         return
     try:

@@ -1,4 +1,4 @@
-"""Where and how a run computes: wishes in, what this machine can do out. None of it changes what is learnt.
+"""The machine config of a run in; the device, precision, workers and parts to use out. None of it changes the task.
 
 Precision, the number of parts and of threads change roundings, and so the last bits; workers change nothing.
 """
@@ -15,7 +15,7 @@ from filbert.nn import attention
 from filbert.nn.device import usable
 
 PRECISIONS = ("auto", "float32", "bfloat16")
-MOST = 2**20  # of what is counted here: more is a slip
+MOST = 2**20  # of each count here: more is a typing error
 SHARDINGS = ("copy", "shard")
 COMPILED = ("auto", "on", "off", "recorded")  # the last is for CUDA in bfloat16 and one process, and off elsewhere
 

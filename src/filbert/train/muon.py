@@ -39,7 +39,8 @@ def move(
     for chosen in _stacks(matrices):
         weights = [matrices[i] for i in chosen]
         kept = [momenta[i] for i in chosen]
-        shape = (len(chosen) * pieces, weights[0].shape[0] // pieces, weights[0].shape[1])
+        rows, columns = weights[0].shape
+        shape = torch.Size((len(chosen) * pieces, rows // pieces, columns))
         step_NRC = _step(weights, kept, shape, found_inf) * (0.2 * math.sqrt(max(shape[1:])))
         changes = list(step_NRC.view(len(chosen), *weights[0].shape).unbind(0))
         torch._foreach_add_(changes, weights, alpha=weight_decay)
@@ -48,7 +49,7 @@ def move(
         torch._foreach_sub_(weights, changes)
 
 
-def _step(weights: list[Tensor], kept: list[Tensor], shape: tuple[int, int, int], found_inf: Tensor | None) -> Tensor:
+def _step(weights: list[Tensor], kept: list[Tensor], shape: torch.Size, found_inf: Tensor | None) -> Tensor:
     """The orthogonal directions for one stack; the momenta go on by one step (Nesterov's form)."""
     grad_NRC = torch.stack([weight.grad for weight in weights if weight.grad is not None]).view(shape)
     old_NRC = torch.stack(kept).view(shape)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +17,8 @@ from filbert.core.errors import InputError, did_you_mean, one_of
 from filbert.nn.layers import GatedFeedForward, SelfAttention
 from filbert.train import muon, tune
 
+Group = dict[str, Any]  # of parameters, as torch has them
+Named = tuple[str, nn.Parameter]
 OPTIMISERS = ("adamw", "bert-adamw", "muon")
 SCHEDULES = ("linear", "cosine", "trapezoid", "constant")
 FALL = 0.2  # the share of the steps over which a trapezoid comes down
@@ -31,6 +33,16 @@ REST = 0.25  # of Muon's rate: at all of it, biases grow until every vector has 
 LATE = 1e9  # a step count at which Adam's corrections, 1 - beta^step, are exactly 1: none
 
 
+class Settings(NamedTuple):
+    """What `optimiser` takes beside the model."""
+
+    name: str
+    learning_rate: float
+    weight_decay: float
+    head_rate: float = 1.0
+    layer_decay: float = 1.0
+
+
 class AdamW(torch.optim.AdamW):
     """Torch's fused AdamW, which honours `found_inf` by itself."""
 
@@ -42,7 +54,7 @@ class Mixed(torch.optim.Optimizer):
 
     found_inf: Tensor | None = None
 
-    def __init__(self, groups: list[dict[str, Any]], learning_rate: float) -> None:
+    def __init__(self, groups: list[Group], learning_rate: float) -> None:
         super().__init__(groups, {"lr": learning_rate})
 
     @torch.no_grad()
@@ -91,25 +103,24 @@ def optimiser(
     rule = "bert-adamw" if name == "bert-adamw" else "adamw"
     inner = _pieces(model) if name == "muon" else {}
     layers = tune.num_layers(n for n, _ in named)
-    below = {n: layer_decay ** max(layers - tune.depth(n, layers), 0) for n, _ in named}
-    groups: list[dict[str, Any]] = [
-        {
-            "params": [(n, p) for n, p in named if (inner.get(n), below[n]) == (pieces, scale)],
-            "rule": "muon",
-            "pieces": pieces,
-            "scale": scale,
-        }
-        for pieces, scale in sorted({(pieces, below[n]) for n, pieces in inner.items()})
-    ]
-    rest = [(n, p) for n, p in named if n not in inner]
-    scales = {n: (REST if inner else 1.0) * (head_rate if n.startswith("heads.") else below[n]) for n, _ in rest}
-    for scale in sorted(set(scales.values())):
-        some = [(n, p) for n, p in rest if scales[n] == scale]
-        groups += [
-            {"params": [(n, p) for n, p in some if p.ndim > 1], "rule": rule, "scale": scale},
-            {"params": [(n, p) for n, p in some if p.ndim <= 1], "rule": rule, "scale": scale, "free": True},
-        ]
-    groups = [g | {"weight_decay": 0.0 if g.pop("free", False) else weight_decay} for g in groups if g["params"]]
+    by_muon: dict[tuple[int, float], list[Named]] = {}  # of each number of pieces and each scale
+    others: dict[tuple[float, bool], list[Named]] = {}  # of each scale: those that decay, and those that do not
+    for n, p in named:
+        scale = layer_decay ** max(layers - tune.depth(n, layers), 0)
+        if n in inner:
+            by_muon.setdefault((inner[n], scale), []).append((n, p))
+            continue
+        scale = (REST if inner else 1.0) * (head_rate if n.startswith("heads.") else scale)
+        others.setdefault((scale, p.ndim <= 1), []).append((n, p))
+    groups: list[Group] = []
+    for pieces, scale in sorted(by_muon):
+        params = by_muon[pieces, scale]
+        groups.append(
+            {"params": params, "rule": "muon", "pieces": pieces, "scale": scale, "weight_decay": weight_decay}
+        )
+    for scale, is_free in sorted(others):
+        decay = 0.0 if is_free else weight_decay
+        groups.append({"params": others[scale, is_free], "rule": rule, "scale": scale, "weight_decay": decay})
     if name == "adamw":
         return AdamW(groups, lr=learning_rate, betas=BETAS[name], eps=EPS, fused=True)
     return Mixed(groups, learning_rate)
@@ -149,9 +160,7 @@ def _blank(parameter: Tensor, rule: str) -> dict[str, Tensor]:
     return {slot: count if slot == "step" else torch.zeros_like(parameter) for slot in SLOTS[rule]}
 
 
-def _adam(
-    group: Mapping[str, Any], moved: list[Tensor], states: list[dict[str, Tensor]], found_inf: Tensor | None
-) -> None:
+def _adam(group: Group, moved: list[Tensor], states: list[dict[str, Tensor]], found_inf: Tensor | None) -> None:
     """One step of AdamW in torch's fused kernel; the published rule is the same without the corrections."""
     beta1, beta2 = BETAS[group["rule"]]
     counted = group["rule"] == "adamw"

@@ -1,4 +1,4 @@
-"""Kernels recorded once and played back: an encoder and packs of one size in, the same vectors and gradients out.
+"""An encoder and packs of one size in; its vectors and gradients by recorded CUDA graphs out.
 
 A GPU is done with a small model's step long before a host has launched the next one's kernels, hundreds of them: with
 8 layers × 384 and 8,192 tokens it works for 5 of 27 ms (experiments/2026-11-16-recorded-steps.md). A CUDA graph holds
@@ -9,7 +9,7 @@ in is copied there.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
@@ -105,20 +105,26 @@ class Tape:
         self.back.replay()
 
 
+class _Context(Protocol):
+    """What the forward pass keeps for the backward pass."""
+
+    tape: Tape
+
+
 class _Play(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, handle: Tensor, tape: Tape, packed: Packed) -> Tensor:
+    def forward(ctx: _Context, handle: Tensor, tape: Tape, packed: Packed) -> Tensor:
         ctx.tape = tape
         return tape.forward(packed)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, None]:
+    def backward(ctx: _Context, grad: Tensor) -> tuple[None, None, None]:
         ctx.tape.backward(grad)
         return None, None, None
 
 
 class Player:
-    """A model's vectors in a task's loss: its passes over packs of a size that came before are played back.
+    """A model's vectors in a task's loss; passes over packs of a size that came before replay a CUDA graph.
 
     usual: tokens of a sequence on average, where that is known; how many places a recording has must not hang on which
     pack came first, or a run that was resumed would round otherwise than one that was not.
@@ -133,7 +139,7 @@ class Player:
         self.handle = torch.zeros((), requires_grad=True)
 
     def forget(self) -> None:
-        """Other weights learn from now on, or memory is short: what was recorded is of no use."""
+        """Drops all recordings: other weights learn from now on, or memory is short."""
         self.tapes, self.used = {}, []
 
     def begin(self, resting: bool = False) -> None:

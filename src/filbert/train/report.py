@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 from filbert.core.files import write_text
 from filbert.draw import charts
 from filbert.draw import html as page
 from filbert.draw.charts import Chart, Line
 from filbert.train.journal import duration
+from filbert.train.listeners import Entry
 
 MOST_EVENTS, MOST_MEASUREMENTS = 100, 20
 WIDE = 600  # px of a chart from which it has a row of its own
@@ -23,8 +23,8 @@ WIDE = 600  # px of a chart from which it has a row of its own
 def write(
     folder: Path,
     title: str,
-    recipe: Mapping[str, Any],
-    log: Sequence[Mapping[str, Any]],
+    recipe: Mapping[str, object],
+    log: Sequence[Entry],
     facts: Mapping[str, str],
     notes: Sequence[str],
     more: Sequence[str] = (),
@@ -37,8 +37,8 @@ def write(
 
 def html(
     title: str,
-    recipe: Mapping[str, Any],
-    log: Sequence[Mapping[str, Any]],
+    recipe: Mapping[str, object],
+    log: Sequence[Entry],
     facts: Mapping[str, str],
     notes: Sequence[str],
     more: Sequence[str] = (),
@@ -61,9 +61,7 @@ def html(
     return page.whole(title, [*parts[:1], *more, *parts[1:]])
 
 
-def _summary(
-    steps: Sequence[Mapping[str, Any]], held: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]
-) -> str:
+def _summary(steps: Sequence[Entry], held: Sequence[Entry], events: Sequence[Entry]) -> str:
     """The few numbers that a reader looks for first."""
     if not steps:
         return '<p class="soft">The log holds no step yet.</p>'
@@ -84,7 +82,7 @@ def _summary(
     return page.cards(cards)
 
 
-def _seconds(steps: Sequence[Mapping[str, Any]]) -> float:
+def _seconds(steps: Sequence[Entry]) -> float:
     """How long the steps took in all, also where a resumed run's clock began anew."""
     total = before = 0.0
     for line in steps:
@@ -95,9 +93,7 @@ def _seconds(steps: Sequence[Mapping[str, Any]]) -> float:
     return total
 
 
-def _curves(
-    steps: Sequence[Mapping[str, Any]], held: Sequence[Mapping[str, Any]], events: Sequence[Mapping[str, Any]]
-) -> str:
+def _curves(steps: Sequence[Entry], held: Sequence[Entry], events: Sequence[Entry]) -> str:
     """All curves for which the log has numbers."""
 
     def series(key: str) -> list[tuple[float, float | None]]:
@@ -124,7 +120,7 @@ def _curves(
     return f'<div class="curves">{"".join(figures)}</div>' if figures else ""
 
 
-def _measurements(held: Sequence[Mapping[str, Any]]) -> str:
+def _measurements(held: Sequence[Entry]) -> str:
     """A table of what was measured on texts kept back; of many measurements some, the first and last among them."""
     if not held:
         return ""
@@ -145,7 +141,7 @@ def _measurements(held: Sequence[Mapping[str, Any]]) -> str:
     return f'<div class="scroll"><table><tr>{head}</tr>{rows}</table></div>{note}'
 
 
-def _events(events: Sequence[Mapping[str, Any]]) -> str:
+def _events(events: Sequence[Entry]) -> str:
     if not events:
         return '<p class="soft">None: no step was skipped, and the run was not interrupted.</p>'
     rows = "".join(
@@ -159,7 +155,7 @@ def _events(events: Sequence[Mapping[str, Any]]) -> str:
     return f'<div class="scroll"><table>{head}{rows}</table></div>{note}'
 
 
-def _flat(recipe: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
+def _flat(recipe: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, str]]:
     """Every field of the recipe as "model.width" and its value."""
     for name, value in recipe.items():
         if isinstance(value, Mapping) and value:
@@ -172,7 +168,7 @@ def _flat(recipe: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, st
 # Drawings ------------------------------------------------------------------------------------------------------------
 
 
-def loss_lines(log: Sequence[Mapping[str, Any]]) -> list[Line]:
+def loss_lines(log: Sequence[Entry]) -> list[Line]:
     """The curves of the training loss in a log: each step, and smoothed."""
     steps = [line for line in log if "loss" in line]
     raw = Line("each step", [(line["step"], line["loss"]) for line in steps], faint=True)

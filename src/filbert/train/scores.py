@@ -1,4 +1,4 @@
-"""A model and a task's items in; what the model's head says of each of them, in order, out."""
+"""A model and a task's items in; the raw output of the head for each of them, in order, out."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from filbert.train.step import on_device
 
 
 def scored(model: Encoder, task: AnyItems, batch_tokens: int, config: machine.Config | None = None) -> list[Any]:
-    """What a task's head says of each of its items, in order, computed as training computes it.
+    """The raw output of a task's head for each of its items, in order, computed as in training.
 
     The model goes where the config says.
     """
@@ -39,5 +39,5 @@ def scored_apart(model: Encoder, task: AnyItems, batch_tokens: int, config: mach
 
 
 def asking(config: machine.Config) -> machine.Config:
-    """What of a run's machine counts where a model is only asked."""
+    """The part of a run's machine config that counts for inference."""
     return machine.Config(device=config.device, precision=config.precision, threads=config.threads)

@@ -1,4 +1,4 @@
-"""One step: a model, a task and the parts of a batch in, moved weights and what the step saw out.
+"""A model, a task and the parts of a batch in; one optimiser step, its terms and gradient norm out.
 
 The weights that learn are float32. Where the machine computes in bfloat16 a copy of them does the work, and its
 gradients come back to the originals. Nothing here waits for the device: whether a gradient is finite is decided there,
@@ -36,13 +36,16 @@ OUT_OF_MEMORY = (  # in any allocator's words, oneDNN's last
 )
 
 
+Terms = dict[str, list[tuple[Tensor, Tensor]]]  # of each term (total, count), for each part of a batch
+
+
 class OutOfMemoryError(Exception):
     """A part of a batch did not fit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a step saw, still on the device: for every term (total, count), the gradient's norm, 1.0 if skipped."""
+    """The numbers of a step, still on the device: of every term (total, count), the gradient's norm, 1.0 if skipped."""
 
     names: tuple[str, ...]
     numbers: Tensor  # [2·terms + 2]
@@ -68,15 +71,15 @@ class Stepper:
         self,
         model: Encoder,
         task: Task,
-        optimiser: tuple[str, float, float, float] | tuple[str, float, float, float, float],  # as optim takes them
+        optimiser: optim.Settings,
         machine: Machine,
         ranks: Ranks,
         seed: int,
     ) -> None:
         self.machine, self.ranks, self.seed = machine, ranks, seed
         self.sharded = machine.sharding == "shard" and ranks.world > 1
-        if self.sharded and optimiser[0] != "adamw":
-            raise InputError(f"machine.sharding=shard works with train.optimiser=adamw alone, not {optimiser[0]}.")
+        if self.sharded and optimiser.name != "adamw":
+            raise InputError(f"machine.sharding=shard works with train.optimiser=adamw alone, not {optimiser.name}.")
         self.whole = model.cpu() if self.sharded else None  # what will hold the weights when they are put together
         self.model = (copy.deepcopy(model) if self.sharded else model).to(machine.device).train()
         has_twin = machine.half and not self.sharded
@@ -129,7 +132,7 @@ class Stepper:
             group["lr"] = group_rate if self.player is None else group["lr"].fill_(group_rate)
         if self.player is not None:
             self.player.begin(resting=len(parts) > 1)
-        seen: dict[str, list[tuple[Tensor, Tensor]]] = {}
+        seen: Terms = {}
         try:
             if not self.settled:
                 self._settle(parts[0])
@@ -174,7 +177,7 @@ class Stepper:
         if self.machine.is_cuda:  # torch.manual_seed asks every kind of device there could be, a millisecond each time
             torch.cuda.default_generators[self.machine.device.index].manual_seed(number)
 
-    def _backward(self, part: Batch, counts: Mapping[str, float], seen: dict[str, Any], weight: float) -> None:
+    def _backward(self, part: Batch, counts: Mapping[str, float], seen: Terms, weight: float) -> None:
         batch = on_device(part, self.machine.device, self.machine.compiled)
         terms = self.run(batch)
         # DDP takes the mean over ranks; the loss is a sum over them. A loss that nothing in the whole step is asked for
@@ -190,7 +193,7 @@ class Stepper:
         for name, (total, count) in terms.items():
             seen.setdefault(name, []).append((total.detach().float() * weight, count.float() * weight))
 
-    def _moved(self, seen: Mapping[str, list[tuple[Tensor, Tensor]]], clip: float) -> Outcome:
+    def _moved(self, seen: Terms, clip: float) -> Outcome:
         device = self.machine.device
         if self.twin is not self.model:
             self._brought_back()
@@ -261,7 +264,7 @@ class Stepper:
 
     @property
     def measured(self) -> Encoder | LossModule:
-        """What is measured: the weights that compute, or all that put them together."""
+        """The module to evaluate: the copy that computes, or the sharded module."""
         return self.module if isinstance(self.module, LossModule) and self.sharded else self.twin
 
     def tensors(self) -> dict[str, Tensor]:

@@ -98,7 +98,7 @@ def lowest(method: str, depths: Sequence[int], step: int, steps: int) -> int:
 
 
 def prepare(model: nn.Module, config: Config, num_added: int = 0) -> dict[str, str]:
-    """Puts in what the method needs: LoRA's maps, beside which only heads and pooler learn. What is special about it.
+    """Prepares a model for its method (LoRA's maps, frozen weights); remarks on the tuning, by name.
 
     num_added: changed copies among the texts.
     """

@@ -148,7 +148,7 @@ def test_a_folder_comes_back_bit_for_bit(tokenizer: Tokenizer, tmp_path: Path, d
     folders.import_folder(tmp_path / "m", tmp_path / "n")
     first, second = (tmp_path / name / "model.safetensors" for name in "mn")
     assert first.read_bytes() == second.read_bytes()
-    assert tag_spec.published(again.model, again.labels)["decoder"] == decoder
+    assert tag_spec.from_transformers(again.model, again.labels)["decoder"] == decoder
     modern = bert.Config(vocab_size=tokenizer.vocab_size, width=32, layers=1, heads=2, inner=64, max_length=64,
                          segments=0, positions="rotary-local", norm="pre", feedforward="geglu")  # fmt: skip
     other = bert.Bert(modern, task.parts, len(task.labels))

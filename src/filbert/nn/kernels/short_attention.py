@@ -2,8 +2,8 @@
 
 One program owns a block of queries or of keys of one head and sums their gradients in registers, in one fixed order:
 the same step gives the same bits, which the flash kernel's atomic additions do not. The price is that the backward
-pass makes the scores twice, once for the queries and once for the keys and values. `MOST` says up to which length the
-kernel is offered.
+pass makes the scores twice, once for the queries and once for the keys and values. `MOST` is the longest
+sequence that the kernel is offered for.
 
 Legend: T tokens in the pack, B sequences, H heads, K head width. Scores and their log-sums are kept in base 2.
 """
@@ -261,7 +261,7 @@ def _keys_kernel(
 
 
 def check() -> None:
-    """Says so where Triton is not there."""
+    """Refuses where Triton is not installed."""
     if triton is None:
         raise InputError("the triton attention kernel needs Triton, which CUDA builds of torch bring; take flash.")
 

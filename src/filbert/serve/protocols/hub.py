@@ -65,7 +65,7 @@ async def text_classification(served: Served, fields: Fields, wait: Wait) -> Bui
 
 
 def _applied(prediction: Prediction) -> str:
-    """What made the scores of a model's output."""
+    """The function that made scores of the logits."""
     return "sigmoid" if prediction.labels is not None else "none" if prediction.label is None else "softmax"
 
 

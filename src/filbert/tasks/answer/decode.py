@@ -30,7 +30,7 @@ SHOWN = 40  # characters of a text that an error quotes
 
 
 class Window(Protocol):
-    """What is asked of a window; text.windows.WindowEncoding has it."""
+    """The fields of a window that decoding needs; text.windows.WindowEncoding has them."""
 
     @property
     def parts(self) -> Ints:
@@ -46,7 +46,7 @@ class Window(Protocol):
 
     @property
     def owned(self) -> npt.NDArray[np.bool_]:
-        """[N] whether this window answers for the token."""
+        """[N] whether this window owns the token."""
 
 
 # -- decoding ----------------------------------------------------------------------------------------------------
@@ -173,27 +173,27 @@ def _distinct(starts: Places, ends: Places, scores: Numbers) -> tuple[Places, Pl
     return starts[first], ends[first], scores[first]
 
 
-def probabilities(found: Candidates, with_null: bool = True) -> tuple[Numbers, float]:
-    """The softmax over the candidates and, if asked for, "no answer": [K] of the former, one of the latter."""
-    scores = np.append(found.scores, found.null if with_null else -np.inf)
+def probabilities(candidates: Candidates, with_null: bool = True) -> tuple[Numbers, float]:
+    """The softmax over the candidates and, with_null, "no answer": [K] of the former, one of the latter."""
+    scores = np.append(candidates.scores, candidates.null if with_null else -np.inf)
     top = scores.max()
     if top == -np.inf:
-        return np.zeros(len(found.scores)), 0.0
+        return np.zeros(len(candidates.scores)), 0.0
     shares = np.exp(scores - top) if top < np.inf else (scores == top).astype(np.float64)
     shares /= shares.sum()
     return shares[:-1], float(shares[-1])
 
 
-def prediction(text: str, found: Candidates, threshold: float | None = None, coverage: float = 1.0) -> Prediction:
+def prediction(text: str, candidates: Candidates, threshold: float | None = None, coverage: float = 1.0) -> Prediction:
     """The best answer as `label`, "" where there is none; all candidates as `spans`, with their probabilities.
 
     There is none where null - best > threshold; `scores` then and otherwise has the probability of that under "".
     Without a threshold every question has an answer (SQuAD 1.1), and "no answer" takes no part.
     """
-    shares, none = probabilities(found, with_null=threshold is not None)
-    columns = zip(found.starts.tolist(), found.ends.tolist(), shares.tolist(), strict=True)
+    shares, none = probabilities(candidates, with_null=threshold is not None)
+    columns = zip(candidates.starts.tolist(), candidates.ends.tolist(), shares.tolist(), strict=True)
     spans = tuple(Span(start, end, "", share) for start, end, share in columns)
-    is_empty = not spans or (threshold is not None and found.margin > threshold)
+    is_empty = not spans or (threshold is not None and candidates.margin > threshold)
     label = "" if is_empty else text[spans[0].start : spans[0].end]
     return Prediction(label, {} if threshold is None else {"": none}, spans, coverage)
 
@@ -282,7 +282,7 @@ def target(text: str, windows: Sequence[Window], answer: str, start: int, part: 
 
 def tally(targets: Iterable[Target]) -> dict[str, int]:
     """How many answers are of each kind."""
-    counted = Counter(found.kind for found in targets)
+    counted = Counter(target.kind for target in targets)
     return {kind: counted[kind] for kind in ("exact", "widened", "trimmed", *FAULTS) if counted[kind]}
 
 
@@ -292,8 +292,8 @@ def _misplaced(text: str, answer: str, start: int) -> str:
     if not 0 <= start < len(text):
         return f"the answer {_quoted(answer)} is said to stand at character {start}, but the passage has {len(text)}."
     stands = _quoted(text[start : start + len(answer)])
-    found = text.find(answer)
-    hint = f"it stands at {found}." if found >= 0 else "it stands nowhere in the passage."
+    place = text.find(answer)
+    hint = f"it stands at {place}." if place >= 0 else "it stands nowhere in the passage."
     return f"the answer {_quoted(answer)} does not stand at character {start}: there stands {stands}, and {hint}"
 
 

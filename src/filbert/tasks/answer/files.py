@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from filbert.forms.formats import Shape, whole_json
 from filbert.forms.json_places import Change, Node, parsed, removal_changes, rewritten
@@ -49,7 +48,7 @@ def repaired_row(text: str, nodes: Mapping[str, Node]) -> list[Change]:
     return _answers(text, nodes["context"].value, nodes["answers"])
 
 
-def safe_place(context: str, answer: str, start: Any) -> int | None:
+def safe_place(context: str, answer: str, start: object) -> int | None:
     """Where an answer that does not stand where it should surely stands; None where that cannot be told."""
     if type(start) is not int or not answer or "\0" in context or (start >= 0 and context.startswith(answer, start)):
         return None
@@ -61,7 +60,7 @@ def safe_place(context: str, answer: str, start: Any) -> int | None:
     return near[0] if near and distances[0] <= NEAR_CHARS and distances[0] < distances[-1] else None
 
 
-def _answers(text: str, context: Any, answers: Node) -> list[Change]:
+def _answers(text: str, context: object, answers: Node) -> list[Change]:
     """[{text, answer_start}, …] or {text: […], answer_start: […]}: offsets that miss, corrected where that is sure."""
     if not isinstance(context, str):
         return []

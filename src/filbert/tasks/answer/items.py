@@ -129,17 +129,17 @@ class Items(Windowed[Config, WindowScores]):
         from filbert.nn.torch_ops import TorchHost
 
         rows = batch.targets["span_rows"]
-        known = rows[:, 0] != UNKNOWN
-        count = known.sum()
+        is_known = rows[:, 0] != UNKNOWN
+        count = is_known.sum()
         scores_T2 = self.scores(TorchHost(model), batch)
         lengths = batch.packed.boundaries.long().diff()
         tops_B2 = torch.segment_reduce(scores_T2.detach(), "max", lengths=lengths, unsafe=True)
         apart_T2 = scores_T2 - tops_B2.repeat_interleave(lengths, dim=0, output_size=len(scores_T2))
         logs_B2 = torch.segment_reduce(apart_T2.exp(), "sum", lengths=lengths, unsafe=True).log() + tops_B2
         places = torch.searchsorted(batch.packed.boundaries, batch.starts.to(batch.packed.boundaries.dtype))
-        own_B2 = scores_T2.gather(0, rows.clamp(min=0))
-        off = torch.where(known, (logs_B2[places] - own_B2).mean(1), 0.0).sum()
-        right = ((own_B2.detach() >= tops_B2[places]).all(1) & known).sum()
+        gold_B2 = scores_T2.gather(0, rows.clamp(min=0))
+        off = torch.where(is_known, (logs_B2[places] - gold_B2).mean(1), 0.0).sum()
+        right = ((gold_B2.detach() >= tops_B2[places]).all(1) & is_known).sum()
         return {"span_loss": Term(off, count), "span_accuracy": Term(right, count)}
 
     def scores(self, host: Host[A], batch: Batch) -> A:
@@ -162,8 +162,8 @@ class Items(Windowed[Config, WindowScores]):
         from filbert.nn.torch_ops import TorchHost
 
         lengths = batch.packed.boundaries.long().diff()
-        own = torch.arange(len(lengths), device=lengths.device) < len(batch.starts)
-        return Decisions("among", self.scores(TorchHost(model), batch), own, lengths)
+        is_read = torch.arange(len(lengths), device=lengths.device) < len(batch.starts)
+        return Decisions("among", self.scores(TorchHost(model), batch), is_read, lengths)
 
     def raw(self, host: Host[A], batch: Batch) -> Sequence[WindowScores]:
         """Of each question, the scores of each window's tokens."""
@@ -183,16 +183,16 @@ class Items(Windowed[Config, WindowScores]):
 
     def predictions(self, raw: Sequence[WindowScores]) -> list[Prediction]:
         """The best answer of each passage as `label`, a slice of the text; all candidates as `spans`."""
-        found = []
+        answers = []
         for index, (example, scores) in enumerate(zip(self.examples, raw, strict=True)):
             candidates, share = self._candidates(index, scores)
-            found.append(decode.prediction(example.texts[1], candidates, self.config.threshold, share))
-        return found
+            answers.append(decode.prediction(example.texts[1], candidates, self.config.threshold, share))
+        return answers
 
     def evaluated(self, raw: Sequence[WindowScores]) -> Report:
         """Exact match and F1, with intervals, by the rule of the config."""
-        said = [prediction.label or "" for prediction in self.predictions(raw)]
-        return metrics.summary(metrics.scores(said, self._accepted(), self._rule()), self._rule())
+        answers = [prediction.label or "" for prediction in self.predictions(raw)]
+        return metrics.summary(metrics.scores(answers, self._accepted(), self._rule()), self._rule())
 
     def _accepted(self) -> list[list[str]]:
         return [[answer.text for answer in example.gold] for example in self.examples]
@@ -214,6 +214,6 @@ class Items(Windowed[Config, WindowScores]):
         rows = [self._candidates(index, scores)[0] for index, scores in enumerate(raw)]
         passages = [example.texts[1] for example in self.examples]
         texts = [text[c.starts[0] : c.ends[0]] if len(c.starts) else "" for text, c in zip(passages, rows, strict=True)]
-        answered, empty = (metrics.scores(said, accepted, self._rule()).f1 for said in (texts, [""] * len(texts)))
+        answered, empty = (metrics.scores(answers, accepted, self._rule()).f1 for answers in (texts, [""] * len(texts)))
         threshold, _ = decode.fitted_threshold([c.margin for c in rows], answered, empty)
         return Fit(replace(self.config, threshold=threshold))

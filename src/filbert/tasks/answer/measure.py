@@ -48,33 +48,33 @@ _HAN = "\u4e00-\u9fa5"  # the script's range, which ends before the later additi
 # -- the rules ---------------------------------------------------------------------------------------------------
 
 
-def _squad_plain(text: str, marks: str = string.punctuation) -> str:
+def _squad_normal(text: str, marks: str = string.punctuation) -> str:
     kept = text.lower().translate(dict.fromkeys(map(ord, marks)))
     return " ".join(_ARTICLES.sub(" ", kept).split())
 
 
 def _squad_segments(text: str) -> list[str]:
-    return _squad_plain(text).split()
+    return _squad_normal(text).split()
 
 
-_drcd_plain = partial(_squad_plain, marks=string.punctuation + _DRCD_MARKS)
+_drcd_normal = partial(_squad_normal, marks=string.punctuation + _DRCD_MARKS)
 
 
 def _drcd_segments(text: str) -> list[str]:
-    return list(_drcd_plain(text))
+    return list(_drcd_normal(text))
 
 
-def _cmrc_plain(text: str) -> str:
+def _cmrc_normal(text: str) -> str:
     return text.lower().strip().translate(dict.fromkeys(map(ord, _CMRC_MARKS)))
 
 
 def _cmrc_segments(text: str) -> list[str]:
     """Han characters one by one; what stands between them cut into words."""
-    pieces = re.split(f"([{_HAN}])", _cmrc_plain(text))
+    pieces = re.split(f"([{_HAN}])", _cmrc_normal(text))
     return [segment for at, piece in enumerate(pieces) for segment in ([piece] if at % 2 else _words(piece))]
 
 
-def _cjrc_plain(text: str) -> str:
+def _cjrc_normal(text: str) -> str:
     return "".join(char for char in text.lower() if char.isdigit() or char.isalpha())
 
 
@@ -133,17 +133,17 @@ def _shared_run(one: Sequence[str], other: Sequence[str]) -> int:
 class Rule:
     """What exact match compares, what F1 counts, and how it counts what two answers share."""
 
-    plain: Callable[[str], str]
+    normalised: Callable[[str], str]
     segments: Callable[[str], list[str]]
     shared: Callable[[Sequence[str], Sequence[str]], int] = _shared_bag
     leaves_one_out: bool = False
 
 
 RULES = {
-    "squad": Rule(_squad_plain, _squad_segments),
-    "cmrc": Rule(_cmrc_plain, _cmrc_segments, _shared_run),
-    "drcd": Rule(_drcd_plain, _drcd_segments),
-    "cjrc": Rule(_cjrc_plain, lambda text: list(_cjrc_plain(text)), leaves_one_out=True),
+    "squad": Rule(_squad_normal, _squad_segments),
+    "cmrc": Rule(_cmrc_normal, _cmrc_segments, _shared_run),
+    "drcd": Rule(_drcd_normal, _drcd_segments),
+    "cjrc": Rule(_cjrc_normal, lambda text: list(_cjrc_normal(text)), leaves_one_out=True),
 }
 
 
@@ -178,7 +178,7 @@ class Scores:
 
 def exact_match(predicted: str, accepted: str, rule: Rule) -> float:
     """1 where both are the same once case and punctuation are gone, else 0."""
-    return float(rule.plain(predicted) == rule.plain(accepted))
+    return float(rule.normalised(predicted) == rule.normalised(accepted))
 
 
 def f1(predicted: str, accepted: str, rule: Rule) -> float:
@@ -208,10 +208,11 @@ def scores(predicted: Sequence[str], gold: Sequence[Sequence[str]], rule: str = 
 def _question(predicted: str, gold: Sequence[str], rule: Rule) -> tuple[float, float]:
     # SQuAD 2.0 drops an accepted answer of which nothing is left, for it would accept the empty one; so do we by any
     # rule but CJRC's, whose annotators mean it: an empty one says that there is no answer.
-    accepted = gold if rule.leaves_one_out else [text for text in gold if rule.plain(text)]
-    plain, segments = rule.plain(predicted), rule.segments(predicted)
+    accepted = gold if rule.leaves_one_out else [text for text in gold if rule.normalised(text)]
+    normal, segments = rule.normalised(predicted), rule.segments(predicted)
     each = [
-        (float(plain == rule.plain(text)), _f1(segments, rule.segments(text), rule)) for text in (accepted or ("",))
+        (float(normal == rule.normalised(text)), _f1(segments, rule.segments(text), rule))
+        for text in (accepted or ("",))
     ]
     if rule.leaves_one_out and len(each) > 1:
         rounds = [_best(each[:out] + each[out + 1 :]) for out in range(len(each))]

@@ -40,10 +40,10 @@ class Answers(Placed[Items]):
 
     def table(self, host: TorchHost, batch: Batch) -> Tensor:
         """[N, stretches]."""
-        own, scores_T2 = self.reading.layout, self.task.scores(host, batch)
+        layout, scores_T2 = self.reading.layout, self.task.scores(host, batch)
         odds = []
-        for sequence in range(len(own.lengths)):
-            scores_NX2 = scores_T2[own.rows(batch, np.flatnonzero(own.sequence == sequence))]
+        for sequence in range(len(layout.lengths)):
+            scores_NX2 = scores_T2[layout.rows(batch, np.flatnonzero(layout.sequence == sequence))]
             odds.append(log_odds(scores_NX2.transpose(1, 2)))
         odds_N2R = torch.cat(odds, dim=2)
         return odds_N2R[:, 0, self.begins] + odds_N2R[:, 1, self.begins + self.size - 1]

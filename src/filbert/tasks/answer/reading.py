@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from filbert.forms.formats import whole_json
 from filbert.forms.markup import all_places, text_of
@@ -44,7 +43,7 @@ def squad_examples(source: str, reading: Reading) -> Iterator[Entry]:
                     place.count("questions were skipped, for they or their contexts are empty", "empty; skipped.")
 
 
-def _squad_answers(context: str, fields: Mapping[str, Any], place: Place) -> tuple[Answer, ...] | None:
+def _squad_answers(context: str, fields: Mapping[str, object], place: Place) -> tuple[Answer, ...] | None:
     """The accepted answers; none for a question without one; None where the file does not say."""
     impossible = str(fields.get("is_impossible", "false")).lower()  # CJRC writes it as a text
     if impossible not in IMPOSSIBLE:
@@ -60,7 +59,7 @@ def _squad_answers(context: str, fields: Mapping[str, Any], place: Place) -> tup
     return _placed_all(context, starts, place)
 
 
-def _placed_all(context: str, starts: Iterable[tuple[str, Any]], place: Place) -> tuple[Answer, ...]:
+def _placed_all(context: str, starts: Iterable[tuple[str, object]], place: Place) -> tuple[Answer, ...]:
     held = list(starts)
     for _ in range(sum(not text for text, _ in held)):
         place.count("answers are empty and were passed over", "an answer is empty; passed over.")
@@ -68,20 +67,18 @@ def _placed_all(context: str, starts: Iterable[tuple[str, Any]], place: Place) -
     return tuple(dict.fromkeys(placed(context, text, start, place) for text, start in once))
 
 
-def _start(written: Any, place: Place) -> int | None:
+def _start(value: object, place: Place) -> int | None:
     """Where an answer is said to begin: a whole number, also written 12.0 or "12"; None: nothing is said."""
-    if written is None or written == "":
+    if value is None or value == "":
         return None
-    if isinstance(written, (int, float, str)) and not isinstance(written, bool):
+    if isinstance(value, (int, float, str)) and not isinstance(value, bool):
         try:
-            value = float(written)
-            if value.is_integer():
-                return int(value)
+            number = float(value)
+            if number.is_integer():
+                return int(number)
         except (ValueError, OverflowError):
             pass
-    place.fault(
-        f"answer_start is {str(written)[:30]!r}, but must be a whole number: the character with which it begins."
-    )
+    place.fault(f"answer_start is {str(value)[:30]!r}, but must be a whole number: the character with which it begins.")
     return None
 
 
@@ -119,7 +116,7 @@ def rows(source: str, rows: Rows, roles: Roles, reading: Reading) -> Iterator[En
         yield line, (question, context), gold
 
 
-def _starts(answers: Any, starts: Any, place: Place) -> Iterator[tuple[str, Any]]:
+def _starts(answers: object, starts: object, place: Place) -> Iterator[tuple[str, object]]:
     """(text, where it is said to begin) of each answer; starts: what a column of its own says of that."""
     if isinstance(answers, Mapping) and "text" in answers:
         yield from _starts(answers["text"], answers.get("answer_start", starts), place)

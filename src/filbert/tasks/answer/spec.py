@@ -14,12 +14,12 @@ from filbert.core.records import Example, Prediction
 from filbert.nn import heads
 from filbert.tasks.answer import decode
 from filbert.tasks.answer import measure as metrics
-from filbert.tasks.task import AnyItems, Json, Report, TaskSpec, Trait, no_labels
+from filbert.tasks.task import AnyItems, FolderModel, Json, Report, TaskSpec, Trait, no_labels
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from filbert.forms.spec import FileSpec
-    from filbert.tasks.answer.items import Items
+    from filbert.tasks.answer.items import Items, WindowScores
     from filbert.tasks.question import Question, Reading, Target
     from filbert.tasks.view import View
 
@@ -49,8 +49,8 @@ class Config:
             raise InputError(f"task.threshold is {self.threshold!r}, but must be a number.")
 
 
-def published(model: Any, labels: Sequence[str]) -> dict[str, Any]:
-    """The fields of the config for a published folder, which has none of its own."""
+def from_transformers(model: FolderModel, labels: Sequence[str]) -> dict[str, Any]:
+    """The fields of the config for a folder of transformers', which has none of ours."""
     return {"max_length": min(model.config.max_length, Config.max_length)}
 
 
@@ -100,7 +100,7 @@ def question(reading: Reading, target: Target) -> Question[Any]:
     return Answers(reading, target)
 
 
-def view(items: Items, raw: Sequence[Any], report: Report) -> View[Any]:
+def view(items: Items, raw: Sequence[WindowScores], report: Report) -> View[Any]:
     """How answers are measured beside baselines."""
     from filbert.tasks.answer.view import Answers
 
@@ -128,5 +128,5 @@ SPEC = TaskSpec(
     num_texts=2,
     later=LATER,
     labels=no_labels,
-    published=published,
+    from_transformers=from_transformers,
 )

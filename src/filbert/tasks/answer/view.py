@@ -6,13 +6,13 @@ Legend: N questions.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
 from filbert.metrics import baselines, paired
 from filbert.tasks.answer import measure as metrics
-from filbert.tasks.answer.items import Items
+from filbert.tasks.answer.items import Items, WindowScores
 from filbert.tasks.task import Report
 from filbert.tasks.view import SURE, Beaten, Numbers, Row, View
 from filbert.text.sentences import sentences
@@ -24,7 +24,7 @@ class Answers(View[Items]):
     looks_at_each = True
     measure = "f1"
 
-    def __init__(self, items: Items, raw: Sequence[Any], report: Report) -> None:
+    def __init__(self, items: Items, raw: Sequence[WindowScores], report: Report) -> None:
         super().__init__(items, raw, report)
         self.accepted = [[answer.text for answer in example.gold] for example in self.examples]
         self.f1 = self._scores([prediction.label or "" for prediction in self.predictions]).f1
@@ -42,14 +42,17 @@ class Answers(View[Items]):
 
     def simple(self) -> dict[str, Beaten]:
         """The sentence of the passage that is likest to the question."""
-        passages = [example.texts[1] for example in self.examples]
-        cut = [[text[start:end] for start, end in sentences(text)] for text in passages]
-        best = baselines.closest([example.texts[0] for example in self.examples], cut)
+        questions, cut = [], []
+        for example in self.examples:
+            question, passage = example.texts
+            questions.append(question)
+            cut.append([passage[start:end] for start, end in sentences(passage)])
+        best = baselines.closest(questions, cut)
         answers = [each[place] if place >= 0 else "" for each, place in zip(cut, best, strict=True)]
-        found = self._scores(answers)
-        scores = {"exact": float(found.exact.mean()), "f1": float(found.f1.mean())} if answers else {}
+        measured = self._scores(answers)
+        scores = {"exact": float(measured.exact.mean()), "f1": float(measured.f1.mean())} if answers else {}
         about = "the sentence that is likest to the question by TF-IDF"
-        return {"tfidf": Beaten(scores, self._against(found.f1), about)}
+        return {"tfidf": Beaten(scores, self._against(measured.f1), about)}
 
     def _sure(self, place: int) -> float:
         prediction = self.predictions[place]

@@ -41,24 +41,24 @@ PART = "mlm"
 
 
 class Words:
-    """The tokens of all words, and where each is asked for among the blanks of a window."""
+    """The tokens of all words, and at which blank of a window each is scored."""
 
     def __init__(self, config: Config, labels: Sequence[str], tokenizer: Tokenizer) -> None:
-        given = spoken(config.words)
-        if not given and all(label.isdigit() for label in labels):
+        words = spoken(config.words)
+        if not words and all(label.isdigit() for label in labels):
             raise InputError(f"the labels are numbers, which say nothing by themselves; give words for them: {HINT}.")
         for label in labels:
-            if given and label not in given:
+            if words and label not in words:
                 raise InputError(f"task.words has no word for the label {label!r}; add {label}=….")
-        ids = [[_tokens(word, label, tokenizer) for word in given.get(label, (label,))] for label in labels]
-        if len({tuple(sorted(map(tuple, own))) for own in ids}) < len(labels):
+        ids = [[_tokens(word, label, tokenizer) for word in words.get(label, (label,))] for label in labels]
+        if len({tuple(sorted(map(tuple, of_label))) for of_label in ids}) < len(labels):
             raise InputError("task.words gives two labels the same words, so nothing can tell them apart.")
-        self.lengths = sorted({len(word) for own in ids for word in own})  # of the blank: a sequence for each
+        self.lengths = sorted({len(word) for of_label in ids for word in of_label})  # of the blank: a sequence for each
         first = dict(zip(self.lengths, np.cumsum([0, *self.lengths[:-1]]).tolist(), strict=True))
         rows = [
-            (first[len(word)] + place, token, label, 1 / (len(word) * len(own)))
-            for label, own in enumerate(ids)
-            for word in own
+            (first[len(word)] + place, token, label, 1 / (len(word) * len(of_label)))
+            for label, of_label in enumerate(ids)
+            for word in of_label
             for place, token in enumerate(word)
         ]
         columns, tokens, owners, shares = zip(*rows, strict=True)
@@ -111,9 +111,9 @@ class Items(classify.Items[Any]):
                 f"task.max_length is {self.config.max_length}, but the template leaves {max(room - 2, 0)} tokens of it "
                 f"to the text, and {ROOM} are the least; make it longer or the template shorter."
             )
-        plain = cuts.cuts(np.asarray(pieces.boundaries, np.int64), None, room, overlap)
-        count, kinds = len(plain.first), len(frames)
-        read = np.repeat(plain.first, kinds, axis=0)
+        windows = cuts.cuts(np.asarray(pieces.boundaries, np.int64), None, room, overlap)
+        count, kinds = len(windows.first), len(frames)
+        read = np.repeat(windows.first, kinds, axis=0)
         around = np.tile(sizes, (count, 1))
         lengths = read[:, 1] - read[:, 0] + around.sum(1)
         edges = np.concatenate(([0], np.cumsum(lengths)))
@@ -126,10 +126,10 @@ class Items(classify.Items[Any]):
         self.text_tokens = np.full(len(self.ids), -1, dtype=np.int32)  # of the texts' tokens; -1: the template
         self.text_tokens[~ours] = ranges(read[:, 0], read[:, 1] - read[:, 0])
         self.ids[~ours] = pieces.ids[self.text_tokens[~ours]]
-        own = (read[:, 2:] - read[:, :1]) + (edges[:-1] + around[:, 0])[:, None]
-        first = np.concatenate((np.stack((edges[:-1], edges[1:]), axis=1), own), axis=1)
-        self.take(replace(plain, edges=plain.edges * kinds, first=first, second=np.zeros_like(first)))
-        self.shares = plain.shares  # of windows
+        owned = (read[:, 2:] - read[:, :1]) + (edges[:-1] + around[:, 0])[:, None]
+        first = np.concatenate((np.stack((edges[:-1], edges[1:]), axis=1), owned), axis=1)
+        self.take(replace(windows, edges=windows.edges * kinds, first=first, second=np.zeros_like(first)))
+        self.shares = windows.shares  # of windows
         at = np.tile([place for _, _, place in frames], count)
         text = read[:, 1] - read[:, 0]
         self.blanks = 1 + at + np.where(at < around[:, 0], 0, text)  # [S] the first mask of each sequence
@@ -195,7 +195,7 @@ class Items(classify.Items[Any]):
         return xp.segment_sum(means_WL * batch.targets["shares"][:, None], counts)
 
     def raw(self, host: Host[A], batch: Batch) -> Sequence[Floats]:
-        """What the model says of each text, the prior still in it."""
+        """The scores of each text, the prior still in them."""
         return list(host.xp.host(self.log_chances(host, batch)))
 
     def predictions(self, raw: Sequence[Floats]) -> list[Prediction]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -38,7 +38,7 @@ HINT = "--set task.template='这是一条[MASK]新闻：{text}' --set task.words
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """What is asked of each text, and how it is read."""
+    """The template, the words of the labels, and how texts are read."""
 
     template: str = ""  # holds {text} once, and [MASK] where the word stands
     words: str = ""  # label=word|word,…, or a JSON object; a label that is a word can be left out
@@ -79,29 +79,39 @@ def frame(template: str, num_masks: int) -> tuple[str, str]:
 
 def spoken(words: str) -> dict[str, tuple[str, ...]]:
     """{"体育": ("体育", "比赛")} from 体育=体育|比赛, or from a JSON object where a label has such signs in it."""
+    by_label: dict[str, tuple[str, ...]] = {}
     try:
-        parted = [word.partition("=") for word in words.split(",") if words]
-        pairs = [(label.strip(), own if equals else label) for label, equals, own in parted]
-        if words.startswith("{"):
-            pairs = json.loads(words, object_pairs_hook=list)
-        lists = [(label, own.split("|") if isinstance(own, str) else own) for label, own in pairs]
-        found = {label: tuple(word.strip() for word in own) for label, own in lists}
+        for label, spelt in _label_pairs(words):
+            several = spelt.split("|") if isinstance(spelt, str) else spelt
+            if label in by_label:
+                raise ValueError("a label stands twice")
+            by_label[label] = tuple(word.strip() for word in several)
     except (ValueError, TypeError, AttributeError):
-        found = {"": ()}
-    if not all(label and own and all(own) for label, own in found.items()) or len(found) < len(pairs):
+        by_label = {"": ()}
+    if not all(label and spelt and all(spelt) for label, spelt in by_label.items()):
         raise InputError(f"task.words is {words[:80]!r}, but must be labels, each once, with their words: {HINT}.")
-    return found
+    return by_label
+
+
+def _label_pairs(words: str) -> Iterator[tuple[str, Any]]:
+    """Each label with its words, as one text with | between them or as a list."""
+    if words.startswith("{"):
+        yield from json.loads(words, object_pairs_hook=list)
+        return
+    for part in words.split(",") if words else ():
+        label, equals, spelt = part.partition("=")
+        yield label.strip(), spelt if equals else label
 
 
 def numbers(offsets: str) -> tuple[float, ...]:
     """The prior of each label as it is written."""
     try:
-        found = tuple(float(number) for number in offsets.split(",")) if offsets else ()
+        priors = tuple(float(number) for number in offsets.split(",")) if offsets else ()
     except ValueError:
-        found = (float("nan"),)
-    if not np.isfinite(found).all():
+        priors = (float("nan"),)
+    if not np.isfinite(priors).all():
         raise InputError(f"task.offsets is {offsets[:80]!r}, but must be numbers with commas; leave it out.")
-    return found
+    return priors
 
 
 def label_names(config: Config, examples: Sequence[Example]) -> tuple[str, ...] | None:
@@ -119,8 +129,8 @@ def primed(
     """The config with the prior measured by the model that `answers`: over texts spread through those given."""
     step = -(-len(texts) // SAMPLE) or 1
     some = list(texts[::step]) if config.prior == "data" and not config.offsets else []
-    asked = items([Example((text,)) for text in ["", *some]], labels, tokenizer, config)
-    scores = np.asarray(answers(asked))  # also where nothing is measured: a model that fills no blanks is refused here
+    prompts = items([Example((text,)) for text in ["", *some]], labels, tokenizer, config)
+    scores = np.asarray(answers(prompts))  # even where nothing is measured: a model that fills no blanks is refused
     if config.prior == "none" or config.offsets:
         return config
     prior = np.average(scores, axis=0, weights=[EMPTY, *[1] * len(some)])

@@ -2,7 +2,7 @@
 
 Every token is predicted from those before it in its stretch (Bengio et al. 2003; Radford et al. 2018); of a model that
 reads both ways, also from those after it (Peters et al. 2018, §3.1). A stretch reads [CLS] … [SEP], as all texts do;
-[SEP] is asked for only where a document ends, and [CLS], backward, where one begins: a cut between is no end of a text.
+[SEP] is predicted only where a document ends, and [CLS], backward, where one begins: a cut between is no end of a text.
 
 A model says in `directions` how it reads. Where that is ("forward",), the vectors of its forward pass are what
 `word_scores` predicts the next word from; where it is ("forward", "backward"), `both_ways(packed)` gives those of both.
@@ -31,6 +31,8 @@ from filbert.text.tokenizer import Tokenizer
 if TYPE_CHECKING:
     import torch
 
+    from filbert.nn.encoder import Encoder
+
 SCORES = 2**27  # numbers scored at once, half a gigabyte: a row of tokens times a vocabulary can be far more
 
 
@@ -47,13 +49,13 @@ class Items(task.Items[Config]):
         self._texts: dict[int, Round] = {}
         self._plan: EpochPlan | None = None
 
-    def begin(self, model: Any) -> None:
-        """Tells a fresh model how its tokens are spelled, and how frequent each is, where it asks for either."""
+    def begin(self, model: Encoder) -> None:
+        """Sets in a new model the spelling of its tokens and how frequent each is, where it has use for them."""
         import torch
 
         if model.spells:
             model.spell(self.tokenizer.vocabulary)
-        bias = getattr(getattr(model, "lm", None), "bias", None)
+        bias = dict(model.named_parameters()).get("lm.bias")
         if bias is None:
             return
         counts = np.full(len(bias), 0.1)
@@ -98,7 +100,7 @@ class Items(task.Items[Config]):
         return Batch(packed, starts, np.arange(len(order)), targets)
 
     def _laid_out(self, items: Stretches, epoch: int, budget: int | None) -> tuple[Packed, dict[str, Any]]:
-        """[CLS] text [SEP] of every item in one row, by length, and what is asked of each pair of neighbours."""
+        """[CLS] text [SEP] of every item in one row, by length, and the ids to predict for each pair of neighbours."""
         text, lengths = self._text(epoch), items.lengths
         owners = np.repeat(np.arange(len(lengths)), lengths)
         places = np.arange(len(owners)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -122,11 +124,11 @@ class Items(task.Items[Config]):
         return packed, {name: value.astype(np.int64) for name, value in targets.items()}
 
     def counts(self, batch: Batch) -> Mapping[str, int]:
-        """How many words are asked for in each direction; backward_loss is only there if the model reads both ways."""
-        asked = {"lm_loss": "next_ids", "backward_loss": "previous_ids"}
-        return {loss: int((batch.targets[name] != NOTHING).sum()) for loss, name in asked.items()}
+        """How many words are predicted in each direction; backward_loss is only there if the model reads both ways."""
+        targets = {"lm_loss": "next_ids", "backward_loss": "previous_ids"}
+        return {loss: int((batch.targets[name] != NOTHING).sum()) for loss, name in targets.items()}
 
-    def loss(self, model: Any, batch: Batch) -> Mapping[str, Term]:
+    def loss(self, model: Encoder, batch: Batch) -> Mapping[str, Term]:
         """The cross-entropy of each direction and its accuracy; both directions together are the paper's sum."""
         left, next_ids = batch.targets["left_rows"], batch.targets["next_ids"]
         if len(model.directions) == 1:
@@ -148,7 +150,7 @@ def _is_edge(text: Round, places: Places) -> Any:
     return text.documents[np.searchsorted(text.documents, places)] == places
 
 
-def _answers(name: str, model: Any, x_RD: torch.Tensor, gold_R: torch.Tensor) -> dict[str, Term]:
+def _answers(name: str, model: Encoder, x_RD: torch.Tensor, gold_R: torch.Tensor) -> dict[str, Term]:
     """The loss and how much was right, scored in parts: their scores are made again for the gradient, not kept."""
     import torch
     from torch.utils.checkpoint import checkpoint
@@ -164,11 +166,11 @@ def _answers(name: str, model: Any, x_RD: torch.Tensor, gold_R: torch.Tensor) ->
     return {f"{name}_loss": Term(loss, count), f"{name}_accuracy": Term(right, count)}
 
 
-def _summed(model: Any, x_RD: torch.Tensor, gold_R: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _summed(model: Encoder, x_RD: torch.Tensor, gold_R: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The sum of cross-entropies, and how many words were the likeliest."""
     import torch.nn.functional as F
 
     scores_RV = model.word_scores(x_RD).float()
-    own_R = scores_RV.detach().gather(-1, gold_R.clamp(min=0).unsqueeze(-1)).squeeze(-1)
-    right = ((own_R >= scores_RV.detach().amax(-1)) & (gold_R != NOTHING)).sum()
+    gold_scores_R = scores_RV.detach().gather(-1, gold_R.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    right = ((gold_scores_R >= scores_RV.detach().amax(-1)) & (gold_R != NOTHING)).sum()
     return F.cross_entropy(scores_RV, gold_R, ignore_index=NOTHING, reduction="sum"), right

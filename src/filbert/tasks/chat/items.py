@@ -28,25 +28,25 @@ class Items(translate.Items):
 
     def _read(self, texts: Sequence[str]) -> Pieces:
         """The tokens of the dialogues, with [SEP] between turns."""
-        found = [list(_TURN.finditer(text)) for text in texts]
-        turns = [turn for own in found for turn in own]
+        turns_of = [list(_TURN.finditer(text)) for text in texts]
+        turns = [turn for each in turns_of for turn in each]
         pieces = self.tokenizer.pieces([turn.group() for turn in turns])
         begins = np.array([turn.start() for turn in turns], dtype=np.int64)
         shift = np.repeat(begins, np.diff(pieces.boundaries))
-        counts = np.array([len(own) for own in found], dtype=np.int64)
+        counts = np.array([len(each) for each in turns_of], dtype=np.int64)
         firsts = np.cumsum(counts) - counts
         later = np.setdiff1d(np.arange(len(turns)), firsts[counts > 0])  # turns with one before them
         places, offsets = pieces.boundaries[:-1][later], begins[later]
         columns = (np.full(len(later), self.tokenizer.sep_id), offsets, offsets)
         rows = (pieces.ids, pieces.starts + shift, pieces.ends + shift)
         ids, starts, ends = (
-            np.insert(row, places, own).astype(np.int32) for row, own in zip(rows, columns, strict=True)
+            np.insert(row, places, each).astype(np.int32) for row, each in zip(rows, columns, strict=True)
         )
         edges = np.concatenate((firsts, [len(turns)]))
         return Pieces(ids, starts, ends, pieces.boundaries[edges] + np.searchsorted(later, edges))
 
     def evaluated(self, raw: Sequence[list[Text]]) -> Report:
         """ROUGE with intervals, the shares of different words and pairs of words, and that of answers that loop."""
-        said, right = self._pairs(raw)
-        more = {f"distinct_{size}": metrics.distinct(said, size) for size in (1, 2)} | {"loops": metrics.loops(said)}
-        return metrics.rouge_summary(said, right) | more
+        texts, right = self._pairs(raw)
+        more = {f"distinct_{size}": metrics.distinct(texts, size) for size in (1, 2)} | {"loops": metrics.loops(texts)}
+        return metrics.rouge_summary(texts, right) | more

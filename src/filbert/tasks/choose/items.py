@@ -58,34 +58,34 @@ class Items(Windowed[Config, Floats]):
     def _cut_options(self) -> None:
         """The windows of every option; a passage that several share is cut into tokens once."""
         places: dict[str, int] = {}
-        own = [places.setdefault(example.texts[0], len(places)) for example in self.examples]
-        asked = [f"{e.texts[1]} {option}".strip() for e in self.examples for option in e.texts[BEFORE:]]
-        pieces = self.tokenizer.pieces([*places, *asked])
+        passage_of = [places.setdefault(example.texts[0], len(places)) for example in self.examples]
+        questions = [f"{e.texts[1]} {option}".strip() for e in self.examples for option in e.texts[BEFORE:]]
+        pieces = self.tokenizer.pieces([*places, *questions])
         self.ids = np.asarray(pieces.ids, dtype=np.int32)
         bounds = np.asarray(pieces.boundaries, dtype=np.int64)
-        passages = np.repeat(np.array(own, dtype=np.int64), np.diff(self.options))  # [O]
+        passages = np.repeat(np.array(passage_of, dtype=np.int64), np.diff(self.options))  # [O]
         # Windows are planned as if the passages lay end to end, each as often as it is read, and moved to where they
         # are. The question stands first in the plan, because it is the second text of a pair that is cut.
         laid = np.concatenate(([0], np.cumsum(bounds[passages + 1] - bounds[passages])))
-        found = cuts.cuts(bounds[len(places) :], laid, self.config.max_length, self.config.overlap)
-        moved = np.repeat(bounds[passages] - laid[:-1], np.diff(found.edges))
-        self.take(cuts.Cuts(found.edges, found.second + moved[:, None], found.first, found.specials))
+        planned = cuts.cuts(bounds[len(places) :], laid, self.config.max_length, self.config.overlap)
+        moved = np.repeat(bounds[passages] - laid[:-1], np.diff(planned.edges))
+        self.take(cuts.Cuts(planned.edges, planned.second + moved[:, None], planned.first, planned.specials))
         totals = np.concatenate(([0], np.cumsum(self.num_tokens)))
         self.num_tokens = np.diff(totals[self.options])  # [N] of each question, all its options together
 
     def origins(self, example: Example) -> Places:
         """As classify has it; an option is read behind its question, whose words stand once in the example."""
         passage, question, *options = example.texts
-        asked = [f"{question} {option}" for option in options]
-        found = super().origins(replace(example, texts=(passage, *(text.strip() for text in asked))))
-        read = found[:, 0].copy()
-        for place, text in enumerate(asked):
-            own = read == place + 1
-            span = found[own, 1:] + len(text) - len(text.lstrip())
+        read_texts = [f"{question} {option}" for option in options]
+        origins = super().origins(replace(example, texts=(passage, *(text.strip() for text in read_texts))))
+        read = origins[:, 0].copy()
+        for place, text in enumerate(read_texts):
+            inside = read == place + 1
+            span = origins[inside, 1:] + len(text) - len(text.lstrip())
             behind = span[:, :1] > len(question)
             parts = np.where(behind, BEFORE + place, 1)
-            found[own] = np.concatenate((parts, span - behind * (len(question) + 1)), axis=1)
-        return found
+            origins[inside] = np.concatenate((parts, span - behind * (len(question) + 1)), axis=1)
+        return origins
 
     @property
     def has_unknown(self) -> bool:
@@ -128,7 +128,7 @@ class Items(Windowed[Config, Floats]):
         from filbert.nn.torch_ops import TorchHost
 
         gold, counts = batch.targets["label"], batch.targets["num_options"]
-        known = gold != NOTHING
+        is_known = gold != NOTHING
         scores_O = self.scores(TorchHost(model), batch)
 
         def spread(values_N: Tensor) -> Tensor:
@@ -139,12 +139,15 @@ class Items(Windowed[Config, Floats]):
 
         tops_N = reduced(scores_O.detach(), "max")
         logs_N = reduced((scores_O - spread(tops_N)).exp(), "sum").log() + tops_N
-        own_N = scores_O[counts.cumsum(0) - counts + gold.clamp(min=0)]
+        gold_scores_N = scores_O[counts.cumsum(0) - counts + gold.clamp(min=0)]
         smoothing = self.config.label_smoothing if model.training else 0.0
-        wanted_N = (1 - smoothing) * own_N + smoothing * reduced(scores_O, "mean")
-        off = torch.where(known, logs_N - wanted_N, 0.0).sum()
-        rivals_N = reduced((scores_O.detach() >= spread(own_N.detach())).float(), "sum")  # itself among them
-        return {"label_loss": Term(off, known.sum()), "accuracy": Term(((rivals_N == 1) & known).sum(), known.sum())}
+        wanted_N = (1 - smoothing) * gold_scores_N + smoothing * reduced(scores_O, "mean")
+        off = torch.where(is_known, logs_N - wanted_N, 0.0).sum()
+        rivals_N = reduced((scores_O.detach() >= spread(gold_scores_N.detach())).float(), "sum")  # itself among them
+        return {
+            "label_loss": Term(off, is_known.sum()),
+            "accuracy": Term(((rivals_N == 1) & is_known).sum(), is_known.sum()),
+        }
 
     def scores(self, host: Host[A], batch: Batch) -> A:
         """[O] in float32, the options of one question after another."""
@@ -173,16 +176,19 @@ class Items(Windowed[Config, Floats]):
 
     def predictions(self, raw: Sequence[Floats]) -> list[Prediction]:
         """The likeliest option's text as `label`, with the share of every option, the likeliest first."""
-        given = zip(raw, self.examples, strict=True)
+        pairs = zip(raw, self.examples, strict=True)
         heat = self.config.temperature
-        return [predictions(scores[None] / heat, example.texts[BEFORE:])[0] for scores, example in given]
+        return [predictions(scores[None] / heat, example.texts[BEFORE:])[0] for scores, example in pairs]
 
     def evaluated(self, raw: Sequence[Floats]) -> Report:
         """How often the right option was chosen, with an interval, beside what needs no reading."""
         texts = [example.texts[BEFORE:] for example in self.examples]
-        said = [int(np.argmax(scores)) for scores in raw]
+        chosen = [int(np.argmax(scores)) for scores in raw]
         # Two options may be alike; then either is right.
-        right = [own[place] == own[gold] for own, place, gold in zip(texts, said, self.gold.tolist(), strict=True)]
+        right = [
+            options[place] == options[gold]
+            for options, place, gold in zip(texts, chosen, self.gold.tolist(), strict=True)
+        ]
         shares = [probabilities(scores)[gold] for scores, gold in zip(raw, self.gold.tolist(), strict=True)]
         report = metrics.summary(right, self.gold, np.diff(self.options))
         return {"accuracy": report.pop("accuracy"), "loss": float(-np.log(np.maximum(shares, 1e-300)).mean()), **report}

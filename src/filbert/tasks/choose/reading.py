@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,7 +36,9 @@ def choice_examples(source: str, reading: Reading) -> Iterator[Entry]:
         yield from _question(place, (passage, question), (fields.get("choice"), fields.get(ANSWER)), answers)
 
 
-def _questions(source: str, entries: Any, reading: Reading) -> Iterator[tuple[str, Mapping[str, Any], Place]]:
+def _questions(
+    source: str, entries: Iterable[object], reading: Reading
+) -> Iterator[tuple[str, Mapping[str, Any], Place]]:
     """(passage, question, where it stands) of each question of the file."""
     for number, entry in enumerate(entries, 1):
         if not isinstance(entry, list) or len(entry) < 2:
@@ -77,7 +79,7 @@ def _quiet(reading: Reading) -> Reading:
     return Reading(reading.encoding, "replace", fault=lambda *_: None, unit=reading.unit)
 
 
-def _options(row: Mapping[str, Any], roles: Roles, place: Place) -> Any:
+def _options(row: Mapping[str, object], roles: Roles, place: Place) -> object:
     """The options of a row: a list, or what stands in the columns ending0, ending1, … or option_a, option_b, …."""
     if "options" in roles:
         return row.get(roles["options"])
@@ -91,13 +93,15 @@ def _options(row: Mapping[str, Any], roles: Roles, place: Place) -> Any:
     return values
 
 
-def _look(answers: Answers, options: Any, answer: Any, place: Place) -> None:
+def _look(answers: Answers, options: object, answer: object, place: Place) -> None:
     if answer not in (None, "") and isinstance(options, (list, tuple)) and all(isinstance(o, str) for o in options):
         where = f"at {place.reading.place(place.line)}" if place.line else f"in {place.where.rstrip(': ')}"
         answers.look([clean(option, "", 0, place.reading) for option in options], answer, where)
 
 
-def _question(place: Place, texts: tuple[str, str], answered: tuple[Any, Any], answers: Answers) -> Iterator[Entry]:
+def _question(
+    place: Place, texts: tuple[str, str], answered: tuple[object, object], answers: Answers
+) -> Iterator[Entry]:
     """The one question, or none after a fault."""
     options, answer = answered
     if not isinstance(options, (list, tuple)) or len(options) < 2 or not all(isinstance(each, str) for each in options):
@@ -137,7 +141,7 @@ class Answers:
     clashes: dict[tuple[str, str], str] = field(default_factory=dict)  # two ways -> where they mean two options
     numbers: set[int] = field(default_factory=set)  # the options that are right, where answers are numbers
 
-    def look(self, options: Sequence[str], answer: Any, where: str) -> None:
+    def look(self, options: Sequence[str], answer: object, where: str) -> None:
         """One more answer, read in every way that it can be."""
         ways = readings(options, answer)
         self.num += bool(ways)
@@ -171,7 +175,7 @@ class Answers:
                 )
         return ""
 
-    def number(self, options: Sequence[str], answer: Any) -> tuple[int, str]:
+    def number(self, options: Sequence[str], answer: object) -> tuple[int, str]:
         """(which option is right, what is wrong with the answer where none is)."""
         ways = readings(options, answer)
         if self.way in ways:
@@ -183,17 +187,17 @@ class Answers:
         return -1, f"the answer {answer!r} can only be {other}, but {first} it is {self.way}; write all alike."
 
 
-def readings(options: Sequence[str], answer: Any) -> dict[str, int]:
+def readings(options: Sequence[str], answer: object) -> dict[str, int]:
     """Each way in which the answer can be read -> the option that it then is."""
     if isinstance(answer, bool):
         return {}
     if isinstance(answer, (int, float)):
         return {NUMBER: int(answer)} if answer in range(len(options)) else {}
-    written, ways = str(answer), dict[str, int]()
-    if written in options:
-        ways[TEXT] = list(options).index(written)
-    if written.isascii() and written.isdigit() and int(written[:9]) < len(options):
-        ways[NUMBER] = int(written[:9])
-    if len(written) == 1 and written.upper() in LETTERS[: len(options)]:
-        ways[LETTER] = LETTERS.index(written.upper())
+    text, ways = str(answer), dict[str, int]()
+    if text in options:
+        ways[TEXT] = list(options).index(text)
+    if text.isascii() and text.isdigit() and int(text[:9]) < len(options):
+        ways[NUMBER] = int(text[:9])
+    if len(text) == 1 and text.upper() in LETTERS[: len(options)]:
+        ways[LETTER] = LETTERS.index(text.upper())
     return ways

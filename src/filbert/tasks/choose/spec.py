@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from filbert.core import settings
 from filbert.core.errors import InputError
-from filbert.core.records import Example, Prediction
+from filbert.core.records import Example, Floats, Prediction
 from filbert.nn import heads
-from filbert.tasks.classify.spec import POOLS, published
+from filbert.tasks.classify.spec import POOLS, from_transformers
 from filbert.tasks.task import AnyItems, Json, Report, TaskSpec, Trait, no_labels
 from filbert.tasks.wire import Beside, Wire
 from filbert.text.tokenizer import Tokenizer
@@ -105,7 +105,7 @@ def options_beside(first: str, others: Sequence[object]) -> list[Beside]:
     return [(first, str(question), str(option)) for option in options]
 
 
-def view(items: Items, raw: Sequence[Any], report: Report) -> View[Any]:
+def view(items: Items, raw: Sequence[Floats], report: Report) -> View[Any]:
     """How answers are measured beside baselines."""
     from filbert.tasks.choose.view import Choices
 
@@ -128,6 +128,6 @@ SPEC = TaskSpec(
     num_texts=BEFORE + 1,
     pool=POOL,
     labels=no_labels,
-    published=published,
+    from_transformers=from_transformers,
     asked=asked,
 )

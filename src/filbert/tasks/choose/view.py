@@ -6,10 +6,11 @@ Legend: N questions.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
+from filbert.core.records import Floats
 from filbert.metrics import baselines, calibration, paired
 from filbert.tasks.choose.items import Items
 from filbert.tasks.task import Report
@@ -21,7 +22,7 @@ class Choices(View[Items]):
 
     measure = "accuracy"
 
-    def __init__(self, items: Items, raw: Sequence[Any], report: Report) -> None:
+    def __init__(self, items: Items, raw: Sequence[Floats], report: Report) -> None:
         super().__init__(items, raw, report)
         self.gold = np.asarray(items.gold, dtype=np.int64)
         self.options = [example.texts[-len(row) :] for example, row in zip(self.examples, raw, strict=True)]
@@ -41,10 +42,10 @@ class Choices(View[Items]):
     def simple(self) -> dict[str, Beaten]:
         """The commonest place, and the option that is likest to passage and question."""
         pairs = zip(self.examples, self.options, strict=True)
-        asked = ["\n".join(example.texts[: -len(options)]) for example, options in pairs]
+        questions = ["\n".join(example.texts[: -len(options)]) for example, options in pairs]
         commonest = int(np.bincount(self.gold, minlength=1).argmax())
         places = [min(commonest, len(options) - 1) for options in self.options]
-        likest = baselines.closest(asked, self.options)
+        likest = baselines.closest(questions, self.options)
         return {
             "majority": self._against(places, "always the commonest place"),
             "tfidf": self._against(likest, "the option likest to passage and question by TF-IDF"),

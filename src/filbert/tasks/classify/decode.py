@@ -24,18 +24,19 @@ def probabilities(scores_NL: npt.ArrayLike) -> npt.NDArray[np.float64]:
 def chances(scores_NL: npt.ArrayLike) -> npt.NDArray[np.float64]:
     """[N, L] how likely each label is by itself: a text may have several, or none."""
     scores = np.asarray(scores_NL, dtype=np.float64)
-    found: npt.NDArray[np.float64] = 0.5 + 0.5 * np.tanh(0.5 * scores)  # the logistic function, which never overflows
-    return found
+    chances: npt.NDArray[np.float64] = 0.5 + 0.5 * np.tanh(0.5 * scores)  # the logistic function, which never overflows
+    return chances
 
 
 def set_predictions(scores_NL: npt.ArrayLike, labels: Sequence[str], least: float) -> list[Prediction]:
     """All labels of each text that are at least so likely, with the probability of every one, the likeliest first."""
-    found = []
+    result = []
     shares_NL = chances(scores_NL)
-    for row, own in zip(np.argsort(-shares_NL, axis=-1, kind="stable").tolist(), shares_NL.tolist(), strict=True):
-        given = tuple(labels[place] for place in row if own[place] >= least)
-        found.append(Prediction(labels=given, scores={labels[place]: own[place] for place in row}))
-    return found
+    order = np.argsort(-shares_NL, axis=-1, kind="stable")
+    for places, shares in zip(order.tolist(), shares_NL.tolist(), strict=True):
+        likely = tuple(labels[place] for place in places if shares[place] >= least)
+        result.append(Prediction(labels=likely, scores={labels[place]: shares[place] for place in places}))
+    return result
 
 
 def predictions(
@@ -47,7 +48,9 @@ def predictions(
     covered = [1.0] * len(shares) if coverage is None else coverage
     return [
         Prediction(
-            label=labels[row[0]], scores={labels[place]: float(own[place]) for place in row}, coverage=float(share)
+            label=labels[row[0]],
+            scores={labels[place]: float(row_shares[place]) for place in row},
+            coverage=float(share),
         )
-        for row, own, share in zip(order.tolist(), shares, covered, strict=True)
+        for row, row_shares, share in zip(order.tolist(), shares, covered, strict=True)
     ]

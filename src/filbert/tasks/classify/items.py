@@ -86,12 +86,12 @@ class Items(Windowed[LC, Floats]):
     @property
     def has_unknown(self) -> bool:
         """Whether some text has no label."""
-        return not bool(_known(self.gold).all())
+        return not bool(_is_known(self.gold).all())
 
     @property
     def teaches(self) -> bool:
         """Whether there is anything to learn from."""
-        return bool(_known(self.gold).any())
+        return bool(_is_known(self.gold).any())
 
     def batch(self, orders: Places, budget: int | None = None) -> Batch:
         """The texts' windows packed by length, and their labels."""
@@ -105,12 +105,12 @@ class Items(Windowed[LC, Floats]):
         The loss is then the mean that torch's functions of the same names take.
         """
         gold = batch.targets["label"]
-        known = _known(gold)
-        num_known = int(known.sum())
+        is_known = _is_known(gold)
+        num_known = int(is_known.sum())
         if self.config.several:
             counted: float = num_known * len(self.labels)
         else:
-            counted = float(np.take(self.weights, gold[known]).sum()) if self.weights else num_known
+            counted = float(np.take(self.weights, gold[is_known]).sum()) if self.weights else num_known
         return {"label_loss": counted} | ({"consistency_loss": num_known} if self.config.consistency else {})
 
     def loss(self, model: Encoder, batch: Batch) -> Mapping[str, Term]:
@@ -120,17 +120,17 @@ class Items(Windowed[LC, Floats]):
         from filbert.nn.torch_ops import TorchHost
 
         gold, host = batch.targets["label"], TorchHost(model)
-        known = _known(gold)
-        count = known.sum()
+        is_known = _is_known(gold)
+        count = is_known.sum()
         off = self._set_loss if self.config.several else self._label_loss
         scores_NL = self.scores(host, batch)
         first = off(scores_NL, gold, model.training)
-        terms = {"label_loss": first, **self._rightness(scores_NL.detach(), gold, known)}
+        terms = {"label_loss": first, **self._rightness(scores_NL.detach(), gold, is_known)}
         if self.config.consistency and model.training:
             again_NL = self.scores(host, batch)
             one, two = (self._log_chances(each) for each in (scores_NL, again_NL))
             # ½(KL(p‖q) + KL(q‖p)) = ½ Σ (p - q)(log p - log q)
-            apart = 0.5 * torch.where(known, ((one.exp() - two.exp()) * (one - two)).flatten(1).sum(-1), 0.0).sum()
+            apart = 0.5 * torch.where(is_known, ((one.exp() - two.exp()) * (one - two)).flatten(1).sum(-1), 0.0).sum()
             both = 0.5 * (first.total + off(again_NL, gold, model.training).total)
             terms["label_loss"] = Term(both, first.count)
             terms["consistency_loss"] = Term(self.config.consistency * apart, count)
@@ -155,14 +155,14 @@ class Items(Windowed[LC, Floats]):
         """Of every label, each a question of its own; a label's weight counts where it is right."""
         import torch.nn.functional as F
 
-        known = _known(gold_NL)
+        is_known = _is_known(gold_NL)
         right_NL, weights = gold_NL.nan_to_num(), None
         if training:
             share = self.config.label_smoothing
             right_NL = right_NL * (1 - share) + share / 2
             weights = scores_NL.new_tensor(self.weights) if self.weights else None
         each_NL = F.binary_cross_entropy_with_logits(scores_NL, right_NL, pos_weight=weights, reduction="none")
-        return Term((each_NL * known[:, None]).sum(), known.sum() * len(self.labels))
+        return Term((each_NL * is_known[:, None]).sum(), is_known.sum() * len(self.labels))
 
     def _log_chances(self, scores_NL: Tensor) -> Tensor:
         """[N, L] the logarithm of each label's probability, or [N, L, 2] of its being right and wrong."""
@@ -173,14 +173,14 @@ class Items(Windowed[LC, Floats]):
             return scores_NL.log_softmax(-1)
         return torch.stack((F.logsigmoid(scores_NL), F.logsigmoid(-scores_NL)), -1)
 
-    def _rightness(self, scores_NL: Tensor, gold: Tensor, known: Tensor) -> dict[str, Term]:
+    def _rightness(self, scores_NL: Tensor, gold: Tensor, is_known: Tensor) -> dict[str, Term]:
         """For the log: accuracy; of several labels that of whole sets, and F1 over all labels of all texts."""
         if not self.config.several:
-            return {"accuracy": Term(((scores_NL.argmax(-1) == gold) & known).sum(), known.sum())}
-        chosen_NL, right_NL = (scores_NL.sigmoid() >= self.config.several) & known[:, None], gold == 1
-        whole = ((chosen_NL == right_NL).all(-1) & known).sum()
+            return {"accuracy": Term(((scores_NL.argmax(-1) == gold) & is_known).sum(), is_known.sum())}
+        chosen_NL, right_NL = (scores_NL.sigmoid() >= self.config.several) & is_known[:, None], gold == 1
+        whole = ((chosen_NL == right_NL).all(-1) & is_known).sum()
         return {
-            "accuracy": Term(whole, known.sum()),
+            "accuracy": Term(whole, is_known.sum()),
             "f1": Term(2 * (chosen_NL & right_NL).sum(), chosen_NL.sum() + right_NL.sum()),
         }
 
@@ -198,7 +198,7 @@ class Items(Windowed[LC, Floats]):
         return len(batch.targets["label"]) * (len(self.labels) if self.config.several else 1)
 
     def decisions(self, model: Encoder, batch: Batch) -> Decisions:
-        """What the head says of each text, as a student compares it with its teacher's."""
+        """The logits of each text, as a student compares them with its teacher's."""
         from filbert.nn.torch_ops import TorchHost
 
         return Decisions("several" if self.config.several else "one", self.scores(TorchHost(model), batch))
@@ -267,8 +267,8 @@ def golds(examples: Sequence[Example], labels: Sequence[str]) -> Places:
     """[N] the place of each example's label among the labels; one that is not there is named with its file and line."""
     places: dict[str | None, int] = {label: place for place, label in enumerate(labels)}
     places[None] = NOTHING
-    found = np.fromiter((places.get(label_sets.only(each.gold), NOTHING - 1) for each in examples), dtype=np.int64)
-    for index in np.flatnonzero(found < NOTHING)[:1]:
+    places_N = np.fromiter((places.get(label_sets.only(each.gold), NOTHING - 1) for each in examples), dtype=np.int64)
+    for index in np.flatnonzero(places_N < NOTHING)[:1]:
         wrong = examples[int(index)]
         where = wrong.where(int(index))
         if isinstance(wrong.gold, tuple) and len(wrong.gold) != 1:
@@ -281,7 +281,7 @@ def golds(examples: Sequence[Example], labels: Sequence[str]) -> Places:
             f"{where}: the label {wrong.gold!r} is not one of the {len(labels)} that the model knows ({shown}); "
             f"correct it or train with it.{did_you_mean(str(wrong.gold), labels)}"
         )
-    return found
+    return places_N
 
 
 def set_golds(examples: Sequence[Example], labels: Sequence[str]) -> npt.NDArray[np.float32]:
@@ -300,7 +300,7 @@ def set_golds(examples: Sequence[Example], labels: Sequence[str]) -> npt.NDArray
     return flags
 
 
-def _known(gold: A) -> A:
+def _is_known(gold: A) -> A:
     """[N] whether a text's label, or labels, are known; of arrays and tensors."""
-    known_N: A = gold[:, 0] == gold[:, 0] if gold.ndim == 2 else gold != NOTHING  # NaN is not itself
-    return known_N
+    is_known_N: A = gold[:, 0] == gold[:, 0] if gold.ndim == 2 else gold != NOTHING  # NaN is not itself
+    return is_known_N

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -22,7 +21,7 @@ class Texts(Probing):
 
     unit = "text"
 
-    def __init__(self, config: Any, examples: Sequence[Example]) -> None:
+    def __init__(self, config: object, examples: Sequence[Example]) -> None:
         called = examples[0].source or "the data"
         if any(not isinstance(label_sets.only(example.gold), str) for example in examples):
             raise InputError(

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from filbert.core import settings
 from filbert.core.errors import InputError
-from filbert.core.records import Example, Prediction
+from filbert.core.records import Example, Floats, Prediction
 from filbert.forms import label_sets
 from filbert.nn import heads
-from filbert.tasks.task import AnyItems, Json, Report, TaskSpec, Trait, usual_view
+from filbert.tasks.task import AnyItems, FolderModel, Json, Report, TaskSpec, Trait, usual_view
 from filbert.tasks.wire import Wire
 from filbert.text.tokenizer import Tokenizer
 
@@ -31,7 +31,7 @@ KEPT = ("max_length", "overlap", "pool", "several", "temperature")  # what a fol
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """How texts are read and what is asked of the scores."""
+    """How texts are read, learnt and decoded."""
 
     max_length: int = 512
     pool: str = "mean"
@@ -61,8 +61,8 @@ class Config:
 Fitting = TypeVar("Fitting", bound=Config)  # also a config of those that read pairs
 
 
-def published(model: Any, labels: Sequence[str]) -> dict[str, Any]:
-    """The fields of the config for a published folder, which has none of its own."""
+def from_transformers(model: FolderModel, labels: Sequence[str]) -> dict[str, Any]:
+    """The fields of the config for a folder of transformers', which has none of ours."""
     return {"max_length": model.config.max_length, "pool": "cls" if "pooler" in model.parts else "mean"}
 
 
@@ -143,7 +143,7 @@ def files() -> FileSpec:
     return FILES
 
 
-def view(items: Items[Fitting], raw: Sequence[Any], report: Report) -> View[Any]:
+def view(items: Items[Fitting], raw: Sequence[Floats], report: Report) -> View[Any]:
     """How answers are measured beside baselines."""
     from filbert.tasks.classify.view import Sets
 
@@ -175,5 +175,5 @@ SPEC = TaskSpec(
     idle=idle,
     problem=problem,
     problems=PROBLEMS,
-    published=published,
+    from_transformers=from_transformers,
 )

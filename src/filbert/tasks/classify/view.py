@@ -10,7 +10,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from filbert.core.records import Example
+from filbert.core.records import Example, Floats
 from filbert.metrics import baselines, paired
 from filbert.tasks.classify.items import Items, set_golds
 from filbert.tasks.task import Report
@@ -23,16 +23,16 @@ class Sets(View[Items[Any]]):
     measure = "micro_f1"
     learns = True
 
-    def __init__(self, items: Items[Any], raw: Sequence[Any], report: Report) -> None:
+    def __init__(self, items: Items[Any], raw: Sequence[Floats], report: Report) -> None:
         super().__init__(items, raw, report)
         self.labels = items.labels
         self.gold = np.asarray(items.gold) == 1
         self.chances: Numbers = items.label_shares(raw).reshape(self.gold.shape)
-        self.given = self.chances >= items.config.several
+        self.called = self.chances >= items.config.several
 
     def beside(self, other: Self) -> paired.Difference | None:
         """By micro F1."""
-        return self._against(other.given, "").difference
+        return self._against(other.called, "").difference
 
     def simple(self) -> dict[str, Beaten]:
         """Always the most frequent set of labels."""
@@ -48,7 +48,7 @@ class Sets(View[Items[Any]]):
 
     def _against(self, answers: Flags, about: str) -> Beaten:
         ours, theirs = (np.stack(((self.gold & each).sum(1), each.sum(1), self.gold.sum(1)), axis=1).astype(float)
-                        for each in (self.given, answers))  # fmt: skip
+                        for each in (self.called, answers))  # fmt: skip
         scores = {
             "micro_f1": float(f1(theirs.sum(axis=0)[None])[0]),
             "accuracy": float((answers == self.gold).all(1).mean()),
@@ -57,10 +57,10 @@ class Sets(View[Items[Any]]):
 
     def mistakes(self) -> Iterator[Row]:
         """Examples with a wrong or missing label, those first of which a label is the surest to be wrong."""
-        off = np.where(self.gold != self.given, np.abs(self.chances - self.gold), 0.0).max(axis=1, initial=0.0)
+        off = np.where(self.gold != self.called, np.abs(self.chances - self.gold), 0.0).max(axis=1, initial=0.0)
         for place in np.argsort(-off, kind="stable").tolist():
             if off[place] > 0:
-                sides = {"gold": self._names(self.gold[place]), "said": self._names(self.given[place])}
+                sides = {"gold": self._names(self.gold[place]), "said": self._names(self.called[place])}
                 yield self.shown(place) | sides | {"score": float(off[place])}
 
     def _names(self, flags: Flags) -> list[str]:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,11 @@ from filbert.pack.lay import row
 from filbert.pack.stretches import Places, Text
 from filbert.tasks import task
 from filbert.tasks.cooccurrence.spec import Config
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from filbert.nn.encoder import Encoder
 
 ITEM = 32  # entries of an item, from all over the table: plans stay small however large it is
 
@@ -47,6 +52,14 @@ class Plan:
     def orders(self, indices: Places) -> Plan:
         """What `Task.batch` needs for these."""
         return Plan(self.epoch, self.items[indices], self.num_entries)
+
+
+class LogCounts(Protocol):
+    """A model that learns from such counts."""
+
+    def log_counts(self, words_E: Tensor, contexts_E: Tensor) -> Tensor:
+        """[E] the logarithm of how often each of these words has that context."""
+        ...
 
 
 class Items(task.Items[Config]):
@@ -85,8 +98,8 @@ class Items(task.Items[Config]):
         while math.gcd(step, size) > 1:
             step += 1
         turns = (plan.items[:, None] * ITEM + np.arange(ITEM)).ravel()
-        found: Places = (turns[turns < size] * step + begin) % size
-        return found
+        entries: Places = (turns[turns < size] * step + begin) % size
+        return entries
 
     def weight(self, counts: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """f of eq. 9: rare pairs are noisy, and the most frequent must not be all that matters."""
@@ -119,11 +132,12 @@ class Items(task.Items[Config]):
         """What all entries weigh together: the loss is a mean of squared errors, each by its weight."""
         return {"count_loss": float(batch.targets["weights"].sum())}
 
-    def loss(self, model: Any, batch: Batch) -> Mapping[str, Term]:
+    def loss(self, model: Encoder, batch: Batch) -> Mapping[str, Term]:
         """Σ f(x)·(w·c + b + b' - log x)² over all entries, both ways round."""
-        known, ids = batch.targets, batch.packed.ids
-        words_E, contexts_E = ids[known["word_rows"]], ids[known["context_rows"]]
-        errors_E = model.log_counts(words_E, contexts_E).float() - known["log_counts"]
-        back_E = model.log_counts(contexts_E, words_E).float() - known["log_counts"]
-        total = (known["weights"] * (errors_E.square() + back_E.square())).sum() / 2
-        return {"count_loss": Term(total, known["weights"].sum())}
+        targets, ids = batch.targets, batch.packed.ids
+        words_E, contexts_E = ids[targets["word_rows"]], ids[targets["context_rows"]]
+        glove: LogCounts = model  # type: ignore[assignment]
+        errors_E = glove.log_counts(words_E, contexts_E).float() - targets["log_counts"]
+        back_E = glove.log_counts(contexts_E, words_E).float() - targets["log_counts"]
+        total = (targets["weights"] * (errors_E.square() + back_E.square())).sum() / 2
+        return {"count_loss": Term(total, targets["weights"].sum())}

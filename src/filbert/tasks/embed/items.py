@@ -206,13 +206,13 @@ class Items(Windowed[Config, Floats]):
         if losses == ("dropout",):
             again_MD = self.vectors(host, batch) if model.training else None
             losses = losses if model.training else ()  # two readings without dropout would be one
-        asked = widths(self.config) or (vectors_MD.shape[1],)
-        if asked[0] > vectors_MD.shape[1]:
-            raise InputError(f"task.widths has {asked[0]}, but the model's vectors have {vectors_MD.shape[1]} numbers.")
+        sizes = widths(self.config) or (vectors_MD.shape[1],)
+        if sizes[0] > vectors_MD.shape[1]:
+            raise InputError(f"task.widths has {sizes[0]}, but the model's vectors have {vectors_MD.shape[1]} numbers.")
         terms = {}
         for loss in losses:
             made = self._disorder if loss == "ranking" else self._contrast
-            totals = [made(vectors_MD[:, :width], again_MD, batch.targets) for width in asked]
+            totals = [made(vectors_MD[:, :width], again_MD, batch.targets) for width in sizes]
             terms[f"{loss}_loss"] = Term(sum(totals) / len(totals), self._count(loss, batch.targets))
         if self.kind != "texts":
             terms["ranked"] = self._ranked(vectors_MD.detach(), batch.targets)
@@ -229,17 +229,17 @@ class Items(Windowed[Config, Floats]):
         if again_MD is not None:
             unit_MD = torch.cat((unit_MD, F.normalize(again_MD[:, : vectors_MD.shape[1]], dim=-1)))
             partner = torch.cat((place + len(place), place))
-            group, read, alike = (known.repeat(2) for known in (group, read, alike))
-            is_asked = read
+            group, read, alike = (column.repeat(2) for column in (group, read, alike))
+            is_compared = read
         else:
             side = place % each
             partner = torch.where(side == 0, place + 1, place - 1)
-            is_asked = (side < 2) & targets["is_partner"].repeat_interleave(each)
+            is_compared = (side < 2) & targets["is_partner"].repeat_interleave(each)
         scores_MM = unit_MD @ unit_MD.T / self.config.temperature
-        own_M = scores_MM.gather(1, partner[:, None])[:, 0]
+        partner_scores_M = scores_MM.gather(1, partner[:, None])[:, 0]
         is_other = (group[:, None] == group) & (alike[:, None] != alike) & read
         others_M = scores_MM.masked_fill(~is_other, -1e30).logsumexp(1)
-        return torch.where(is_asked, F.softplus(others_M - own_M), 0.0).sum()
+        return torch.where(is_compared, F.softplus(others_M - partner_scores_M), 0.0).sum()
 
     def _disorder(self, vectors_MD: Tensor, again_MD: Tensor | None, targets: Mapping[str, Tensor]) -> Tensor:
         """Of each example log(1 + Σ exp(worse - own)) over all that are worse."""
@@ -269,8 +269,8 @@ class Items(Windowed[Config, Floats]):
         else:
             each = self.num_texts
             group, read = (targets[name].repeat_interleave(each) for name in ("group", "is_read"))
-            alike, own = targets["alike"], targets["alike"][0::each]
-            compared = (targets["group"][:, None] == group) & (own[:, None] != alike) & read
+            alike, first_alike = targets["alike"], targets["alike"][0::each]
+            compared = (targets["group"][:, None] == group) & (first_alike[:, None] != alike) & read
             compared &= targets["is_partner"][:, None] & (torch.arange(len(alike), device=alike.device) % each > 0)
             worse = first_ND @ unit_MD.T
         right = (better_N[:, None] > worse).float() + 0.5 * (better_N[:, None] == worse).float()
@@ -356,13 +356,13 @@ def _components(count: int, joined: Places) -> Places:
     """[count] the smallest number that each is joined with, directly or through others."""
     root = list(range(count))
 
-    def found(number: int) -> int:
+    def smallest(number: int) -> int:
         while root[number] != number:
             root[number] = root[root[number]]
             number = root[number]
         return number
 
     for one, two in joined.tolist():
-        low, high = sorted((found(one), found(two)))
+        low, high = sorted((smallest(one), smallest(two)))
         root[high] = low
-    return np.array([found(number) for number in range(count)], dtype=np.int64)
+    return np.array([smallest(number) for number in range(count)], dtype=np.int64)

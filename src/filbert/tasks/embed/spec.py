@@ -70,10 +70,10 @@ class Config:
 
 def widths(config: Config) -> tuple[int, ...]:
     """How many numbers of a vector are a vector too, the most first; none where only all are."""
-    found = [word.strip() for word in str(config.widths).split(",") if word.strip()]
-    if not all(word.isascii() and word.isdigit() and int(word) > 0 for word in found):
+    listed = [word.strip() for word in str(config.widths).split(",") if word.strip()]
+    if not all(word.isascii() and word.isdigit() and int(word) > 0 for word in listed):
         raise InputError(f"task.widths is {config.widths!r}, but must be whole numbers with commas, e.g. 384,192,96.")
-    return tuple(sorted({int(word) for word in found}, reverse=True))
+    return tuple(sorted({int(word) for word in listed}, reverse=True))
 
 
 def fitted(config: Config, examples: Sequence[Example]) -> Config:
@@ -143,20 +143,20 @@ def kind_of(examples: Sequence[Example], gold: npt.NDArray[np.float32]) -> str:
 
 def golds(examples: Sequence[Example]) -> npt.NDArray[np.float32]:
     """[N] the numbers, not a number where there is none; what is no number is named with its file and line."""
-    found = np.full(len(examples), math.nan, dtype=np.float32)
+    numbers = np.full(len(examples), math.nan, dtype=np.float32)
     for index, example in enumerate(examples):
         if example.gold is None:
             continue
         try:
-            found[index] = float(example.gold)
+            numbers[index] = float(example.gold)
         except (TypeError, ValueError):
-            found[index] = math.nan
-        if not math.isfinite(found[index]):
+            numbers[index] = math.nan
+        if not math.isfinite(numbers[index]):
             raise InputError(
                 f"{example.where(index)}: the label {str(example.gold)[:40]!r} is no number, but embed "
                 "learns from 0 and 1 or from numbers; if it is a third text: --columns text=1,second=2,negative=3."
             )
-    return found
+    return numbers
 
 
 def items(examples: Sequence[Example], labels: Sequence[str], tokenizer: Tokenizer, config: Config) -> AnyItems:

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Decisions, Item, Term
 from filbert.core.random import keys
-from filbert.core.records import Encoding, Packed
+from filbert.core.records import Encoding, Ints, Packed
 from filbert.pack import lay
 from filbert.pack.masking import Row, chosen, hidden
 from filbert.pack.stretches import NOTHING, Places, Round, Stretches, Text, stretches
@@ -28,6 +28,8 @@ from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     import torch
+
+    from filbert.nn.encoder import Encoder
 
 COUNTED = 2**22  # tokens looked at together when they are counted
 ROUND_TOKENS = 2**28  # planned at once: some 100 MB of plan, however large the corpus
@@ -67,7 +69,7 @@ class Items(task.Items[Config]):
         self.tokenizer, self.config, self.longest = tokenizer, config, config.max_length
         self.rounds = dealt([shard for shard in shards if shard.num_tokens])
         self.parts = ("mlm",) if config.objective == "mlm" else ("pooler", "mlm", "nsp")
-        num_documents = sum(len(shard.documents) - 1 for shard in shards)
+        num_documents = _num_documents(shards)
         least = least_documents(config)
         if num_documents < least:
             raise InputError(
@@ -80,8 +82,8 @@ class Items(task.Items[Config]):
         self._texts: dict[int, Round] = {}
         self._plan: EpochPlan | None = None
 
-    def begin(self, model: Any) -> None:
-        """Tells a fresh model how frequent each token is: its blanks begin with the best guess without a context.
+    def begin(self, model: Encoder) -> None:
+        """Sets in a new model how frequent each token is: its blanks begin with the best guess without a context.
 
         Left to learn this first, all parameters push every vector the same way, and a post-norm stack may never
         tell tokens apart again (experiments/2026-11-16-collapse.md).
@@ -93,7 +95,7 @@ class Items(task.Items[Config]):
             for at in range(0, shard.num_tokens, COUNTED):
                 counts += np.bincount(shard.ids[at : at + COUNTED], minlength=len(counts))
         with torch.no_grad():
-            model.mlm.bias.copy_(torch.from_numpy(np.log(counts / counts.sum())))
+            model.get_parameter("mlm.bias").copy_(torch.from_numpy(np.log(counts / counts.sum())))
 
     def __len__(self) -> int:
         return len(self.plan(0).lengths)
@@ -161,8 +163,8 @@ class Items(task.Items[Config]):
         longest = self.config.max_length if budget is not None else 0
         return lay.row(ids, segments, lengths, budget, longest), row
 
-    def _filled(self, rows: Places, gold: Any, budget: int) -> tuple[Places, Any]:
-        """A constant number of rows to ask for; those that only fill up have no gold."""
+    def _filled(self, rows: Places, gold: Ints, budget: int) -> tuple[Places, Places]:
+        """A constant number of masked rows; those that only fill up have no gold."""
         slack = int(self.config.mask_prob * budget + 2 * budget**0.5)
         size = -(-slack // 64) * 64
         while size < len(rows):  # far outside what chance gives: a larger graph, nothing dropped
@@ -172,28 +174,28 @@ class Items(task.Items[Config]):
 
     def counts(self, batch: Batch) -> Mapping[str, int]:
         """How many answers each loss sums over."""
-        found = {"mlm_loss": int((batch.targets["mask_ids"] != NOTHING).sum())}
+        counts = {"mlm_loss": int((batch.targets["mask_ids"] != NOTHING).sum())}
         if "pair_labels" in batch.targets:
-            found["nsp_loss"] = int((batch.targets["pair_labels"] != NOTHING).sum())
-        return found
+            counts["nsp_loss"] = int((batch.targets["pair_labels"] != NOTHING).sum())
+        return counts
 
     def unhidden(self, batch: Batch) -> Batch:
         """The batch, on a device, with its tokens in its blanks."""
         targets, ids = batch.targets, batch.packed.ids.clone()
-        known = targets["mask_ids"] != NOTHING
-        ids[targets["mask_rows"][known]] = targets["mask_ids"][known].to(ids.dtype)
+        is_masked = targets["mask_ids"] != NOTHING
+        ids[targets["mask_rows"][is_masked]] = targets["mask_ids"][is_masked].to(ids.dtype)
         return Batch(batch.packed.with_ids(ids), batch.starts, batch.owners, targets)
 
     def num_decisions(self, batch: Batch) -> int:
         """How many masked tokens."""
         return int((batch.targets["mask_ids"] != NOTHING).sum())
 
-    def decisions(self, model: Any, batch: Batch) -> Decisions:
+    def decisions(self, model: Encoder, batch: Batch) -> Decisions:
         """Which word each blank had, as the model's head scores them all."""
-        known = batch.targets["mask_ids"] != NOTHING
-        return Decisions("one", model(batch.packed, batch.targets["mask_rows"]), known, head=model.word_scores)
+        is_masked = batch.targets["mask_ids"] != NOTHING
+        return Decisions("one", model(batch.packed, batch.targets["mask_rows"]), is_masked, head=model.word_scores)
 
-    def loss(self, model: Any, batch: Batch) -> Mapping[str, Term]:
+    def loss(self, model: Encoder, batch: Batch) -> Mapping[str, Term]:
         """Both cross-entropies; the model's last layer works for the masked and first tokens only."""
         import torch
 
@@ -203,7 +205,7 @@ class Items(task.Items[Config]):
         scores_MV = model.word_scores(hidden_RD[: len(masked)]).float()
         terms = dict(_answers("mlm", scores_MV, gold))
         if paired:
-            scores_B2 = model.nsp(model.pooled(hidden_RD[len(masked) :])).float()
+            scores_B2 = model.nsp(model.pooled(hidden_RD[len(masked) :])).float()  # type: ignore[operator]
             terms.update(_answers("nsp", scores_B2, batch.targets["pair_labels"]))
         return terms
 
@@ -211,13 +213,17 @@ class Items(task.Items[Config]):
 def _answers(name: str, scores: torch.Tensor, gold: torch.Tensor) -> list[tuple[str, Term]]:
     import torch.nn.functional as F
 
-    known = gold != NOTHING
-    count = known.sum()
+    has_gold = gold != NOTHING
+    count = has_gold.sum()
     # The largest score is needed for the loss anyway; where the best token stands is not.
-    own = scores.detach().gather(-1, gold.clamp(min=0).unsqueeze(-1)).squeeze(-1)
-    right = ((own >= scores.detach().amax(-1)) & known).sum()
+    gold_scores = scores.detach().gather(-1, gold.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    right = ((gold_scores >= scores.detach().amax(-1)) & has_gold).sum()
     loss = F.cross_entropy(scores, gold, ignore_index=NOTHING, reduction="sum")
     return [(f"{name}_loss", Term(loss, count)), (f"{name}_accuracy", Term(right, count))]
+
+
+def _num_documents(shards: Sequence[Text]) -> int:
+    return sum(len(shard.documents) - 1 for shard in shards)
 
 
 def dealt(shards: list[Text]) -> list[list[Text]]:
@@ -225,6 +231,6 @@ def dealt(shards: list[Text]) -> list[list[Text]]:
     num_rounds = max(1, -(-sum(shard.num_tokens for shard in shards) // ROUND_TOKENS))
     while True:
         rounds = [shards[at::num_rounds] for at in range(num_rounds)]
-        if num_rounds == 1 or all(sum(len(shard.documents) - 1 for shard in one) > 1 for one in rounds):
+        if num_rounds == 1 or all(_num_documents(one) > 1 for one in rounds):
             return rounds
         num_rounds -= 1

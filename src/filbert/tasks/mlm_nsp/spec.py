@@ -16,7 +16,7 @@ from filbert.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, kw_only=True)
 class Config:
-    """How the questions are asked."""
+    """How stretches are cut and masked."""
 
     objective: str = "mlm+nsp"
     masking: str = "whole-word"

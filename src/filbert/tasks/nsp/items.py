@@ -22,7 +22,7 @@ from filbert.text.tokenizer import Tokenizer
 
 
 class Items(classify.Items[Any]):
-    """The head's scores of pairs; what the data say of them is not looked at."""
+    """The head's scores of pairs; their gold is not looked at."""
 
     num_texts = 2
     part = "nsp"

@@ -84,9 +84,9 @@ class Items(classify.Items[Config]):
         from filbert.nn.torch_ops import TorchHost
 
         gold = (batch.targets["label"] - self.config.center) / self.config.scale
-        known = ~torch.isnan(gold)
-        off = torch.where(known, (self.scores(TorchHost(model), batch)[:, 0] - gold) ** 2, 0.0).sum()
-        count = known.sum()
+        is_known = ~torch.isnan(gold)
+        off = torch.where(is_known, (self.scores(TorchHost(model), batch)[:, 0] - gold) ** 2, 0.0).sum()
+        count = is_known.sum()
         return {"label_loss": Term(off, count), "explained": Term((count - off).detach(), count)}
 
     def decisions(self, model: Encoder, batch: Batch) -> Decisions:

@@ -1,4 +1,4 @@
-"""A number of a pair as a question: what the head says, in the units of the training data."""
+"""The number that a head gives a pair, to be explained in the units of the training data."""
 
 from __future__ import annotations
 

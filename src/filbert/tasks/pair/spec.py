@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from filbert.core.errors import InputError, one_of
-from filbert.core.records import Example, Prediction
+from filbert.core.records import Example, Floats, Prediction
 from filbert.forms import label_sets
 from filbert.nn import heads
 from filbert.tasks.classify import spec as classify
@@ -37,7 +37,7 @@ VALUE = ("value",)  # the one output of a head that gives numbers
 
 @dataclass(frozen=True, kw_only=True)
 class Config(classify.Config):
-    """How pairs are read and what is asked of the scores."""
+    """How pairs are read, learnt and decoded."""
 
     answer: str = "auto"  # number where the training data's labels are numbers with fractions, else label
     center: float = 0.0  # of the numbers to learn; both are measured on the training data
@@ -84,7 +84,7 @@ def idle(config: Config) -> Mapping[str, str]:
 
 
 def label_names(config: Config, examples: Sequence[Example]) -> tuple[str, ...] | None:
-    """The head's outputs where the data do not say."""
+    """The names of the head's outputs where the data do not give them."""
     return VALUE if config.answer == "number" else classify.label_names(config, examples)
 
 
@@ -142,7 +142,7 @@ def question(reading: Reading, target: Target) -> Question[Any]:
     return (Numbers if reading.task.config.answer == "number" else Labels)(reading, target)
 
 
-def view(items: Items, raw: Sequence[Any], report: Report) -> View[Any]:
+def view(items: Items, raw: Sequence[Floats], report: Report) -> View[Any]:
     """How answers are measured beside baselines."""
     from filbert.tasks.pair.view import Values
 
@@ -178,7 +178,7 @@ SPEC = TaskSpec(
     idle=idle,
     problem=problem,
     problems=PROBLEMS,
-    published=classify.published,
+    from_transformers=classify.from_transformers,
     unranked=VALUE,
     number_fields={"answer": "number"},
 )

@@ -6,11 +6,11 @@ Legend: N pairs, R resamples, K sums that a correlation is made of.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 
-from filbert.core.records import Example
+from filbert.core.records import Example, Floats
 from filbert.forms import label_sets
 from filbert.metrics import baselines, numbers, paired
 from filbert.tasks.pair.items import Items
@@ -25,7 +25,7 @@ class Values(View[Items]):
     measure = "pearson"
     learns = True
 
-    def __init__(self, items: Items, raw: Sequence[Any], report: Report) -> None:
+    def __init__(self, items: Items, raw: Sequence[Floats], report: Report) -> None:
         super().__init__(items, raw, report)
         self.gold = np.asarray(items.gold, dtype=np.float64)
         self.values = np.array([next(iter(each.scores.values())) for each in self.predictions])
@@ -67,5 +67,5 @@ class Values(View[Items]):
 def _correlation(sums_RK: Numbers) -> Numbers:
     count, one, two, squared, other, both = np.moveaxis(sums_RK, -1, 0)
     spread = np.sqrt(np.maximum(count * squared - one**2, 0) * np.maximum(count * other - two**2, 0))
-    found: Numbers = np.divide(count * both - one * two, spread, out=np.zeros(len(sums_RK)), where=spread > 1e-12)
-    return found
+    correlation: Numbers = np.divide(count * both - one * two, spread, out=np.zeros(len(sums_RK)), where=spread > 1e-12)
+    return correlation

@@ -105,9 +105,9 @@ class Items(Windowed[Config, Floats]):
 
     def origins(self, example: Example) -> Places:
         """As classify has it; the marks stand in no text."""
-        found = np.full((len(self.ids), 3), -1, dtype=np.int64)
-        found[np.setdiff1d(np.arange(len(found)), self.stands[0])] = super().origins(example)
-        return found
+        origins = np.full((len(self.ids), 3), -1, dtype=np.int64)
+        origins[np.setdiff1d(np.arange(len(origins)), self.stands[0])] = super().origins(example)
+        return origins
 
     def remarks(self) -> list[str]:
         """What of the data is not read as it stands."""
@@ -136,8 +136,9 @@ class Items(Windowed[Config, Floats]):
         """The windows packed by length, and the rows of the two start marks."""
         laid, chosen = self.laid(orders, budget), self.windows_of(orders)
         last = np.cumsum(self.cuts.edges[orders + 1] - self.cuts.edges[orders]) - 1
-        own = np.stack((np.concatenate(([0], last[:-1] + 1)), last), axis=1)  # [N, 2] the head's window, and the tail's
-        rows = laid.starts[own] + 1 + self.starts[orders] - self.cuts.first[chosen[own], 0]
+        # The head's window, and the tail's.
+        windows_N2 = np.stack((np.concatenate(([0], last[:-1] + 1)), last), axis=1)
+        rows = laid.starts[windows_N2] + 1 + self.starts[orders] - self.cuts.first[chosen[windows_N2], 0]
         return Batch(laid.packed, laid.starts, laid.owners, {"label": self.gold[orders], "mark_rows": rows})
 
     def counts(self, batch: Batch) -> Mapping[str, int]:
@@ -154,11 +155,11 @@ class Items(Windowed[Config, Floats]):
         smoothing = self.config.label_smoothing if model.training else 0.0
         scores_NL = self.scores(TorchHost(model), batch)
         off = F.cross_entropy(scores_NL, gold, ignore_index=NOTHING, reduction="sum", label_smoothing=smoothing)
-        known, said = gold != NOTHING, scores_NL.detach().argmax(-1)
-        right = known & (said == gold)
-        terms = {"label_loss": Term(off, known.sum()), "accuracy": Term(right.sum(), known.sum())}
+        is_known, predicted = gold != NOTHING, scores_NL.detach().argmax(-1)
+        right = is_known & (predicted == gold)
+        terms = {"label_loss": Term(off, is_known.sum()), "accuracy": Term(right.sum(), is_known.sum())}
         if self.none is not None:
-            named, meant = known & (gold != self.none), known & (said != self.none)
+            named, meant = is_known & (gold != self.none), is_known & (predicted != self.none)
             terms["relation_f1"] = Term(2 * (right & named).sum(), named.sum() + meant.sum())
         return terms
 
@@ -173,7 +174,7 @@ class Items(Windowed[Config, Floats]):
         return len(batch.targets["label"])
 
     def decisions(self, model: Encoder, batch: Batch) -> Decisions:
-        """What the head says of each text."""
+        """The logits of each text."""
         from filbert.nn.torch_ops import TorchHost
 
         return Decisions("one", self.scores(TorchHost(model), batch))
@@ -198,9 +199,9 @@ class Items(Windowed[Config, Floats]):
 
     def predictions(self, raw: Sequence[Floats]) -> list[Prediction]:
         """The likeliest label of each, with head and tail as `spans`."""
-        said = predictions(np.asarray(raw) / self.config.temperature, self.labels, self.covered)
+        labelled = predictions(np.asarray(raw) / self.config.temperature, self.labels, self.covered)
         golds = (example.gold for example in self.examples)
-        return [replace(each, spans=(gold.head, gold.tail)) for each, gold in zip(said, golds, strict=True)]
+        return [replace(each, spans=(gold.head, gold.tail)) for each, gold in zip(labelled, golds, strict=True)]
 
     def evaluated(self, raw: Sequence[Floats]) -> Report:
         """How right they are: accuracy, F1 of the labels' mean, and micro F1 of all but "no relation"."""
@@ -220,11 +221,11 @@ class Items(Windowed[Config, Floats]):
 
 def _nested(head: tuple[int, int], tail: tuple[int, int]) -> list[tuple[int, int]]:
     """(token before which it stands, which mark) of the four marks in order: what opens last is closed first."""
-    found = []
+    keys = []
     for side, (begin, end) in enumerate((head, tail)):
-        found.append(((begin, 1, -end, side), 2 * side))
-        found.append(((end, 0 if end > begin else 2, -begin, -side), 2 * side + 1))
-    return [(key[0], mark) for key, mark in sorted(found)]
+        keys.append(((begin, 1, -end, side), 2 * side))
+        keys.append(((end, 0 if end > begin else 2, -begin, -side), 2 * side + 1))
+    return [(key[0], mark) for key, mark in sorted(keys)]
 
 
 def _windows(marks: Sequence[int], begin: int, end: int, room: int) -> list[tuple[int, int]]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from filbert.core.records import Wholes
 from filbert.metrics import bootstrap
 from filbert.metrics.intervals import widened
 from filbert.metrics.labels import Confusion
@@ -30,7 +31,7 @@ def summary(table: Confusion, none: int | None, level: float = 0.95, seed: int =
     return {**scores, "intervals": {"micro_f1": list(interval)}}
 
 
-def _shares(kinds: npt.NDArray[Any]) -> dict[str, npt.NDArray[np.float64]]:
+def _shares(kinds: Wholes) -> dict[str, npt.NDArray[np.float64]]:
     """From [5, …] counts: right, taken for another relation, missed, invented, rightly none."""
     right, confused, missed, invented, _ = kinds
     there, called = right + confused + missed, right + confused + invented

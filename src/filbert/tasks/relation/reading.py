@@ -62,17 +62,17 @@ def relation_rows(source: str, rows: Rows, roles: Roles, reading: Reading) -> It
         yield line, (text,), Relation(*apart(heads, tails), None if label in (None, "") else str(label))
 
 
-def _placed(text: str, written: str, mark: Any, role: str) -> list[Place]:
-    """Where a mention stands in a text; numbers count the characters of what is written, where NULs are some."""
-    if "\0" not in written or isinstance(mark, str):
+def _placed(text: str, raw_text: str, mark: object, role: str) -> list[Place]:
+    """Where a mention stands in a text; numbers count the characters of `raw_text`, NULs too."""
+    if "\0" not in raw_text or isinstance(mark, str):
         return places(text, mark, role)
-    stretches = [moved(written, place) for place in places(written, mark, role)]
+    stretches = [moved(raw_text, place) for place in places(raw_text, mark, role)]
     if any(start == end for start, end in stretches):
         raise InputError(f"the {role} holds nothing but NULs.")
     return stretches
 
 
-def places(text: str, mark: Any, role: str) -> list[Place]:
+def places(text: str, mark: object, role: str) -> list[Place]:
     """Where a mention stands: the one place that is given as numbers, or all those of the given words."""
     named = mark if isinstance(mark, Mapping) else {}
     words = mark if isinstance(mark, str) else first_of(named, *MENTION, "name")
@@ -105,20 +105,20 @@ def marked_examples(source: str, reading: Reading) -> Iterator[Entry]:
     open_sentence: tuple[int, str, tuple[Span, Span]] | None = None
     label: str | None = None
     is_broken = False  # whether the sentence was, so that its relation belongs to none
-    for line, written in whole_lines(source, reading):
-        sentence = written.strip().partition("\t")[2]
-        if is_marked(written):
+    for line, content in whole_lines(source, reading):
+        sentence = content.strip().partition("\t")[2]
+        if is_marked(content):
             if open_sentence is not None:
                 yield open_sentence[0], (open_sentence[1],), Relation(*open_sentence[2], label)
             open_sentence, label = _unmarked(source, line, sentence, reading), None
             is_broken = open_sentence is None
-        elif written.startswith("Comment"):
+        elif content.startswith("Comment"):
             reading.count("comments on sentences were passed over", source, line, "is a comment; passed over.")
-        elif written.strip() and label is None and (open_sentence is not None or is_broken):
-            label = written.strip()
-        elif written.strip():
+        elif content.strip() and label is None and (open_sentence is not None or is_broken):
+            label = content.strip()
+        elif content.strip():
             what = "lines that are neither a sentence nor its relation were passed over"
-            reading.count(what, source, line, f"{written[:30]!r} is no sentence nor its relation; passed over.")
+            reading.count(what, source, line, f"{content[:30]!r} is no sentence nor its relation; passed over.")
     if open_sentence is not None:
         yield open_sentence[0], (open_sentence[1],), Relation(*open_sentence[2], label)
 
@@ -151,11 +151,11 @@ def masked_examples(source: str, reading: Reading) -> Iterator[Entry]:
 
     A name is taken where as many # stand; of two names of one length the head's is the first.
     """
-    for line, written in whole_lines(source, reading):
-        match = MASKED.fullmatch(written.strip())
+    for line, content in whole_lines(source, reading):
+        match = MASKED.fullmatch(content.strip())
         if match is None:
-            if written.strip():
-                reading.fault(source, line, f"{written[:30]!r} is not `label head$tail$text`.")
+            if content.strip():
+                reading.fault(source, line, f"{content[:30]!r} is not `label head$tail$text`.")
             else:
                 reading.report.num_blank += 1
             continue
@@ -195,11 +195,13 @@ def related_rows(source: str, rows: Iterator[Row], text: str, reading: Reading) 
             yield line, {text: row.get(text), "head": ends[0], "tail": ends[1], LABEL_COLUMN: label}
 
 
-def _mappings(value: Any) -> list[Mapping[str, Any]]:
+def _mappings(value: object) -> list[Mapping[str, Any]]:
     return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
 
 
-def _end(relation: Mapping[str, Any], entities: Mapping[str, Any], by_id: str, by_span: str) -> dict[str, Any] | None:
+def _end(
+    relation: Mapping[str, object], entities: Mapping[str, object], by_id: str, by_span: str
+) -> dict[str, Any] | None:
     """One end of a relation, as {start, end}."""
     span = relation.get(by_span) or entities.get(str(relation.get(by_id)))
     if not isinstance(span, Mapping):

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from filbert.core import settings
 from filbert.core.errors import InputError
-from filbert.core.records import Example, Prediction, Span
+from filbert.core.records import Example, Floats, Prediction, Span
 from filbert.nn import heads
 from filbert.tasks.classify import spec as classify
 from filbert.tasks.relation.reading import Relation, apart, places
-from filbert.tasks.task import AnyItems, Asked, Json, Report, TaskSpec, Trait, as_given
+from filbert.tasks.task import AnyItems, Asked, Json, Report, TaskSpec, Trait, usual_request
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ def asked(texts: Iterable[object]) -> list[Example]:
 def unasked(example: Example) -> Asked:
     """(text, head, tail), the mentions by their places."""
     if example.gold is None:
-        return as_given(example)
+        return usual_request(example)
     head, tail = example.gold.head, example.gold.tail
     return example.texts[0], (head.start, head.end), (tail.start, tail.end)
 
@@ -110,12 +110,12 @@ def record(example: Example, prediction: Prediction, top: int | None) -> Json:
 
 def marks_of(tokenizer: Tokenizer) -> str:
     """Four tokens that texts hold never or hardly ever: reserved ones, rare signs, or the last of the vocabulary."""
-    known = tokenizer.vocabulary
-    reserved = [token for token in known if re.fullmatch(r"\[unused\d+\]", token)][:NUM_MARKS]
+    vocabulary = tokenizer.vocabulary
+    reserved = [token for token in vocabulary if re.fullmatch(r"\[unused\d+\]", token)][:NUM_MARKS]
     if len(reserved) == NUM_MARKS:
         return " ".join(reserved)
     controls = {tokenizer.token_of(index) for index in tokenizer.special_ids}
-    last = [token for token in reversed(known) if token not in controls and token.split() == [token]]
+    last = [token for token in reversed(vocabulary) if token not in controls and token.split() == [token]]
     return " ".join(list(dict.fromkeys([*(sign for sign in SIGNS if sign in tokenizer), *last]))[:NUM_MARKS])
 
 
@@ -153,7 +153,7 @@ def question(reading: Reading, target: Target) -> Question[Any]:
     return Relations(reading, target)
 
 
-def view(items: Items, raw: Sequence[Any], report: Report) -> View[Any]:
+def view(items: Items, raw: Sequence[Floats], report: Report) -> View[Any]:
     """How answers are measured beside baselines."""
     from filbert.tasks.relation.view import Relations
 

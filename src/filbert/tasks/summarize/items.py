@@ -25,9 +25,9 @@ class Items(translate.Items):
 
     def evaluated(self, raw: Sequence[list[Text]]) -> Report:
         """ROUGE with intervals, beside that of the first sentence; ROUGE-L is the one to look at first."""
-        said, right = self._pairs(raw)
+        texts, right = self._pairs(raw)
         report = metrics.rouge_summary(
-            said, right, lead=[first_sentence(example.texts[0]) for example in self.examples]
+            texts, right, lead=[first_sentence(example.texts[0]) for example in self.examples]
         )
         edges = report["intervals"]
         return report | {"intervals": {name: edges[name] for name in ("rouge_l", "rouge_1", "rouge_2")}}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from filbert.core.records import Example
 from filbert.tasks.task import AnyItems, Report, TaskSpec
 from filbert.tasks.translate import spec as translate
+from filbert.tasks.written import Text
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def items(examples: Sequence[Example], labels: Sequence[str], tokenizer: Tokeniz
     return Items(examples, labels, tokenizer, config)
 
 
-def view(items: Items, raw: Sequence[Any], report: Report) -> View[Any]:
+def view(items: Items, raw: Sequence[list[Text]], report: Report) -> View[Any]:
     """How answers are measured beside baselines."""
     from filbert.tasks.summarize.view import Summaries
 

@@ -12,22 +12,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from filbert.core.errors import InputError, one_of
-from filbert.core.records import Span
+from filbert.core.records import Reals, Span
 from filbert.nn.crf_walk import Allowed, bounded
 
-Entity = tuple[int, int, str]
 Places = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
 OUTSIDE, NAMELESS = "O", "_"  # B and I without a type are of the type _, as seqeval has it
 LETTERS = {"bio": "BI", "bioes": "BIES", "plain": ""}
 SCHEMES = tuple(LETTERS)
+
+
+class Entity(NamedTuple):
+    """A stretch of units with its type."""
+
+    start: int
+    end: int  # exclusive
+    type: str
 
 
 # -- tags and which may follow which -------------------------------------------------------------------------------
@@ -53,14 +60,14 @@ def allowed(tags: Sequence[str], scheme: str) -> Allowed:
     parsed = [_parsed(tag, scheme) for tag in tags]
     names = np.array([name for _, name in parsed])
     letters = np.array([letter for letter, _ in parsed])
-    goes_on = np.isin(letters, ["I", "E"])  # needs an open entity of its type before it
+    continues = np.isin(letters, ["I", "E"])  # needs an open entity of its type before it
     is_open = np.isin(letters, ["B", "I"])
     same = names[:, None] == names
-    pair = np.where(goes_on, is_open[:, None] & same, True)
+    pair = np.where(continues, is_open[:, None] & same, True)
     if scheme == "bioes":  # what is open must be ended
         end = ~is_open
-        pair &= np.where(is_open[:, None], goes_on & same, True)
-    return Allowed(~goes_on, pair, end)
+        pair &= np.where(is_open[:, None], continues & same, True)
+    return Allowed(~continues, pair, end)
 
 
 def _letters(scheme: str) -> str:
@@ -74,8 +81,8 @@ def _parsed(tag: str, scheme: str) -> tuple[str, str]:
     letter, rest = tag[:1], tag[1:]
     fits = tag == OUTSIDE or (letter and letter in LETTERS[scheme] and (not rest or rest[0] == "-"))
     if not fits:
-        known = ", ".join(f"{each}-" for each in LETTERS[scheme])
-        raise InputError(f"the tag {tag!r} is not O or an entity type with one of {known} before it.")
+        prefixes = ", ".join(f"{each}-" for each in LETTERS[scheme])
+        raise InputError(f"the tag {tag!r} is not O or an entity type with one of {prefixes} before it.")
     return letter, rest[1:] or NAMELESS
 
 
@@ -90,7 +97,7 @@ def entities(tags: Sequence[str], scheme: str, strict: bool = False) -> list[Ent
     `mode="strict"`: only B I* is an entity in `bio`, only B I* E and S in `bioes`; other pieces are none.
     """
     if _letters(scheme) == "":
-        return [(place, place + 1, tag) for place, tag in enumerate(tags) if tag != OUTSIDE]
+        return [Entity(place, place + 1, tag) for place, tag in enumerate(tags) if tag != OUTSIDE]
     if strict:
         return list(_strict([_parsed(tag, scheme) for tag in tags], scheme))
     return list(_lenient([_parsed(tag, "bioes") for tag in tags]))
@@ -102,23 +109,23 @@ def word_entities(tags: Sequence[str], begins: Bools, runs: bool) -> list[Entity
     begins: [T] whether a piece begins a word. Tags are the labels as they are, without B- or I-.
     """
     edges = [place for place in range(len(tags)) if not place or begins[place]]
-    found: list[Entity] = []
+    result: list[Entity] = []
     for first, end in pairwise([*edges, len(tags)]):
-        if runs and found and found[-1][1:] == (first, tags[first]):
-            found[-1] = (found[-1][0], end, tags[first])
+        if runs and result and result[-1][1:] == (first, tags[first]):
+            result[-1] = Entity(result[-1].start, end, tags[first])
         elif tags[first] != OUTSIDE:
-            found.append((first, end, tags[first]))
-    return found
+            result.append(Entity(first, end, tags[first]))
+    return result
 
 
 def spread(entities: Sequence[Entity], count: int, scheme: str = "plain") -> tuple[str, ...]:
     """The label of an entity on each of its pieces, O on the others: the tags of a scheme without letters."""
     if _letters(scheme):
         raise InputError(f"the tag scheme {scheme} writes letters before labels; `tags` gives such.")
-    found = [OUTSIDE] * count
+    labels = [OUTSIDE] * count
     for first, end, kind in entities:
-        found[first:end] = [kind] * (end - first)
-    return tuple(found)
+        labels[first:end] = [kind] * (end - first)
+    return tuple(labels)
 
 
 def _lenient(parsed: list[tuple[str, str]]) -> Iterator[Entity]:
@@ -126,7 +133,7 @@ def _lenient(parsed: list[tuple[str, str]]) -> Iterator[Entity]:
     for place, (letter, name) in enumerate([*parsed, (OUTSIDE, NAMELESS)]):
         changed = before in "ESO" or letter in "BSO" or name != open_type
         if before != OUTSIDE and changed:
-            yield start, place, open_type
+            yield Entity(start, place, open_type)
         if letter != OUTSIDE and changed:
             start = place
         before, open_type = letter, name
@@ -137,22 +144,22 @@ def _strict(parsed: list[tuple[str, str]], scheme: str) -> Iterator[Entity]:
     for place, (letter, name) in enumerate([*parsed, (OUTSIDE, NAMELESS)]):
         if start >= 0 and letter in "IE" and name == open_type:
             if letter == "E":
-                yield start, place + 1, name
+                yield Entity(start, place + 1, name)
                 start = -1
             continue
         if start >= 0 and scheme == "bio":
-            yield start, place, open_type
+            yield Entity(start, place, open_type)
         start, open_type = (place, name) if letter == "B" else (-1, "")
         if letter == "S":
-            yield place, place + 1, name
+            yield Entity(place, place + 1, name)
 
 
-def tags(found: Iterable[Entity], length: int, scheme: str) -> list[str]:
+def tags(entities: Iterable[Entity], length: int, scheme: str) -> list[str]:
     """The tags of a sequence of `length` units that holds these entities, which must not share a unit."""
     letters = _letters(scheme)
     result = [OUTSIDE] * length
     taken = np.zeros(length, dtype=np.bool_)
-    for start, end, name in found:
+    for start, end, name in entities:
         if not 0 <= start < end <= length:
             raise InputError(f"the entity {name} at units {start}:{end} leaves the sequence, which has {length} units.")
         if taken[start:end].any():
@@ -179,7 +186,7 @@ def _drawn(name: str, size: int, scheme: str) -> list[str]:
 
 
 def spans(
-    found: Iterable[Entity], starts: npt.ArrayLike, ends: npt.ArrayLike, probs_U: npt.ArrayLike | None = None
+    entities: Iterable[Entity], starts: npt.ArrayLike, ends: npt.ArrayLike, probs_U: npt.ArrayLike | None = None
 ) -> tuple[Span, ...]:
     """The entities as stretches of the text whose units stand at starts:ends; text[span.start:span.end] is each.
 
@@ -190,7 +197,7 @@ def spans(
     shares = np.ones(len(begins)) if probs_U is None else np.asarray(probs_U, dtype=np.float64)
     return tuple(
         Span(int(begins[start]), int(finishes[end - 1]), name, float(shares[start:end].mean()))
-        for start, end, name in found
+        for start, end, name in entities
     )
 
 
@@ -207,7 +214,7 @@ def nested(
 
 
 def uncrossed(
-    found_X3: npt.NDArray[np.int64],
+    candidates_X3: npt.NDArray[np.int64],
     probs_X: npt.ArrayLike,
     types: Sequence[str],
     starts: npt.ArrayLike,
@@ -222,8 +229,8 @@ def uncrossed(
     farthest = np.full(len(begins), -1)  # [U] the last unit of the longest that was taken from there on
     earliest = np.full(len(begins), len(begins))  # [U] the first unit of the longest that was taken up to there
     result = []
-    for place in np.lexsort((found_X3[:, 2], found_X3[:, 1], found_X3[:, 0], -scores)):
-        first, last, kind = found_X3[place].tolist()
+    for place in np.lexsort((candidates_X3[:, 2], candidates_X3[:, 1], candidates_X3[:, 0], -scores)):
+        first, last, kind = candidates_X3[place].tolist()
         begins_inside = farthest[first + 1 : last + 1].max(initial=-1) > last
         ends_inside = earliest[first:last].min(initial=first) < first
         if not begins_inside and not ends_inside:
@@ -283,25 +290,25 @@ def aligned(gold: Iterable[Span], starts: npt.ArrayLike, ends: npt.ArrayLike, ne
             named["lost"].append(span)
             continue
         is_exact = bool(begins[first] == span.start and finishes[end - 1] == span.end)
-        ranked.append((not is_exact, span.start - span.end, span.start, span, (first, end, span.label)))
+        ranked.append((not is_exact, span.start - span.end, span.start, span, Entity(first, end, span.label)))
     ranked.sort(key=lambda row: row[:3])
     taken, seen = np.zeros(len(begins), dtype=np.bool_), set[tuple[int, int, str]]()
     for _, _, _, span, entity in ranked:
         if (span.start, span.end, span.label) in seen:
             continue  # the same thing said twice
         seen.add((span.start, span.end, span.label))
-        if not nesting and taken[entity[0] : entity[1]].any():
+        if not nesting and taken[entity.start : entity.end].any():
             named["overlapping"].append(span)
             continue
-        taken[entity[0] : entity[1]] = True
+        taken[entity.start : entity.end] = True
         kept.append((span, entity))
     for span, (first, end, _) in kept:
         if begins[first] < span.start or finishes[end - 1] > span.end:
             named["cut"].append(span)
         elif begins[first] > span.start or finishes[end - 1] < span.end:
             named["loose"].append(span)
-    found = sorted({entity for _, entity in kept})
-    return Alignment(tuple(found), **{name: tuple(sorted(each, key=_place)) for name, each in named.items()})
+    distinct = sorted({entity for _, entity in kept})
+    return Alignment(tuple(distinct), **{name: tuple(sorted(each, key=_place)) for name, each in named.items()})
 
 
 def _place(span: Span) -> tuple[int, int, str]:
@@ -337,11 +344,11 @@ def tiled(gold: Sequence[Span], starts: npt.ArrayLike, ends: npt.ArrayLike) -> A
         if begins[a] != span.start or finishes[b - 1] != span.end
     ]  # fmt: skip
     lost = [gold[place] for place in sorted(set(range(len(gold))) - set(kept.tolist()))]
-    found = tuple((a, b, span.label) for span, (a, b) in zip(spans_, units, strict=True))
-    return Alignment(found, cut=tuple(cut), lost=tuple(lost))
+    over_units = tuple(Entity(a, b, span.label) for span, (a, b) in zip(spans_, units, strict=True))
+    return Alignment(over_units, cut=tuple(cut), lost=tuple(lost))
 
 
-def unit_kinds(logs_TL: npt.NDArray[Any], tags_: Sequence[str], read: Rows, kinds: Sequence[str]) -> list[str]:
+def unit_kinds(logs_TL: Reals, tags_: Sequence[str], read: Rows, kinds: Sequence[str]) -> list[str]:
     """The likeliest type of each unit, given that it is one: by `bioes` tags of the tokens that it reads.
 
     A unit without tokens has none, which is "".

@@ -63,9 +63,9 @@ def shape_of_lines(lines: Sequence[str], kind: str) -> Shape | None:
     num_breaks = sum(not line.strip() for line in lines)
     if kind == "tsv" and num_breaks < max(MIN_BREAKS, len(lines) / 100):
         return None  # a table of short texts in which a line is blank by mistake
-    known = conll.columns(lines)
-    form = words.kind([line for line in lines if not known.is_comment(line)])
-    if form in ("units", "inside") and conll.are_marked(known.labels):
+    columns = conll.columns(lines)
+    form = words.kind([line for line in lines if not columns.is_comment(line)])
+    if form in ("units", "inside") and conll.are_marked(columns.labels):
         return tags  # reading will name those that are written otherwise
     return None if form in (None, "slashed" if kind == "tsv" else None) else Shape(form, description=words.FORMS[form])
 

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 NOTHING = -100  # the tag of a token that is not known, or that another window owns
 CELLS = 2**23  # pairs of tags that are weighed at a time
 
-TOLD = {
+REMARKS = {
     "cut": "spans begin or end inside a token, which is learnt as a whole",
     "loose": "spans have white space at an edge, which is not learnt",
     "lost": "spans hold nothing that the model can read and are not learnt",
@@ -114,7 +114,7 @@ class Items(Windowed[Config, R]):
 
     def remarks(self) -> list[str]:
         """What of the data is not learnt as it stands."""
-        return [f"{self.changed[kind]:,} {what}." for kind, what in TOLD.items() if self.changed[kind]]
+        return [f"{self.changed[kind]:,} {what}." for kind, what in REMARKS.items() if self.changed[kind]]
 
     def vectors(self, host: Host[A], batch: Batch) -> A:
         """[T, D]."""
@@ -125,8 +125,8 @@ class Items(Windowed[Config, R]):
 
         Where every word has a label, `accuracy` too: of the labels of the gold words.
         """
-        said = [prediction.spans for prediction in self.predictions(raw)]
-        table = metrics.table([example.gold for example in self.examples], said, self.kinds)
+        predicted = [prediction.spans for prediction in self.predictions(raw)]
+        table = metrics.table([example.gold for example in self.examples], predicted, self.kinds)
         return metrics.summary(table, self._words_right(raw))
 
     def _words_right(self, raw: Sequence[R]) -> metrics.Counts | None:
@@ -150,7 +150,7 @@ class Tokenwise(Items[R]):
     def _learnt(self) -> Places:
         """[tokens of all texts] the place of each token's tag."""
         places = {label: place for place, label in enumerate(self.labels)}
-        found = np.full(len(self.ids), NOTHING, dtype=np.int64)
+        gold = np.full(len(self.ids), NOTHING, dtype=np.int64)
         for index, example, tokens, entities in self._aligned():
             tags = decode.spread if self.config.scheme in BARE else decode.tags
             names = tags(entities, len(tokens.ids), self.scheme)
@@ -159,16 +159,16 @@ class Tokenwise(Items[R]):
                 what = f"{example.texts[0][at : at + 20]!r} has no label, but this tagger knows no text without one."
                 raise InputError(f"{example.where(index)}: {what}")
             begin = self.pieces.boundaries[index]
-            found[begin : begin + len(names)] = [places[name] for name in names]
-        return found
+            gold[begin : begin + len(names)] = [places[name] for name in names]
+        return gold
 
     def _entities(self, tags: Sequence[str], tokens: Tokens) -> list[decode.Entity]:
         """The spans that tags draw; where they have no prefix, by words or by runs of words."""
         if self.config.scheme not in BARE:
             return decode.entities(tags, self.scheme)
-        goes_on = self.tokenizer.continues[tokens.ids]
-        goes_on[1:] &= tokens.starts[1:] == tokens.ends[:-1]
-        return decode.word_entities(tags, ~goes_on, self.config.scheme == "runs")
+        continues = self.tokenizer.continues[tokens.ids]
+        continues[1:] &= tokens.starts[1:] == tokens.ends[:-1]
+        return decode.word_entities(tags, ~continues, self.config.scheme == "runs")
 
     def _lined(self, gold: Sequence[Span], tokens: Tokens) -> decode.Alignment:
         whole = self.config.scheme == "plain"
@@ -182,10 +182,10 @@ class Tokenwise(Items[R]):
     def batch(self, orders: Places, budget: int | None = None) -> Batch:
         """The windows packed by length, and the tag of every token that its window owns."""
         laid, first = self.laid(orders, budget), self.cuts.first[self.windows_of(orders)]
-        own = first[:, 2:] - first[:, :1] + 1  # in the window, whose first place is [CLS]'s
+        owned = first[:, 2:] - first[:, :1] + 1  # in the window, whose first place is [CLS]'s
         labels = np.full(len(laid.packed.ids), NOTHING, dtype=np.int64)
-        labels[_owned_rows(laid.starts, own)] = self.gold[ranges(first[:, 2], first[:, 3] - first[:, 2])]
-        return Batch(laid.packed, laid.starts, laid.owners, {"tags": labels, "own": own})
+        labels[_owned_rows(laid.starts, owned)] = self.gold[ranges(first[:, 2], first[:, 3] - first[:, 2])]
+        return Batch(laid.packed, laid.starts, laid.owners, {"tags": labels, "own": owned})
 
     def counts(self, batch: Batch) -> Mapping[str, int]:
         """How many tokens the loss sums over."""
@@ -197,13 +197,13 @@ class Tokenwise(Items[R]):
 
         gold = batch.targets["tags"]
         scores_TL = self.scores(TorchHost(model), batch)
-        known, chosen = gold != NOTHING, self._chosen(model, batch, scores_TL.detach())
+        is_known, chosen = gold != NOTHING, self._chosen(model, batch, scores_TL.detach())
         outside = self.labels.index(decode.OUTSIDE) if decode.OUTSIDE in self.labels else NOTHING
-        named, tagged = known & (gold != outside), known & (chosen != outside)
+        named, tagged = is_known & (gold != outside), is_known & (chosen != outside)
         right = (named & (chosen == gold)).sum()
         return {
-            "tag_loss": Term(self._off(model, batch, scores_TL), known.sum()),
-            "tag_accuracy": Term((known & (chosen == gold)).sum(), known.sum()),
+            "tag_loss": Term(self._off(model, batch, scores_TL), is_known.sum()),
+            "tag_accuracy": Term((is_known & (chosen == gold)).sum(), is_known.sum()),
             "tag_f1": Term(2 * right, named.sum() + tagged.sum()),
         }
 
@@ -224,27 +224,27 @@ class Tokenwise(Items[R]):
 
     def num_decisions(self, batch: Batch) -> int:
         """How many tokens, each in the window that owns it."""
-        own = batch.targets["own"]
-        return int((own[:, 1] - own[:, 0]).sum())
+        owned = batch.targets["own"]
+        return int((owned[:, 1] - owned[:, 0]).sum())
 
     def decisions(self, model: Encoder, batch: Batch) -> Decisions:
-        """What the head says of each token."""
+        """The logits of each token."""
         import torch
 
         from filbert.nn.torch_ops import TorchHost
 
-        scores_TL, own = self.scores(TorchHost(model), batch), batch.targets["own"]
-        edges_B2 = batch.starts[:, None] + own
+        scores_TL, owned = self.scores(TorchHost(model), batch), batch.targets["own"]
+        edges_B2 = batch.starts[:, None] + owned
         marks = torch.zeros(len(scores_TL) + 1, dtype=torch.int32, device=scores_TL.device)
-        marks.index_add_(0, edges_B2[:, 0], torch.ones_like(own[:, 0], dtype=torch.int32))
-        marks.index_add_(0, edges_B2[:, 1], -torch.ones_like(own[:, 1], dtype=torch.int32))
+        marks.index_add_(0, edges_B2[:, 0], torch.ones_like(owned[:, 0], dtype=torch.int32))
+        marks.index_add_(0, edges_B2[:, 1], -torch.ones_like(owned[:, 1], dtype=torch.int32))
         return Decisions("one", scores_TL, marks.cumsum(0)[:-1] > 0)
 
     def _by_text(self, host: Host[A], batch: Batch, values_TX: A) -> list[Floats]:
         """Of each text, the rows of its tokens, each from the window that owns it."""
-        starts, own, values = (host.xp.host(x) for x in (batch.starts, batch.targets["own"], values_TX))
-        sizes = np.bincount(host.xp.host(batch.owners), weights=own[:, 1] - own[:, 0]).astype(np.int64)
-        return np.split(values[_owned_rows(starts, own)], np.cumsum(sizes)[:-1])
+        starts, owned, values = (host.xp.host(x) for x in (batch.starts, batch.targets["own"], values_TX))
+        sizes = np.bincount(host.xp.host(batch.owners), weights=owned[:, 1] - owned[:, 0]).astype(np.int64)
+        return np.split(values[_owned_rows(starts, owned)], np.cumsum(sizes)[:-1])
 
     @abstractmethod
     def _tags(self, raw: Sequence[R]) -> Iterator[Read]:
@@ -266,13 +266,13 @@ class Tokenwise(Items[R]):
     def _words_right(self, raw: Sequence[R]) -> metrics.Counts | None:
         if self.config.scheme != "plain":
             return None
-        gold, said = [], []
-        for example, tokens, own in zip(self.examples, self.pieces, raw, strict=True):
+        gold, predicted = [], []
+        for example, tokens, of_text in zip(self.examples, self.pieces, raw, strict=True):
             starts, ends = ([getattr(span, edge) for span in example.gold] for edge in ("start", "end"))
             words = decode.rows(starts, ends, tokens.starts, tokens.ends)
             gold.append([span.label for span in example.gold])
-            said.append(decode.unit_kinds(_logs(self._shares(own)), self.labels, words, self.kinds))
-        return metrics.token_counts(gold, said)
+            predicted.append(decode.unit_kinds(_logs(self._shares(of_text)), self.labels, words, self.kinds))
+        return metrics.token_counts(gold, predicted)
 
 
 class Tagged(Tokenwise[Floats]):
@@ -312,8 +312,8 @@ class Chained(Tokenwise[Read]):
         return Batch(made.packed, made.starts, made.owners, {**made.targets, **targets})
 
     def _off(self, model: Encoder, batch: Batch, scores_TL: Tensor) -> Tensor:
-        gold, rows, sizes, known = (batch.targets[name] for name in ("tags", "token_rows", "tokens_host", "known"))
-        return self._crf(model).loss(scores_TL, gold, rows, sizes, known, self.legal)
+        gold, rows, sizes, has_gold = (batch.targets[name] for name in ("tags", "token_rows", "tokens_host", "known"))
+        return self._crf(model).loss(scores_TL, gold, rows, sizes, has_gold, self.legal)
 
     @staticmethod
     def _crf(model: Encoder) -> CRF:
@@ -380,10 +380,10 @@ class Pointed(Items[Read]):
         parted = ~long & (read[windows, 0] > spans[:, 0])
         self.changed["long"], self.changed["parted"] = int(long.sum()), int(parted.sum())
         kept = ~long & ~parted
-        found = np.concatenate((windows[kept, None], spans[kept]), axis=1)
-        found = found[np.argsort(found[:, 0], kind="stable")]
-        self.spans_from = np.searchsorted(found[:, 0], np.arange(len(read) + 1))  # [B+1] a window's: from:next from
-        return found
+        learnt = np.concatenate((windows[kept, None], spans[kept]), axis=1)
+        learnt = learnt[np.argsort(learnt[:, 0], kind="stable")]
+        self.spans_from = np.searchsorted(learnt[:, 0], np.arange(len(read) + 1))  # [B+1] a window's: from:next from
+        return learnt
 
     def _window_of(self, first: Places, last: Places) -> Places:
         """The window that answers for each stretch: its first token's, or a later one that sees its last."""
@@ -405,8 +405,8 @@ class Pointed(Items[Read]):
         counts = read[:, 3] - read[:, 0]
         tokens = ranges(read[:, 0], counts)
         before = self.cuts.first[np.maximum(which - 1, 0), 1]
-        before, end, own = (np.repeat(edge, counts) for edge in (before, read[:, 1], read[:, 2]))
-        low = np.where(tokens < own, np.maximum(before - tokens, 0), 0)
+        before, end, owned = (np.repeat(edge, counts) for edge in (before, read[:, 1], read[:, 2]))
+        low = np.where(tokens < owned, np.maximum(before - tokens, 0), 0)
         high = np.maximum(np.minimum(end - tokens, self.config.longest), low)
         return tokens, np.stack((low, high), axis=1)
 
@@ -507,9 +507,9 @@ def _bounds(batch: Batch) -> Places:
     return np.concatenate(([0], np.cumsum(np.asarray(batch.targets["tokens_host"])))).astype(np.int64)
 
 
-def _owned_rows(starts: Places, own: Places) -> Places:
+def _owned_rows(starts: Places, owned: Places) -> Places:
     """The rows of the tokens that each window owns, window by window."""
-    return ranges(starts + own[:, 0], own[:, 1] - own[:, 0])
+    return ranges(starts + owned[:, 0], owned[:, 1] - owned[:, 0])
 
 
 DECODERS: dict[str, type[Tagged] | type[Chained] | type[Pointed]] = {"softmax": Tagged, "crf": Chained, "span": Pointed}

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from filbert.core.errors import InputError, one_of
-from filbert.core.records import Span
+from filbert.core.records import Span, Wholes
 from filbert.metrics import bootstrap
 from filbert.metrics.intervals import widened
 
@@ -39,8 +39,8 @@ def table(gold: Sequence[Iterable[Entity]], predicted: Sequence[Iterable[Entity]
     """The counts of each sentence; without `types`, they are those that occur, in alphabetical order."""
     if len(gold) != len(predicted):
         raise InputError(f"{len(gold)} sentences have gold entities, but {len(predicted)} predicted ones.")
-    sides = [[{_key(item) for item in sentence} for sentence in side] for side in (gold, predicted)]
-    seen = sorted({name for side in sides for sentence in side for _, _, name in sentence})
+    sides = [[set(map(_key, sentence)) for sentence in side] for side in (gold, predicted)]
+    seen = sorted({name for sentence in (*sides[0], *sides[1]) for _, _, name in sentence})
     names = tuple(types) or tuple(seen)
     place = {name: index for index, name in enumerate(names)}
     for name in seen:
@@ -72,7 +72,7 @@ def scores(counts: Table) -> dict[str, float]:
     return {name: float(values[0]) for name, values in _scores(*totals).items()}
 
 
-def _scores(right_RC: npt.NDArray[Any], called_RC: npt.NDArray[Any], there_RC: npt.NDArray[Any]) -> dict[str, Numbers]:
+def _scores(right_RC: Wholes, called_RC: Wholes, there_RC: Wholes) -> dict[str, Numbers]:
     """The same for many totals at once, each [R]."""
     micro = _ratios(*(part.sum(axis=1) for part in (right_RC, called_RC, there_RC)))
     num_types = np.maximum(((called_RC + there_RC) > 0).sum(axis=1), 1)
@@ -80,7 +80,7 @@ def _scores(right_RC: npt.NDArray[Any], called_RC: npt.NDArray[Any], there_RC: n
     return {**micro, **{f"macro_{name}": values.sum(axis=1) / num_types for name, values in each.items()}}
 
 
-def _ratios(right: npt.NDArray[Any], called: npt.NDArray[Any], there: npt.NDArray[Any]) -> dict[str, Numbers]:
+def _ratios(right: Wholes, called: Wholes, there: Wholes) -> dict[str, Numbers]:
     return {
         "precision": right / np.maximum(called, 1),
         "recall": right / np.maximum(there, 1),

@@ -35,10 +35,10 @@ class Spans(Probing):
         assert isinstance(items, Items)
         if self.unit == "word":
             return self._words(items, raw)
-        known = items.gold != NOTHING
+        has_tag = items.gold != NOTHING
         texts = np.repeat(np.arange(len(raw)), [len(vectors_SD) for vectors_SD in raw])
-        types = items.ids[known].astype(np.int64)
-        return Columns(texts[known], items.gold[known], types, np.concatenate(raw)[known])
+        types = items.ids[has_tag].astype(np.int64)
+        return Columns(texts[has_tag], items.gold[has_tag], types, np.concatenate(raw)[has_tag])
 
     def _words(self, items: Items[Any], raw: Sequence[Floats]) -> Columns:
         texts, golds, types, vectors = [], [], [], []

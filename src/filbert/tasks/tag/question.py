@@ -32,10 +32,10 @@ class Entities(Placed[Any]):
 
     @cached_property
     def _owned(self) -> Places:
-        """[U] the row of each token in the window that answers for it."""
-        own = np.asarray(self.task.batch(FIRST).targets["own"])
+        """[U] the row of each token in the window that owns it."""
+        owned = np.asarray(self.task.batch(FIRST).targets["own"])
         place, sequence = self.reading.layout.place, self.reading.layout.sequence
-        return np.flatnonzero((place >= own[sequence, 0]) & (place < own[sequence, 1]))
+        return np.flatnonzero((place >= owned[sequence, 0]) & (place < owned[sequence, 1]))
 
     def _odds(self, scores_NUL: Tensor, kind: str) -> Tensor:
         """[N, U] that each token is of that kind, whether it begins, goes on or ends there."""
@@ -49,8 +49,8 @@ class Entities(Placed[Any]):
         kinds = list(self.task.kinds)
         if self.span.label and self.span.label not in kinds:
             raise one_of("the target's label", self.span.label, kinds)
-        own = first_C.reshape(-1, len(kinds))[self._place]
-        kind = kinds.index(self.span.label) if self.span.label else int(own.argmax())
+        odds = first_C.reshape(-1, len(kinds))[self._place]
+        kind = kinds.index(self.span.label) if self.span.label else int(odds.argmax())
         return self._place * len(kinds) + kind, self.called(kinds[kind])
 
     @property
@@ -59,14 +59,14 @@ class Entities(Placed[Any]):
 
 
 class Stretches(Entities):
-    """The same by the scores of a span decoder; columns are the stretches that some window answers for."""
+    """The same by the scores of a span decoder; columns are the stretches that some window scores."""
 
     def __init__(self, reading: Reading, target: Target) -> None:
         super().__init__(reading, target)
-        own, batch = reading.layout, self.task.batch(FIRST)
-        reach = np.asarray(batch.targets["reach"])[np.asarray(batch.starts)[own.sequence] + own.place]
-        self.answering = np.flatnonzero((reach[:, 0] < self.size) & (self.size <= reach[:, 1]) & (own.token >= 0))
-        if self.first not in own.token[self.answering]:
+        layout, batch = reading.layout, self.task.batch(FIRST)
+        reach = np.asarray(batch.targets["reach"])[np.asarray(batch.starts)[layout.sequence] + layout.place]
+        self.answering = np.flatnonzero((reach[:, 0] < self.size) & (self.size <= reach[:, 1]) & (layout.token >= 0))
+        if self.first not in layout.token[self.answering]:
             raise InputError(
                 f"the target has {self.size} tokens, but this model scores stretches of at most "
                 f"{self.task.config.longest} (task.longest)."

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping
-from typing import Any
 
 from filbert.core.records import Example, Span
 from filbert.forms import conll
@@ -55,8 +54,8 @@ def unended(source: str, reading: Reading) -> Iterator[Remark]:
     for sentence in sentences:
         followed = zip(sentence.lines, sentence.tags, [*sentence.tags[1:], "O"], strict=True)
         for line, tag, following in followed:
-            goes_on = following[0] in words.INSIDE + words.ENDS and following[2:] == tag[2:]
-            if tag[1:2] in ("-", "_") and tag[0] in words.BEGINS + words.INSIDE and not goes_on:
+            is_continued = following[0] in words.INSIDE + words.ENDS and following[2:] == tag[2:]
+            if tag[1:2] in ("-", "_") and tag[0] in words.BEGINS + words.INSIDE and not is_continued:
                 message = f"{tag} is not followed by the end of its entity, as elsewhere in the file; write E- or S-."
                 yield Remark(message, "an entity is not ended", line=line)
 
@@ -91,14 +90,16 @@ def repaired_row(text: str, nodes: Mapping[str, Node]) -> list[Change]:
     return [change for item in nodes["entities"].items for change in _entity(text, nodes["text"].value, item)]
 
 
-def _entity(text: str, sentence: Any, item: Node) -> list[Change]:
+def _entity(text: str, sentence: object, item: Node) -> list[Change]:
     """{start, end, label} or [start, end, label]: white space at its edges is left out, and around its label."""
     if item.items:
         start, end, label, mention = (*item.items[:3], None) if len(item.items) >= 3 else (None, None, None, None)
     else:
         start, end, label, mention = (item.held(*names) for names in (STARTS, ENDS, LABELS, MENTIONS))
     changes = stripped(text, label) if label is not None else []
-    if start is None or end is None or not _are_places(sentence, start.value, end.value):
+    if not isinstance(sentence, str) or start is None or end is None:
+        return changes
+    if not _are_places(sentence, start.value, end.value):
         return changes
     edges = trimmed(sentence, start.value, end.value)
     if edges == (start.value, end.value):
@@ -113,15 +114,9 @@ def _entity(text: str, sentence: Any, item: Node) -> list[Change]:
     return changes + [Change(edit, what, before, after) for edit in edits]
 
 
-def _are_places(sentence: Any, start: Any, end: Any) -> bool:
+def _are_places(sentence: str, start: object, end: object) -> bool:
     """Whether the edges point into the text; NULs are taken out of it in reading, so one with any is let be."""
-    return (
-        isinstance(sentence, str)
-        and "\0" not in sentence
-        and type(start) is int
-        and type(end) is int
-        and 0 <= start < end <= len(sentence)
-    )
+    return "\0" not in sentence and type(start) is int and type(end) is int and 0 <= start < end <= len(sentence)
 
 
 # -- a word per line ---------------------------------------------------------------------------------------------

@@ -42,12 +42,12 @@ def entity_rows(source: str, rows: Iterator[Row], roles: Roles, reading: Reading
         if marked is None:
             yield line, (text,), None
             continue
-        written = row[roles["text"]]  # what the offsets count
+        raw_text = row[roles["text"]]  # what the offsets count
         items = list(_items(source, line, marked, reading))
-        spans = [_span(source, line, written, item, reading) for item in items]
+        spans = [_span(source, line, raw_text, item, reading) for item in items]
         if None not in spans:
             kept = sorted(
-                {Span(*moved(written, (span.start, span.end)), span.label) for span in spans if span is not None},
+                {Span(*moved(raw_text, (span.start, span.end)), span.label) for span in spans if span is not None},
                 key=lambda span: (span.start, span.end, span.label),
             )
             for _ in range(len(spans) - len(kept)):
@@ -57,7 +57,7 @@ def entity_rows(source: str, rows: Iterator[Row], roles: Roles, reading: Reading
             yield line, (text,), tuple(kept)
 
 
-def _items(source: str, line: int, marked: Any, reading: Reading) -> Iterator[Mapping[str, Any]]:
+def _items(source: str, line: int, marked: object, reading: Reading) -> Iterator[Mapping[str, Any]]:
     """Entities in any of the known forms as {start, end (exclusive), label, text}."""
     if isinstance(marked, Mapping):
         for label, mentions in marked.items():
@@ -83,7 +83,7 @@ def _items(source: str, line: int, marked: Any, reading: Reading) -> Iterator[Ma
             reading.fault(source, line, f"the entity {item!r} is not {{start, end, label}}.")
 
 
-def _span(source: str, line: int, text: str, item: Mapping[str, Any], reading: Reading) -> Span | None:
+def _span(source: str, line: int, text: str, item: Mapping[str, object], reading: Reading) -> Span | None:
     """The checked span, or None after a fault."""
     start, end = first_of(item, "start", "start_offset", "start_idx"), first_of(item, "end", "end_offset", "end_idx")
     label, mention = first_of(item, "label", "type", "entity"), first_of(item, *MENTION)
@@ -137,7 +137,7 @@ def token_rows(source: str, rows: Iterator[Row], roles: Mapping[str, str], readi
         yield line, (text,), _spans(source, line, (tags, places), style, reading)
 
 
-def _tokens(source: str, line: int, row: Mapping[str, Any], name: str, reading: Reading) -> list[str] | None:
+def _tokens(source: str, line: int, row: Mapping[str, object], name: str, reading: Reading) -> list[str] | None:
     value = row.get(name)
     if not isinstance(value, (list, tuple)) or not all(isinstance(token, str) for token in value):
         reading.fault(source, line, f"the field {name!r} must be a list of texts, one for each token.")
@@ -145,7 +145,7 @@ def _tokens(source: str, line: int, row: Mapping[str, Any], name: str, reading: 
     return [clean(token, source, line, reading) or " " for token in value]
 
 
-def _tags(value: Any, names: Sequence[str]) -> list[str] | None:
+def _tags(value: object, names: Sequence[str]) -> list[str] | None:
     """The tags as texts; None where they are no list of texts or of numbers that have names."""
     if not isinstance(value, (list, tuple)):
         return None

@@ -12,7 +12,7 @@ from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction, Span
 from filbert.nn import heads
 from filbert.tasks.tag import decode
-from filbert.tasks.task import AnyItems, Json, Report, TaskSpec, Trait
+from filbert.tasks.task import AnyItems, FolderModel, Json, Report, TaskSpec, Trait
 from filbert.tasks.wire import Wire
 from filbert.text.tokenizer import Tokenizer
 
@@ -85,7 +85,7 @@ def kinds_of(tags: Sequence[str], scheme: str = "") -> tuple[str, ...]:
 
 
 def scheme_of(tags: Sequence[str]) -> str:
-    """What the tags themselves tell."""
+    """The scheme that tags are written in, judged by the tags."""
     if not all(map(_TAG.fullmatch, tags)) and not any(map(_DASHED.fullmatch, tags)):
         return "runs" if decode.OUTSIDE in tags else "words"
     if set(tags) == set(_tag_set(kinds_of(tags), "plain")):
@@ -93,8 +93,8 @@ def scheme_of(tags: Sequence[str]) -> str:
     return "bioes" if any(tag.startswith(("E-", "S-")) for tag in tags) else "bio"
 
 
-def published(model: Any, labels: Sequence[str]) -> dict[str, Any]:
-    """The fields of the config for a folder that has none of its own: its head and its tags tell."""
+def from_transformers(model: FolderModel, labels: Sequence[str]) -> dict[str, Any]:
+    """The fields of the config for a folder of transformers': its head and its tags tell."""
     decoder = "span" if "pointer" in model.parts else "crf" if "crf" in model.parts else "softmax"
     return {"max_length": model.config.max_length, "decoder": decoder, "scheme": scheme_of(labels)}
 
@@ -180,5 +180,5 @@ SPEC = TaskSpec(
     fit=fitted,
     labels=label_names,
     idle=idle,
-    published=published,
+    from_transformers=from_transformers,
 )

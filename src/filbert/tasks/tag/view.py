@@ -42,7 +42,7 @@ class Spans(View[Items[Any]]):
 
     def beside(self, other: Self) -> paired.Difference | None:
         """By F1 of whole spans."""
-        ours, theirs = (self._counts([said.spans for said in each.predictions]) for each in (self, other))
+        ours, theirs = (self._counts([prediction.spans for prediction in each.predictions]) for each in (self, other))
         return paired.compared(ours, theirs, f1, "f1")
 
     def learnt(self, train: Sequence[Example]) -> dict[str, Beaten]:

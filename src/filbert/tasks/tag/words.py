@@ -179,10 +179,10 @@ def slashed_examples(source: str, reading: Reading) -> Iterator[Entry]:
 def conllu_examples(source: str, reading: Reading) -> Iterator[Entry]:
     """The sentences of a CoNLL-U file with the spaces that it tells of, each word a span with its part of speech."""
     for line, words, labels, spaces in conllu(source, reading):
-        written = [word + " " * space for word, space in zip(words, spaces, strict=True)]
-        starts = itertools.accumulate(map(len, written), initial=0)
+        spaced = [word + " " * space for word, space in zip(words, spaces, strict=True)]
+        starts = itertools.accumulate(map(len, spaced), initial=0)
         spans = (Span(at, at + len(word), label) for at, word, label in zip(starts, words, labels, strict=False))
-        yield line, ("".join(written).rstrip(),), tuple(spans)
+        yield line, ("".join(spaced).rstrip(),), tuple(spans)
 
 
 def _covered(words: list[str], labels: list[str], are_words: bool | None = None) -> tuple[tuple[str], tuple[Span, ...]]:
@@ -205,11 +205,11 @@ def spans_of_tags(
             message = f"the tag {tag!r} is not O or a label with B-, I-, M-, E- or S- before it."
             reading.fault(source, lines[index], message)
             prefix, label = "O", ""
-        goes_on = label == open_label and label != "" and prefix in INSIDE + ENDS
-        if open_label and not goes_on:
+        continues = label == open_label and label != "" and prefix in INSIDE + ENDS
+        if open_label and not continues:
             spans.append(Span(places[start][0], places[index - 1][1], open_label))
             open_label = ""
-        if label and not goes_on:
+        if label and not continues:
             if prefix in INSIDE + ENDS:
                 what = "entities go on (I-, M-, E-) without having begun; each was begun there"
                 reading.count(what, source, lines[index], f"{tag} goes on with an entity that has not begun.")

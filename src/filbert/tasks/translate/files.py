@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 from filbert.core.errors import InputError
 from filbert.forms.gold import no_labels
@@ -43,7 +42,7 @@ def rows(source: str, rows: Rows, roles: Roles, reading: Reading) -> Iterator[En
             yield from _pair(source, line, (text, target), reading)
 
 
-def _text(source: str, line: int, row: dict[str, Any], name: str, reading: Reading) -> str | None:
+def _text(source: str, line: int, row: Mapping[str, object], name: str, reading: Reading) -> str | None:
     """What the field holds, cleaned; None after a fault."""
     value = row.get(name)
     wrong = [turn for turn in (value if isinstance(value, list) else [value]) if not isinstance(turn, str)]

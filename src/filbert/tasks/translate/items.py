@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from filbert.nn.encoder import Encoder
-    from filbert.nn.generation import EncoderDecoder
+    from filbert.nn.generation import EncoderDecoder, State
 
 CELLS = 2**27  # scores over the vocabulary that are held at a time: half a gigabyte
 
@@ -89,9 +89,9 @@ class Items(Written[Config, list[Text]]):
         self.targets = tokenizer.pieces([_target(example, at) for at, example in enumerate(examples)])
         self.left_out = self._left_out()
         self.is_learnt = self.gold & ~np.any(list(self.left_out.values()), axis=0)
-        own: Places = np.diff(self.targets.boundaries) + 1  # with [SEP]
+        target_sizes: Places = np.diff(self.targets.boundaries) + 1  # with [SEP]
         self.num_sourced = self.num_tokens
-        self.num_tokens = self.num_sourced + np.where(self.gold, own, 0)
+        self.num_tokens = self.num_sourced + np.where(self.gold, target_sizes, 0)
 
     # The data ---------------------------------------------------------------------------------------------------------
 
@@ -102,8 +102,8 @@ class Items(Written[Config, list[Text]]):
     def _unknown(self, pieces: Pieces) -> Places:
         """[N] how many tokens of each text are [UNK]."""
         totals = np.concatenate(([0], np.cumsum(pieces.ids == self.tokenizer.unk_id)))
-        found: Places = np.diff(totals[pieces.boundaries])
-        return found
+        unknown: Places = np.diff(totals[pieces.boundaries])
+        return unknown
 
     def _parted(self) -> Cuts:
         """The stretches of all sources; nearly all have one."""
@@ -113,22 +113,22 @@ class Items(Written[Config, list[Text]]):
             for index in np.flatnonzero(np.diff(bounds) > room)
         }
         counts = np.ones(len(self.examples), dtype=np.int64)
-        counts[list(edges)] = [len(own) - 1 for own in edges.values()]
+        counts[list(edges)] = [len(parts) - 1 for parts in edges.values()]
         places = np.concatenate(([0], np.cumsum(counts)))
         first = np.repeat(np.stack([bounds[:-1], bounds[1:]] * 2, axis=1), counts, axis=0)
-        for index, own in edges.items():
-            pairs = np.stack([own[:-1], own[1:]] * 2, axis=1) + bounds[index]
+        for index, parts in edges.items():
+            pairs = np.stack([parts[:-1], parts[1:]] * 2, axis=1) + bounds[index]
             first[places[index] : places[index + 1]] = pairs
         return Cuts(places, first, np.zeros_like(first), specials=2)
 
     def _left_out(self) -> dict[str, npt.NDArray[np.bool_]]:
         """Why -> [N] which pairs are not learnt for it."""
-        most, own = self.config.max_length, np.diff(self.targets.boundaries)
+        most, sizes = self.config.max_length, np.diff(self.targets.boundaries)
         several = np.diff(self.cuts.edges) > 1
         return {
-            "have an empty side": (np.diff(self.source_pieces.boundaries) == 0) | (own == 0),
+            "have an empty side": (np.diff(self.source_pieces.boundaries) == 0) | (sizes == 0),
             f"have a source of more than {most - 2:,} tokens": several & (not self.joins),
-            f"have a target of more than {most - 1:,} tokens": own > most - 1,
+            f"have a target of more than {most - 1:,} tokens": sizes > most - 1,
         }
 
     @property
@@ -143,21 +143,21 @@ class Items(Written[Config, list[Text]]):
 
     def remarks(self) -> list[str]:
         """What of the data is not learnt as it stands."""
-        told = []
+        remarks = []
         for why, which in self.left_out.items():
             if count := int((which & self.gold).sum()):
                 advice = "; raise task.max_length, or part them" if "more than" in why else ""
-                told.append(f"{count:,} pairs {why} and are not learnt{advice}.")
+                remarks.append(f"{count:,} pairs {why} and are not learnt{advice}.")
         for side, pieces in (("source", self.source_pieces), ("target", self.targets)):
             unknown = self._unknown(pieces)
             if total := int(unknown.sum()):
                 index = int(unknown.argmax())
                 where = self.examples[index].where(index)
-                told.append(
+                remarks.append(
                     f"{total:,} of {len(pieces.ids):,} {side} tokens are not in the vocabulary, e.g. "
                     f"{self._unknown_text(side, index)!r} in {where}; they are read as [UNK], which is never written."
                 )
-        return told
+        return remarks
 
     def _unknown_text(self, side: str, index: int) -> str:
         """The first stretch of the text that is [UNK]."""
@@ -191,8 +191,8 @@ class Items(Written[Config, list[Text]]):
         numbers, num_read = (items, self.num_sourced[items]) if self.joins else (chosen, sizes)
         owners = places if self.joins else places[firsts]
         rows = np.flatnonzero(self.is_learnt[items])
-        asked = {"places_host": places, "numbers_host": numbers, "limits_host": self._limits(num_read)}
-        return Batch(laid.packed, laid.starts, laid.owners, memory | asked | self._into(items[rows], owners[rows]))
+        on_host = {"places_host": places, "numbers_host": numbers, "limits_host": self._limits(num_read)}
+        return Batch(laid.packed, laid.starts, laid.owners, memory | on_host | self._into(items[rows], owners[rows]))
 
     def _sourced(self, budget: int | None) -> int | None:
         """What of a batch's tokens sources usually have, so that packs of one size can be recorded (train.recorded)."""
@@ -214,11 +214,11 @@ class Items(Written[Config, list[Text]]):
         sizes: Places = bounds[items + 1] - bounds[items] + 1
         edges = np.concatenate(([0], np.cumsum(sizes)))
         positions = np.arange(edges[-1]) - np.repeat(edges[:-1], sizes)
-        own = np.asarray(self.targets.ids[ranges(bounds[items], sizes - 1)], dtype=np.int64)
+        ids = np.asarray(self.targets.ids[ranges(bounds[items], sizes - 1)], dtype=np.int64)
         is_first, is_last = positions == 0, positions == np.repeat(sizes - 1, sizes)
         into, following = np.empty(len(positions), dtype=np.int64), np.empty(len(positions), dtype=np.int64)
-        into[is_first], into[~is_first] = self.tokenizer.cls_id, own
-        following[is_last], following[~is_last] = self.tokenizer.sep_id, own
+        into[is_first], into[~is_first] = self.tokenizer.cls_id, ids
+        following[is_last], following[~is_last] = self.tokenizer.sep_id, ids
         return {
             "into_ids": into, "into_next": following, "into_positions": positions,
             "into_boundaries": edges.astype(np.int32), "into_lengths_host": sizes, "into_owners_host": owners,
@@ -291,14 +291,14 @@ class Items(Written[Config, list[Text]]):
         places, limits, numbers = (batch.targets[f"{name}_host"].numpy() for name in ("places", "limits", "numbers"))
         order = np.argsort(places)  # the pack's places in what was asked
         limits, numbers = limits[order], numbers[order]
-        written: list[Text] = []
+        texts: list[Text] = []
         each = max(1, CELLS // (self.config.beam * model.config.vocab_size))
         for begin in range(0, len(source.lengths), each):
             end = min(begin + each, len(source.lengths))
             rows, stretch = lay.stretch(source, begin, end)
             state = writer.started(memory_TD[rows], stretch)
-            written += self._written(writer, state, limits[begin:end].tolist(), numbers[begin:end].tolist())
-        in_order = [written[place] for place in places]
+            texts += self._generated(writer, state, limits[begin:end].tolist(), numbers[begin:end].tolist())
+        in_order = [texts[place] for place in places]
         if self.joins:
             return [[one] for one in in_order]
         parts: list[list[Text]] = [[] for _ in range(int(batch.owners.max()) + 1)]
@@ -306,8 +306,8 @@ class Items(Written[Config, list[Text]]):
             parts[owner].append(one)
         return parts
 
-    def _written(self, writer: EncoderDecoder, state: Any, limits: list[int], numbers: list[int]) -> list[Text]:
-        """What the model writes from these, in the way that the config says."""
+    def _generated(self, writer: EncoderDecoder, state: State, limits: list[int], numbers: list[int]) -> list[Text]:
+        """The texts that the model generates from these states, by greedy search, a beam or sampling."""
         import torch
 
         from filbert.nn import generation
@@ -350,20 +350,21 @@ class Items(Written[Config, list[Text]]):
         tokenizer = self.tokenizer
         if not self.copies:
             return [[tokenizer.token_of(token) for token in ids] for ids, _, _ in parts]
-        own, vocabulary, continues = self.source_pieces[index], tokenizer.vocabulary, self.continues
-        known = spellings(self.examples[index].texts[0], (own.ids, own.starts, own.ends), continues, vocabulary)
-        return [spelt(ids, known, continues, vocabulary) for ids, _, _ in parts]
+        source, vocabulary, continues = self.source_pieces[index], tokenizer.vocabulary, self.continues
+        spelling_of = spellings(self.examples[index].texts[0], source, continues, vocabulary)
+        return [spelt(ids, spelling_of, continues, vocabulary) for ids, _, _ in parts]
 
     def evaluated(self, raw: Sequence[list[Text]]) -> Report:
         """BLEU and chrF (of a vocabulary without capitals also BLEU without them) and ROUGE-L, with intervals."""
-        said, right = self._pairs(raw)
-        told, more = metrics.bleu_summary(said, right, self.tokenizer.lowercase), metrics.rouge_summary(said, right)
-        edges = {**told["intervals"], "rouge_l": more["intervals"]["rouge_l"]}
-        return told | {"rouge_l": more["rouge_l"], "intervals": edges}
+        texts, right = self._pairs(raw)
+        bleu, rouge = metrics.bleu_summary(texts, right, self.tokenizer.lowercase), metrics.rouge_summary(texts, right)
+        edges = {**bleu["intervals"], "rouge_l": rouge["intervals"]["rouge_l"]}
+        return bleu | {"rouge_l": rouge["rouge_l"], "intervals": edges}
 
     def _pairs(self, raw: Sequence[list[Text]]) -> tuple[list[str], list[str]]:
-        """What was written, and what is right."""
-        return [said.text or "" for said in self.predictions(raw)], [str(example.gold) for example in self.examples]
+        """The generated texts, and the right ones."""
+        texts = [prediction.text or "" for prediction in self.predictions(raw)]
+        return texts, [str(example.gold) for example in self.examples]
 
 
 def _target(example: Example, index: int) -> str:
@@ -411,7 +412,7 @@ def _joined_rows(starts: Places, sizes: Places, firsts: Places) -> dict[str, Any
 
 
 def _next_losses(
-    model: EncoderDecoder, known: tuple[Tensor, Tensor], copies: tuple[Tensor, ...] | None, smoothing: float
+    model: EncoderDecoder, learnt: tuple[Tensor, Tensor], copies: tuple[Tensor, ...] | None, smoothing: float
 ) -> tuple[Tensor, Tensor]:
     """The summed cross-entropy and how many are right; many tokens in turn, whose scores are made anew on the way back.
 
@@ -423,19 +424,19 @@ def _next_losses(
 
     from filbert.nn.copying import Copies, likeliest, log_chance
 
-    def losses(x_CD: Tensor, following_C: Tensor, *own: Tensor) -> tuple[Tensor, Tensor]:
+    def losses(x_CD: Tensor, following_C: Tensor, *copied: Tensor) -> tuple[Tensor, Tensor]:
         scores_CV = model.word_scores(x_CD).float()
-        if not own:
+        if not copied:
             right = (scores_CV.detach().argmax(-1) == following_C).sum()
             return F.cross_entropy(scores_CV, following_C, reduction="sum", label_smoothing=smoothing), right
         logs_CV = scores_CV.log_softmax(1)
-        smooth, each = -smoothing * logs_CV.mean(1).sum(), Copies(*own)
+        smooth, each = -smoothing * logs_CV.mean(1).sum(), Copies(*copied)
         right = (likeliest(logs_CV, each) == following_C).sum()
         return smooth - (1 - smoothing) * log_chance(logs_CV, each, following_C).sum(), right
 
-    each = (*known, *(copies or ()))
+    each = (*learnt, *(copies or ()))
     size = max(1, CELLS // model.config.vocab_size)
-    if len(known[0]) <= size:
+    if len(learnt[0]) <= size:
         return losses(*each)
     again = partial(checkpoint, losses, use_reentrant=False, preserve_rng_state=False)
     parts = [again(*part) for part in zip(*(torch.split(whole, size) for whole in each), strict=True)]
@@ -444,13 +445,13 @@ def _next_losses(
 
 
 def _nothing(unknown: float) -> Prediction:
-    """What is written of a text that is empty, or of which the vocabulary knows no character."""
+    """The prediction for a text that is empty, or has no character of the vocabulary."""
     return Prediction(text="", scores={"score": 0.0, **({"unknown": unknown} if unknown else {})})
 
 
-def _prediction(written: Sequence[list[str]], parts: Sequence[Text], unknown: float) -> Prediction:
+def _prediction(tokens_of: Sequence[list[str]], parts: Sequence[Text], unknown: float) -> Prediction:
     text = ""
-    for tokens in written:
+    for tokens in tokens_of:
         text += joined(tokens, after=text)
     length = sum(len(ids) + ended for ids, _, ended in parts)
     scores = {"score": math.exp(sum(score for _, score, _ in parts) / max(1, length))}

@@ -46,10 +46,10 @@ def tokenizer_for(right: Sequence[str]) -> str:
 # -- ROUGE -------------------------------------------------------------------------------------------------------
 
 
-def rouge(written: Sequence[str], right: Sequence[str]) -> dict[str, Numbers]:
+def rouge(texts: Sequence[str], right: Sequence[str]) -> dict[str, Numbers]:
     """{"rouge_1", "rouge_2", "rouge_l"}: the F1 of each text, [N]."""
-    _check_pairs(written, right)
-    pairs = [(tokens(one), tokens(two)) for one, two in zip(written, right, strict=True)]
+    _check_pairs(texts, right)
+    pairs = [(tokens(one), tokens(two)) for one, two in zip(texts, right, strict=True)]
     scores = {
         "rouge_1": [_shared_runs(one, two, 1) for one, two in pairs],
         "rouge_2": [_shared_runs(one, two, 2) for one, two in pairs],
@@ -60,8 +60,13 @@ def rouge(written: Sequence[str], right: Sequence[str]) -> dict[str, Numbers]:
 
 def _shared_runs(one: Sequence[str], two: Sequence[str], size: int) -> float:
     """F1 of the runs of so many tokens, each counted as often as both have it."""
-    first, second = (Counter(zip(*(side[at:] for at in range(size)), strict=False)) for side in (one, two))
+    first, second = Counter(_runs(one, size)), Counter(_runs(two, size))
     return _f1((first & second).total(), first.total(), second.total(), one == two)
+
+
+def _runs(units: Sequence[str], size: int) -> list[tuple[str, ...]]:
+    """All stretches of so many neighbours."""
+    return list(zip(*(units[at:] for at in range(size)), strict=False))
 
 
 def _f1(shared: int, one: int, two: int, is_same: bool) -> float:
@@ -88,15 +93,15 @@ def longest_shared(one: Sequence[Hashable], two: Sequence[Hashable]) -> int:
 
 
 def rouge_summary(
-    written: Sequence[str], right: Sequence[str], lead: Sequence[str] | None = None, seed: int = 0
+    texts: Sequence[str], right: Sequence[str], lead: Sequence[str] | None = None, seed: int = 0
 ) -> dict[str, Any]:
     """ROUGE-1, -2 and -L at the top, "intervals", and how many texts.
 
     lead: what takes no model, such as the first sentence of each; its scores stand beside, and how far it is beaten.
     """
-    table = rouge(written, right)
+    table = rouge(texts, right)
     values_NK = np.stack([table[name] for name in ROUGES], axis=1)
-    count = max(1, len(written))
+    count = max(1, len(texts))
     means: dict[str, Any] = {name: float(table[name].sum() / count) for name in ROUGES}
     drawn = intervals(values_NK, lambda sums_RK: dict(zip(ROUGES, (sums_RK / count).T, strict=True)), seed)
     if lead is not None:
@@ -107,25 +112,23 @@ def rouge_summary(
         means["lead_difference"] = asdict(apart)
     return {
         **means,
-        "num_examples": len(written),
-        "intervals": {name: list(widened(drawn[name], means[name], len(written))) for name in ROUGES},
+        "num_examples": len(texts),
+        "intervals": {name: list(widened(drawn[name], means[name], len(texts))) for name in ROUGES},
     }
 
 
 # -- BLEU and chrF -----------------------------------------------------------------------------------------------
 
 
-def bleu_summary(
-    written: Sequence[str], right: Sequence[str], lowercase: bool = False, seed: int = 0
-) -> dict[str, Any]:
+def bleu_summary(texts: Sequence[str], right: Sequence[str], lowercase: bool = False, seed: int = 0) -> dict[str, Any]:
     """BLEU and chrF at the top, "intervals", how BLEU cut the texts ("tokenize") and their signatures.
 
     lowercase: also "bleu_lowercase", of texts without capitals, for a model whose vocabulary has none.
     Without sacrebleu there is none of it, and "missing" says so: a run must not lose its other results for it.
     """
-    _check_pairs(written, right)
+    _check_pairs(texts, right)
     kind = tokenizer_for(right)
-    summary: dict[str, Any] = {"num_examples": len(written), "intervals": {}}
+    summary: dict[str, Any] = {"num_examples": len(texts), "intervals": {}}
     try:
         metrics = sacrebleu_metrics(kind, lowercase)
     except MissingExtra as error:
@@ -133,13 +136,13 @@ def bleu_summary(
     summary |= {"tokenize": kind, "signatures": {}}
     for name, metric in metrics.items():
         summary[name], summary["intervals"][name] = 0.0, [0.0, 0.0]
-        if not written:
+        if not texts:
             continue
         # Per-text statistics are what sacrebleu's own bootstrap resamples; it has no public name for them.
-        statistics = metric._extract_corpus_statistics(list(written), [list(right)])
+        statistics = metric._extract_corpus_statistics(list(texts), [list(right)])
         summary[name] = float(metric._aggregate_and_compute(statistics).score)
         drawn = intervals(statistics, _scored_by(metric), seed)["score"]
-        summary["intervals"][name] = list(widened(drawn, summary[name], len(written), 100.0))
+        summary["intervals"][name] = list(widened(drawn, summary[name], len(texts), 100.0))
         summary["signatures"][name] = str(metric.get_signature())
     return summary
 
@@ -177,28 +180,24 @@ def intervals(
     )
 
 
-def distinct(written: Sequence[str], size: int) -> float:
+def distinct(texts: Sequence[str], size: int) -> float:
     """Of all runs of so many tokens in all texts, the share that differs (Li et al. 2016, "distinct-1" and "-2")."""
-    runs = [run for text in written for run in zip(*(tokens(text)[at:] for at in range(size)), strict=False)]
-    return len(set(runs)) / len(runs) if runs else 0.0
+    found = [run for text in texts for run in _runs(tokens(text), size)]
+    return len(set(found)) / len(found) if found else 0.0
 
 
-def loops(written: Sequence[str], size: int = 3) -> float:
+def loops(texts: Sequence[str], size: int = 3) -> float:
     """The share of texts in which some run of so many tokens stands twice."""
-    runs = [list(zip(*(tokens(text)[at:] for at in range(size)), strict=False)) for text in written]
-    return sum(len(set(of_text)) < len(of_text) for of_text in runs) / len(runs) if runs else 0.0
+    by_text = [_runs(tokens(text), size) for text in texts]
+    return sum(len(set(runs)) < len(runs) for runs in by_text) / len(by_text) if by_text else 0.0
 
 
-def exact(written: Sequence[str], right: Sequence[str]) -> float:
+def exact(texts: Sequence[str], right: Sequence[str]) -> float:
     """The share of texts that are right to the letter but for white space at their ends."""
-    _check_pairs(written, right)
-    return (
-        float(np.mean([one.strip() == two.strip() for one, two in zip(written, right, strict=True)]))
-        if written
-        else 0.0
-    )
+    _check_pairs(texts, right)
+    return float(np.mean([one.strip() == two.strip() for one, two in zip(texts, right, strict=True)])) if texts else 0.0
 
 
-def _check_pairs(written: Sequence[str], right: Sequence[str]) -> None:
-    if len(written) != len(right):
-        raise InputError(f"there are {len(written)} texts and {len(right)} right ones; each text needs one.")
+def _check_pairs(texts: Sequence[str], right: Sequence[str]) -> None:
+    if len(texts) != len(right):
+        raise InputError(f"there are {len(texts)} texts and {len(right)} right ones; each text needs one.")

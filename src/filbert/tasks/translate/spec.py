@@ -10,6 +10,7 @@ from filbert.core import settings
 from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction
 from filbert.tasks.task import AnyItems, Json, Report, TaskSpec, Trait, no_labels
+from filbert.tasks.written import Text
 from filbert.text.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def files() -> FileSpec:
     return FILES
 
 
-def view(items: Items, raw: Sequence[Any], report: Report) -> View[Any]:
+def view(items: Items, raw: Sequence[list[Text]], report: Report) -> View[Any]:
     """How answers are measured beside baselines."""
     from filbert.tasks.translate.view import Texts
 

@@ -6,13 +6,14 @@ Legend: N texts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from typing import Self
 
 from filbert.metrics import paired
 from filbert.tasks.task import Report
 from filbert.tasks.translate import measure as metrics
 from filbert.tasks.translate.items import Items
 from filbert.tasks.view import Beaten, Row, View
+from filbert.tasks.written import Text
 
 
 class Texts(View[Items]):
@@ -21,7 +22,7 @@ class Texts(View[Items]):
     looks_at_each = True
     measure = "rouge_l"
 
-    def __init__(self, items: Items, raw: Sequence[Any], report: Report) -> None:
+    def __init__(self, items: Items, raw: Sequence[list[Text]], report: Report) -> None:
         super().__init__(items, raw, report)
         self.gold = [str(example.gold) for example in self.examples]
         self.texts = [prediction.text or "" for prediction in self.predictions]

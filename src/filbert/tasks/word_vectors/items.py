@@ -24,7 +24,7 @@ import numpy.typing as npt
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Item, Term
 from filbert.core.random import Draws, keys, uniforms
-from filbert.core.records import Encoding, Packed
+from filbert.core.records import Array, Encoding, Packed
 from filbert.corpus.word_vocab import Vocabulary
 from filbert.pack.lay import row
 from filbert.pack.stretches import Places, Round, Stretches, Text, stretches
@@ -33,6 +33,9 @@ from filbert.tasks.word_vectors.spec import OUTPUTS, Config
 
 if TYPE_CHECKING:
     from torch import Tensor
+    from torch.nn import Module
+
+    from filbert.nn.encoder import Encoder
 
 BLOCK = 32  # words that share their noise, G
 NOISE = 32  # noise words of a block, S
@@ -78,10 +81,10 @@ class Items(task.Items[Config]):
         self._texts: dict[int, Round] = {}
         self._plan: Orders | None = None
 
-    def begin(self, model: Any) -> None:
-        """Tells a fresh model how frequent each word is: its tree is made by that."""
+    def begin(self, model: Encoder) -> None:
+        """Sets in a new model how frequent each word is: its tree is made by that."""
         if self.config.output == "hierarchical":
-            model.nodes.grow(self.frequencies)
+            model.nodes.grow(self.frequencies)  # type: ignore[union-attr,operator]
 
     def __len__(self) -> int:
         return len(self.plan(0).lengths)
@@ -109,12 +112,12 @@ class Items(task.Items[Config]):
 
     def batch(self, orders: Orders, budget: int | None = None) -> Batch:
         """The items' words, and blocks of them to predict; with `budget`, arrays but the boundaries are of one size."""
-        ids, lengths, order, own = self._kept(orders)
+        ids, lengths, order, item_keys = self._kept(orders)
         packed = _packed(ids, lengths, self.config.max_length, budget)
         edges = packed.boundaries[: len(order)].astype(np.int64)
         starts = np.empty_like(edges)
         starts[order] = edges
-        targets = self._blocks(lengths, edges, own)
+        targets = self._blocks(lengths, edges, item_keys)
         if budget is not None:
             targets = _filled(targets, budget)
         return Batch(packed, starts, np.arange(len(order)), targets)
@@ -125,21 +128,23 @@ class Items(task.Items[Config]):
         owners = np.repeat(np.arange(len(sizes)), sizes)
         places = np.arange(int(sizes.sum())) - np.repeat(np.cumsum(sizes) - sizes, sizes)
         ids = self._text(orders.epoch).gathered("ids", places + items.first[owners])
-        own = keys(self.config.seed, "word_vectors", orders.epoch, items.examples)
-        stays = uniforms(own[owners], places + KEPT * STREAM) < self.keep_prob[ids]
+        item_keys = keys(self.config.seed, "word_vectors", orders.epoch, items.examples)
+        stays = uniforms(item_keys[owners], places + KEPT * STREAM) < self.keep_prob[ids]
         ids, lengths = ids[stays].astype(np.int32), np.bincount(owners[stays], minlength=len(sizes))
         order = np.argsort(lengths, kind="stable")
         moved = np.repeat((np.cumsum(lengths) - lengths)[order], lengths[order])
         lengths = lengths[order]
         moved += np.arange(len(ids)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        return ids[moved], lengths, order, own[order]
+        return ids[moved], lengths, order, item_keys[order]
 
-    def _blocks(self, lengths: Places, starts: Places, own: npt.NDArray[np.uint64]) -> dict[str, npt.NDArray[Any]]:
+    def _blocks(
+        self, lengths: Places, starts: Places, item_keys: npt.NDArray[np.uint64]
+    ) -> dict[str, npt.NDArray[Any]]:
         """Every word once, BLOCK neighbours together; what the last block of a sequence lacks has a reach of 0."""
         c, sizes = self.config, -(-lengths // BLOCK)
         owners = np.repeat(np.arange(len(sizes)), sizes)
         number = np.arange(len(owners)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-        last, first, key = (lengths[owners] - 1)[:, None], starts[owners][:, None], own[owners][:, None]
+        last, first, key = (lengths[owners] - 1)[:, None], starts[owners][:, None], item_keys[owners][:, None]
         at_NG = (number * BLOCK)[:, None] + np.arange(BLOCK)
         around_NW = (number * BLOCK)[:, None] + np.arange(-c.window, BLOCK + c.window)
         reach_NG = 1 + (c.window * uniforms(key, at_NG + REACH * STREAM)).astype(np.int64)
@@ -159,8 +164,8 @@ class Items(task.Items[Config]):
         """A word for each draw from 0 up to 1: by frequency to the power of `noise_power` (2013b, §2.2)."""
         # Sums are rounded, so that the last may be below 1; the last word that is ever drawn has all that is above.
         most = int(np.searchsorted(self.noise_ends, self.noise_ends[-1]))
-        found: Places = np.minimum(np.searchsorted(self.noise_ends, draws, side="right"), most)
-        return found
+        words: Places = np.minimum(np.searchsorted(self.noise_ends, draws, side="right"), most)
+        return words
 
     # What is learnt ---------------------------------------------------------------------------------------------------
 
@@ -169,52 +174,53 @@ class Items(task.Items[Config]):
         near = batch.targets["num_near"]
         return {"pair_loss": int(near.sum() if self.config.objective == "skip-gram" else (near > 0).sum())}
 
-    def loss(self, model: Any, batch: Batch) -> Mapping[str, Term]:
+    def loss(self, model: Encoder, batch: Batch) -> Mapping[str, Term]:
         """The sum over predictions of -log p of what is right, as eq. 3 or eq. 4 has it."""
         import torch
         import torch.nn.functional as F
 
-        known, packed, num_NG = batch.targets, batch.packed, batch.targets["num_near"]
-        near_NWG = _near(known, self.config.window)
+        targets, packed, num_NG = batch.targets, batch.packed, batch.targets["num_near"]
+        near_NWG = _near(targets, self.config.window)
         if self.config.objective == "skip-gram":
-            input_NGD = _asked(model, packed, known["centre_rows"])
-            asking, said, right = input_NGD, packed.ids[known["around_rows"]], near_NWG
+            input_NGD = _vectors(model, packed, targets["centre_rows"])
+            asking, words, right = input_NGD, packed.ids[targets["around_rows"]], near_NWG
         else:
-            around_NWD = _asked(model, packed, known["around_rows"])
+            around_NWD = _vectors(model, packed, targets["around_rows"])
             share_NWG = (near_NWG / num_NG.clamp(min=1).unsqueeze(1)).to(around_NWD.dtype)
             input_NGD = torch.bmm(share_NWG.transpose(1, 2), around_NWD)
             num_NG = (num_NG > 0).long()
             # A mean predicts one word alone: for what is right, every word is a block of its own.
-            asking, said = input_NGD.flatten(0, 1).unsqueeze(1), packed.ids[known["centre_rows"]].view(-1, 1)
+            asking, words = input_NGD.flatten(0, 1).unsqueeze(1), packed.ids[targets["centre_rows"]].view(-1, 1)
             right = num_NG.view(-1, 1, 1)
         if self.config.output == "negative":
-            said_NED, noise_NSD = _looked_up(model.contexts, said, known["noise"])
+            contexts: Module = model.contexts  # type: ignore[assignment]
+            words_NED, noise_NSD = _looked_up(contexts, words, targets["noise"])
             noise_NG = F.softplus(_scores(noise_NSD, input_NGD)).mean(1)
-            cost = (F.softplus(-_scores(said_NED, asking)) * right).sum()
+            cost = (F.softplus(-_scores(words_NED, asking)) * right).sum()
             cost = cost + self.config.negatives * (noise_NG * num_NG).sum()
         else:
-            cost = (_by_turns(model, asking, said) * right).sum()
+            cost = (_by_turns(model, asking, words) * right).sum()
         return {"pair_loss": Term(cost, num_NG.sum())}
 
 
-def _near(known: Mapping[str, Any], window: int) -> Tensor:
+def _near(targets: Mapping[str, Array], window: int) -> Tensor:
     """[N, W, G] which of the words around a block each of its words reaches; not itself."""
     import torch
 
-    device = known["reach"].device
-    around_W = torch.arange(known["is_text"].shape[1], device=device) - window
-    apart_WG = (around_W.unsqueeze(1) - torch.arange(known["reach"].shape[1], device=device)).abs()
-    found: Tensor = (apart_WG <= known["reach"].unsqueeze(1)) & (apart_WG > 0) & known["is_text"].unsqueeze(-1)
-    return found
+    device = targets["reach"].device
+    around_W = torch.arange(targets["is_text"].shape[1], device=device) - window
+    apart_WG = (around_W.unsqueeze(1) - torch.arange(targets["reach"].shape[1], device=device)).abs()
+    near: Tensor = (apart_WG <= targets["reach"].unsqueeze(1)) & (apart_WG > 0) & targets["is_text"].unsqueeze(-1)
+    return near
 
 
-def _asked(model: Any, packed: Packed, rows: Tensor) -> Tensor:
+def _vectors(model: Encoder, packed: Packed, rows: Tensor) -> Tensor:
     """[…, D] the model's vectors of these rows."""
-    found: Tensor = model(packed, rows.flatten())
-    return found.view(*rows.shape, found.shape[-1])
+    vectors: Tensor = model(packed, rows.flatten())
+    return vectors.view(*rows.shape, vectors.shape[-1])
 
 
-def _looked_up(table: Any, *ids: Tensor) -> list[Tensor]:
+def _looked_up(table: Module, *ids: Tensor) -> list[Tensor]:
     """[…, D] the rows of each of these, in one go: each look-up would have a gradient as large as the table."""
     import torch
 
@@ -223,25 +229,25 @@ def _looked_up(table: Any, *ids: Tensor) -> list[Tensor]:
     return [part.view(*each.shape, part.shape[-1]) for part, each in zip(parts, ids, strict=True)]
 
 
-def _scores(said_NED: Tensor, input_NGD: Tensor) -> Tensor:
+def _scores(words_NED: Tensor, input_NGD: Tensor) -> Tensor:
     """[N, E, G] every product; in this order the gradient of the many rows needs no copy."""
     import torch
 
-    if said_NED.shape[1] == input_NGD.shape[1] == 1:
-        return (said_NED * input_NGD).sum(-1, keepdim=True).float()
-    found: Tensor = torch.bmm(said_NED, input_NGD.transpose(1, 2))
-    return found.float()
+    if words_NED.shape[1] == input_NGD.shape[1] == 1:
+        return (words_NED * input_NGD).sum(-1, keepdim=True).float()
+    products: Tensor = torch.bmm(words_NED, input_NGD.transpose(1, 2))
+    return products.float()
 
 
-def _by_turns(model: Any, input_NGD: Tensor, said_NE: Tensor) -> Tensor:
+def _by_turns(model: Encoder, input_NGD: Tensor, words_NE: Tensor) -> Tensor:
     """[N, E, G] -log p of each word from each input: a factor σ(±x·n) for each turn on the way to it."""
     import torch.nn.functional as F
 
-    nodes_NEPD, turns_NEP = model.nodes(said_NE)
+    nodes_NEPD, turns_NEP = model.nodes(words_NE)  # type: ignore[operator]
     scores_NEPG = _scores(nodes_NEPD.flatten(1, 2), input_NGD).view(*turns_NEP.shape, input_NGD.shape[1])
     turns_NEP1 = turns_NEP.unsqueeze(-1)
-    found: Tensor = (F.softplus(-turns_NEP1 * scores_NEPG) * (turns_NEP1 != 0)).sum(2)
-    return found
+    costs: Tensor = (F.softplus(-turns_NEP1 * scores_NEPG) * (turns_NEP1 != 0)).sum(2)
+    return costs
 
 
 def kept_share(frequencies_V: Places, threshold: float) -> Draws:
@@ -270,10 +276,10 @@ def _packed(ids: npt.NDArray[np.int32], lengths: Places, longest: int, budget: i
     return row(ids, None, lengths, budget, longest if budget is not None else 0)
 
 
-def _filled(targets: Mapping[str, npt.NDArray[Any]], budget: int) -> dict[str, npt.NDArray[Any]]:
+def _filled(targets: Mapping[str, npt.NDArray[np.generic]], budget: int) -> dict[str, npt.NDArray[np.generic]]:
     """A constant number of blocks; those that only fill up reach nothing."""
-    found = len(targets["reach"])
+    num_blocks = len(targets["reach"])
     size = -(-budget // (BLOCK * 64)) * 64
-    while size < found:  # very many short texts: a larger graph, nothing dropped
+    while size < num_blocks:  # very many short texts: a larger graph, nothing dropped
         size *= 2
-    return {name: np.pad(values, ((0, size - found), (0, 0))) for name, values in targets.items()}
+    return {name: np.pad(values, ((0, size - num_blocks), (0, 0))) for name, values in targets.items()}

@@ -1,20 +1,22 @@
-"""Every file in models keeps what an encoder promises: packing, folders, and use under a task."""
+"""Every model that the registry finds keeps what an encoder promises: shapes, packing, folders, heads, and learning."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
 from filbert.core import registry
+from filbert.core.errors import InputError
 from filbert.core.records import Encoding, Example, Packed
 from filbert.core.registry import members
+from filbert.folder import meta
 from filbert.folder.folder import load, save
 from filbert.nn.attention import tensors
 from filbert.nn.encoder import Encoder
+from filbert.nn.heads import every
 from filbert.pack.lay import pack
 from filbert.run import new_models
 from filbert.run.evaluate import evaluate
@@ -26,7 +28,7 @@ LABELS = {"good": "很好喜欢", "bad": "不好讨厌"}
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def made(name: str, tokenizer: Tokenizer, parts: tuple[str, ...] = ()) -> Any:
+def made(name: str, tokenizer: Tokenizer, parts: tuple[str, ...] = ()) -> Encoder:
     """A tiny one with weights that are not as they begin, in use."""
     torch.manual_seed(0)
     model = new_models.model_of(name, new_models.config_of(name, "tiny", tokenizer), parts, tokenizer)
@@ -149,3 +151,66 @@ def test_it_says_what_it_can_do(name: str) -> None:
     model = registry.model(name).model
     assert model.sums_up == (model.summary is not Encoder.summary)
     assert model.spells == (model.spell is not Encoder.spell)
+
+
+WIDE = 512  # from which on a module takes more than a moment to build
+PRESETS = [
+    pytest.param(name, preset, marks=[pytest.mark.slow] if config.width >= WIDE else [])
+    for name in MODELS
+    for preset, config in registry.model(name).presets.items()
+]
+
+
+@pytest.mark.parametrize(("name", "preset"), PRESETS)
+def test_a_preset_has_the_shapes_that_are_told_of_it(name: str, preset: str) -> None:
+    """With all parts that it can have, each in its place and of the size that its record says; nothing is allocated."""
+    spec = registry.model(name)
+    config = spec.preset(preset, 1_234)
+    assert config.vocab_size == 1_234
+    assert spec.config(**vars(config)) == config
+    parts = ("pooler", *spec.own, *every())
+    model = meta.made(config, parts, 3)
+    assert model.parts == parts
+    assert model.width == config.width
+    real = {tensor: tuple(value.shape) for tensor, value in model.state_dict().items()}
+    assert meta.shapes(config, parts, 3) == real
+    for part, head in every().items():
+        sizes = {tensor: tuple(size) for tensor, size in head.shapes(config.width, 3).items()}
+        assert {tensor: tuple(weight.shape) for tensor, weight in model.heads[part].named_parameters()} == sizes
+
+
+def test_a_preset_that_is_not_there_is_guessed() -> None:
+    for name in MODELS:
+        with pytest.raises(InputError, match="Did you mean 'tiny'"):
+            registry.model(name).preset("tiney", 100)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_parameter_gets_a_gradient(name: str, tokenizer: Tokenizer) -> None:
+    """All of the encoder by its vectors, or by its own way to sum a text up; each head by what it makes of them."""
+    model, packed = made(name, tokenizer, ("pooler", *every())), packed_of(sequences(tokenizer))[0]
+    vectors = model(packed)
+    total = (vectors * torch.randn_like(vectors)).sum() + model.pooled(vectors).square().sum()
+    if model.sums_up:
+        total = total + model.summary(packed).square().sum()
+    total = total + sum(weight.square().sum() for weight in model.heads.parameters())
+    total.backward()
+    encoder = ("embeddings.", "layers.", "final_norm.", "pooler.", "heads.")
+    weights = {each: weight for each, weight in model.named_parameters() if each.startswith(encoder)}
+    assert {each for each in weights if each.startswith("embeddings.")}
+    assert [each for each, weight in weights.items() if weight.grad is None or not weight.grad.any()] == []
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_part_that_it_does_not_have_is_refused(name: str, tokenizer: Tokenizer) -> None:
+    with pytest.raises(InputError, match="Did you mean 'labels'"):
+        made(name, tokenizer, ("label",))
+    plain, packed = made(name, tokenizer), packed_of(sequences(tokenizer))[0]
+    with pytest.raises(InputError, match="no pooler"):
+        plain.pooled(plain(packed, "first"))
+    if not plain.fills and not registry.model(name).writes:
+        with pytest.raises(InputError, match="so it cannot"):
+            plain.word_scores(plain(packed, "first"))
+    if not plain.sums_up:
+        with pytest.raises(InputError, match="no such way to sum a text up"):
+            plain.summary(packed)
