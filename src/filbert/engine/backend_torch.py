@@ -67,7 +67,7 @@ class Engine:
 
         return self._run(sequences, take, kept)
 
-    def own(self, sequences: Sequence[Encoding]) -> Floats:
+    def summaries(self, sequences: Sequence[Encoding]) -> Floats:
         """The vector that the model itself makes of each sequence, [B, D] (models.han)."""
         if not self.backbone.sums_up:
             raise InputError("pool is own, but this model has no such way to sum a text up; take mean or cls.")
