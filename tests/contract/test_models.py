@@ -168,7 +168,7 @@ def test_a_preset_has_the_shapes_that_are_told_of_it(name: str, preset: str) -> 
     config = spec.preset(preset, 1_234)
     assert config.vocab_size == 1_234
     assert spec.config(**vars(config)) == config
-    parts = ("pooler", *spec.own, *every())
+    parts = ("pooler", *spec.own_parts, *every())
     model = meta.made(config, parts, 3)
     assert model.parts == parts
     assert model.width == config.width
