@@ -29,7 +29,7 @@ import torch
 from filbert.core.errors import FilbertError, needed
 from filbert.core.files import json_text, write_text
 from filbert.corpus import shards as sharding
-from filbert.corpus.word_vocab import Lexicon, WordText, lexicon
+from filbert.corpus.word_vocab import WordText, WordVocabulary, word_vocabulary
 from filbert.metrics import words as metrics
 from filbert.models import glove, word2vec
 from filbert.pack.batches import batches
@@ -75,18 +75,18 @@ def options() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def read(given: argparse.Namespace, folder: str) -> tuple[Lexicon, list[WordText]]:
+def read(given: argparse.Namespace, folder: str) -> tuple[WordVocabulary, list[WordText]]:
     """The corpus word by word."""
     source, vocab = SOURCES[given.language]
     tokenizer = Tokenizer.load(SHARED / "vocab" / vocab)
     reading = sharding.Options(held=0, most_bytes=int(given.megabytes * 1e6))
     made = sharding.build(SHARED / "wiki" / source, tokenizer, folder, reading, workers=1)
-    found = lexicon(made.train.shards, tokenizer, given.min_count)
+    found = word_vocabulary(made.train.shards, tokenizer, given.min_count)
     return found, found.texts(made.train.shards)
 
 
 def ours(
-    given: argparse.Namespace, objective: str, seed: int, words: Lexicon, texts: list[WordText]
+    given: argparse.Namespace, objective: str, seed: int, words: WordVocabulary, texts: list[WordText]
 ) -> tuple[np.ndarray, float]:
     """The vectors, and CPU seconds."""
     config = word_vectors_spec.Config(
@@ -101,7 +101,7 @@ def ours(
 
 
 def counted(
-    given: argparse.Namespace, objective: str, seed: int, words: Lexicon, texts: list[WordText]
+    given: argparse.Namespace, objective: str, seed: int, words: WordVocabulary, texts: list[WordText]
 ) -> tuple[np.ndarray, float]:
     """GloVe's vectors, the sum of both tables, and CPU seconds; counting is part of them."""
     begun = time.process_time()
@@ -127,7 +127,7 @@ def trained(model: torch.nn.Module, task: Any, epochs: int, batch_tokens: int, r
 
 
 def theirs(
-    given: argparse.Namespace, objective: str, seed: int, words: Lexicon, texts: list[WordText]
+    given: argparse.Namespace, objective: str, seed: int, words: WordVocabulary, texts: list[WordText]
 ) -> tuple[np.ndarray, float]:
     """The same by gensim."""
     longest = word_vectors_spec.Config().max_length

@@ -44,12 +44,9 @@ ROWS = (
 SETTINGS = ("train.steps=3", "machine.threads=1", "machine.workers=0", "machine.device=cpu")
 TITLES = {"step": "A training step", "answer": "An answer", "explanation": "An explanation"}
 CAPTIONS = {
-    "": (TITLES, "{}: {} functions in {} files, {} changes of file", "the loop"),
-    "-zh": (
-        {"step": "一步训练", "answer": "一次回答", "explanation": "一次解释"},
-        "{}：{} 个函数，{} 个文件，换文件 {} 次", "循环",
-    ),
-}  # fmt: skip
+    "": (TITLES, "the loop"),
+    "-zh": ({"step": "一步训练", "answer": "一次回答", "explanation": "一次解释"}, "循环"),
+}
 STEP = ("train/step.py", "Stepper.step")
 FLOORS = (
     "cli", "serve", "run", "ship", "judge", "engine", "train", "explain", "folder", "models", "tasks", "forms",
@@ -228,8 +225,8 @@ def drawing(name: str, walk: Call, language: str, colours: dict[str, str]) -> st
     gap = (WIDTH - LEFT - RIGHT) / max(1, len(rooms) - 1)
     column = {room: LEFT + gap * place for place, room in enumerate(rooms)}
     height = HEAD + LINE * len(lines) + 14
-    titles, form, loop = CAPTIONS[language]
-    caption = form.format(titles[name], *counted(walk))
+    titles, loop = CAPTIONS[language]
+    caption = titles[name]
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" font-family="{FONT}" role="img">',
         f"<title>{caption}</title>",

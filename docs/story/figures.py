@@ -20,7 +20,7 @@ from filbert.builtin.model import folder
 from filbert.builtin.texts import sample
 from filbert.core.records import Encoding, Packed
 from filbert.corpus import shards
-from filbert.corpus.word_vocab import lexicon
+from filbert.corpus.word_vocab import word_vocabulary
 from filbert.metrics import labels
 from filbert.models import glove, seq2seq
 from filbert.nn.attention import tensors
@@ -114,7 +114,7 @@ def counts() -> str:
         texts = Path(place) / "texts.txt"
         texts.write_text("\n\n".join("".join(d.sentences) for d in sample("zh")), encoding="utf-8")
         corpus = shards.build(texts, tokenizer, Path(place) / "shards", shards.Options(held=0.0), workers=1)
-        words = lexicon(corpus.train.shards, tokenizer, min_count=4)
+        words = word_vocabulary(corpus.train.shards, tokenizer, min_count=4)
         task = cooccurrence.Items(
             words.texts(corpus.train.shards), words, cooccurrence_spec.Config(window=5, x_max=10.0)
         )

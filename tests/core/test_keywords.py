@@ -13,7 +13,7 @@ from filbert.core.errors import InputError
 from filbert.core.settings import Settings
 
 
-@keywords.checked(foreign=True)
+@keywords.checked(transformers_names=True)
 def tuned(train: str, *, epochs: int = 3, settings: Settings = (), seed: int = 0) -> tuple[int, list[str], int]:
     """As a verb that has settings."""
     return epochs, list(settings), seed

@@ -143,7 +143,7 @@ def test_commands_and_python_run(page: str, request: pytest.FixtureRequest, caps
                 for line in block.text.splitlines():
                     run_line(line, where, running)
             else:
-                exec(compile(shortened(page, block.text), where, "exec"), names)
+                exec(compile(shortened(page, block.text), where, "exec", dont_inherit=True), names)
     finally:
         for process in running:
             process.terminate()

@@ -337,7 +337,7 @@ def test_E9_an_error_that_an_interrupt_became_is_one_sentence(filbert: Any, monk
     from filbert.core import interrupts
 
     def broken(*words: Any) -> None:
-        monkeypatch.setattr(interrupts, "_heard", [2])
+        monkeypatch.setattr(interrupts, "_signals", [2])
         raise RuntimeError("an extension was interrupted")
 
     monkeypatch.setattr("filbert.cli.main.filbert.main", lambda **how: broken())

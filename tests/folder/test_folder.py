@@ -55,7 +55,7 @@ def pack(num_tokens: int = 7) -> Packed:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("parts", [(), ("pooler", *bert.Bert.own, *heads.every())])
+@pytest.mark.parametrize("parts", [(), ("pooler", *bert.Bert.own_parts, *heads.every())])
 def test_shapes_are_those_of_the_module(layout: str, parts: tuple[str, ...]) -> None:
     state = bert.Bert(LAYOUTS[layout], parts, labels=5).state_dict()
     assert bert.shapes(LAYOUTS[layout], parts, 5) == {name: tuple(tensor.shape) for name, tensor in state.items()}

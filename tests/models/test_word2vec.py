@@ -19,7 +19,7 @@ from filbert.core.errors import InputError
 from filbert.core.protocols import Batch
 from filbert.core.records import Encoding, Example, Packed
 from filbert.corpus.shards import Options, Shard, build
-from filbert.corpus.word_vocab import Lexicon, lexicon
+from filbert.corpus.word_vocab import WordVocabulary, word_vocabulary
 from filbert.models import word2vec
 from filbert.nn.attention import tensors
 from filbert.pack.lay import collate, pack
@@ -320,28 +320,28 @@ def test_a_lexicon_has_the_words_of_the_text(royal: tuple[list[Shard], Tokenizer
     shards, tokenizer, text = royal
     documents = [[w for w in d.split() if w != "。"] for d in dict.fromkeys(text.split("\n\n"))]
     want = collections.Counter(word for document in documents for word in document)
-    found = lexicon(shards, tokenizer, min_count=1)
+    found = word_vocabulary(shards, tokenizer, min_count=1)
     assert dict(zip(found.words, found.counts.tolist(), strict=True)) == want
     assert list(found.counts) == sorted(found.counts, reverse=True)
     texts = found.texts(shards)
     read = [[found.words[i] for i in t.ids[a:b]] for t in texts for a, b in itertools.pairwise(t.documents)]
     assert read == documents
     assert all(t.num_tokens == t.documents[-1] == t.sentences[-1] == len(t.words) for t in texts)
-    few = lexicon(shards, tokenizer, min_count=1, most=5)
+    few = word_vocabulary(shards, tokenizer, min_count=1, most=5)
     assert few.words == found.words[:5]
     assert few.ids[few.words[3]] == 3
     assert [few.words[i] for t in few.texts(shards) for i in t.ids] == [
         word for document in documents for word in document if word in few.ids
     ]
     with pytest.raises(InputError, match=r"no word stands in these texts 9999 times"):
-        lexicon(shards, tokenizer, min_count=9_999)
+        word_vocabulary(shards, tokenizer, min_count=9_999)
 
 
 def test_words_of_unknown_tokens_and_signs_are_left_out(tmp_path: Path) -> None:
     tokenizer = Tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "王", "国", "！", "后", "play", "##ing"])
     (tmp_path / "text.txt").write_text("国王 playing 国后 ！！ 王㐀 王\n\n㐀 ！", encoding="utf-8")
     shards = build(tmp_path / "text.txt", tokenizer, tmp_path / "s", Options(held=0, segmenter="whitespace"), workers=1)
-    found = lexicon(shards.train.shards, tokenizer, min_count=1)
+    found = word_vocabulary(shards.train.shards, tokenizer, min_count=1)
     assert found.words == ("playing", "国后", "国王", "王")
     (text,) = found.texts(shards.train.shards)
     assert [found.words[i] for i in text.ids] == ["国王", "playing", "国后", "王"]
@@ -356,7 +356,7 @@ def test_words_of_one_kind_end_near_each_other(
 ) -> None:
     """国王 and 王后 stand in the same places, 国王 and 西瓜 do not: cosines tell, by the one loop."""
     shards, tokenizer, _ = royal
-    words: Lexicon = lexicon(shards, tokenizer, min_count=1)
+    words: WordVocabulary = word_vocabulary(shards, tokenizer, min_count=1)
     config = word_vectors_spec.Config(objective=objective, output=output, window=3, subsample=0.0)
     task = word_vectors.Items(words.texts(shards), words, config)
     torch.manual_seed(0)

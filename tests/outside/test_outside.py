@@ -189,8 +189,8 @@ SAMPLE = dict(
 """
 
 
-@pytest.mark.parametrize(("sample", "counted"), [("", "10 skipped"), (SAMPLE, "12 passed")])
-def test_the_contract_is_asked_of_a_task_from_outside(sample: str, counted: str, site: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("sample", ["", SAMPLE], ids=["no sample", "a sample"])
+def test_the_contract_is_asked_of_a_task_from_outside(sample: str, site: Path, tmp_path: Path) -> None:
     """Of one that offers a sample; another is passed over with its reason."""
     shutil.copytree(site, tmp_path / "site")
     with (tmp_path / "site/filbert_rate.py").open("a", encoding="utf-8") as file:
@@ -199,5 +199,5 @@ def test_the_contract_is_asked_of_a_task_from_outside(sample: str, counted: str,
     command = [sys.executable, "-m", "pytest", "-p", "no:randomly", "-rs", "tests/contract/test_tasks.py", "-k", "rate"]
     ran = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=EXAMPLES.parent, check=False)
     assert ran.returncode == 0, ran.stdout
-    assert counted in ran.stdout
+    assert (" skipped" in ran.stdout) == (not sample)
     assert ("rate offers no SAMPLE" in ran.stdout) == (not sample)

@@ -136,7 +136,7 @@ class Notes:
         return "no character of it is one that is read"
 
     def end(self) -> None:
-        """Tells how many there were where not all were named."""
+        """Prints how many there were where not all were named."""
         for why, count in self.counts.items():
             if count > NAMED:
                 say(f"note: of {count:,} texts in all: {why}, {self.ending}.")
@@ -184,7 +184,7 @@ class Asking:
         return [{**self.texts.place(each), **reader.record(each, prediction, self.top)} for each, prediction in some]
 
     def _tell_kept(self, error: BaseException) -> None:
-        """What is there of a run that was stopped."""
+        """Prints how many results are written where a run was stopped."""
         if self.results is None:
             return
         path, count = self.results.path, self.results.count

@@ -1,4 +1,4 @@
-"""filbert chat: a model that chats and what is said to it in, what it answers out."""
+"""filbert chat: a chat model and a user's lines in, its answers out."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ class House(click.Group):
             raise output.refusal(error) from error
 
     def invoke(self, ctx: click.Context) -> Any:
-        """As click does; what the system refuses is told in a sentence, before click takes a broken pipe for an end."""
+        """As click does; an OSError becomes a sentence, before click takes a broken pipe for an exit."""
         try:
             return super().invoke(ctx)
         except OSError as error:

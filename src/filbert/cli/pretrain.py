@@ -162,7 +162,7 @@ def _plan(out: Path, options: OptionValues, imported_s: float) -> Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """What a run reads, and the module that it goes on from, if any."""
+    """What a run reads, and the module that it continues, if any."""
 
     corpus: Corpus
     tokenizer: Tokenizer
@@ -278,7 +278,7 @@ def _check(sections: Fields, options: OptionValues) -> None:
 
 
 def _clock(plan: Plan, started: float, out: Path, chosen: Callable[[float], Choice]) -> Clock:
-    """The clock of a new run, for which one rank chooses, or of one that goes on in the time that it has left."""
+    """The clock of a new run, for which one rank chooses, or of a resumed one in the time that it has left."""
     from filbert.clock import budget as budgets
     from filbert.run.folders import CHECKPOINTS, is_first
 
@@ -296,7 +296,7 @@ def _clock(plan: Plan, started: float, out: Path, chosen: Callable[[float], Choi
 
 
 def _report(finished: Finished, clock: Clock | None, as_json: bool, started: float) -> None:
-    """What came out."""
+    """Prints the result."""
     state, held = finished.outcome.state, finished.outcome.held
     took = time.monotonic() - started
     if as_json:

@@ -44,7 +44,7 @@ class ProbedTask(LearntTask):
 
 
 class UsualTask(click.Option):
-    """An option whose default is the task that is meant where nobody names one; it too is read when it is asked."""
+    """An option whose default is `usual_task`, which is read when it is needed."""
 
     @property
     def default(self) -> str:
@@ -57,7 +57,7 @@ class UsualTask(click.Option):
 
 
 def usual_task() -> str:
-    """The task that is meant where a text and a label are at hand, and nobody names one."""
+    """The default task for a text and a label."""
     from filbert.tasks.task import Trait
 
     return registry.tasks_with(Trait.USUAL)[0]
@@ -165,7 +165,7 @@ def check_force(options: OptionValues) -> None:
 
 
 def check_once(command: click.Command, context: click.Context, args: Sequence[str]) -> None:
-    """Refuses an option that is given twice, of which all but the last would be passed over; --set is told."""
+    """Refuses an option that is set twice, of which only the last would count; of --set a note is printed."""
     words = list(args)
     if isinstance(command, Trains):
         words = list(_renamed(words, command.option_names))
@@ -206,7 +206,7 @@ def corpus_options(command: Command) -> Command:
 
 
 def corpus(sources: Sequence[str], options: OptionValues) -> Iterator[Document]:
-    """The documents that `corpus_options` describe; what was skipped or mended on the way is told at the end."""
+    """The documents that `corpus_options` describe; what was skipped or mended is printed at the end."""
     from filbert.text.corpus import CorpusReport, documents
 
     report = CorpusReport()

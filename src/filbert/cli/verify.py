@@ -1,4 +1,4 @@
-"""filbert verify: a model folder in, whether it is whole and says what it said when it was made, out."""
+"""filbert verify: a model folder in; whether it is whole and still gives its golden answers, out."""
 
 from __future__ import annotations
 

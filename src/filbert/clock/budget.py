@@ -222,7 +222,7 @@ class Choice:
 
     @classmethod
     def read(cls, fields: Json) -> Choice:
-        """What `plain` gave."""
+        """From what `plain` returned."""
         made = {"model": bert.Config(**fields["model"]), "forecast": Forecast(**fields["forecast"])}
         return cls(**{**fields, **made, "guesses": tuple(fields["guesses"])})
 
@@ -475,7 +475,7 @@ def sample(shards: Sequence[Text], tokens: int) -> list[Text]:
 
 @dataclass(kw_only=True)
 class Plan:
-    """budget.json: what was chosen, so that a killed run goes on with it, and several ranks with the same."""
+    """budget.json: the choice, so that a killed run resumes with it, and several ranks have the same."""
 
     seconds: float
     most_bytes: int
@@ -509,7 +509,7 @@ def launch() -> str:
 
 
 def resumed(plan: Plan, began_at: float, checkpoints: Path) -> Clock:
-    """The clock of a run that goes on: what its last checkpoint cost is spent, and what was done after it is lost."""
+    """The clock of a resumed run: the time up to its last checkpoint is spent, work after it is lost."""
     assert plan.choice is not None
     trained = trained_s(checkpoints)
     clock = Clock(began_at, plan.seconds - plan.before_s - trained, plan.choice)

@@ -18,10 +18,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def checked(kind: str = "", *, foreign: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def checked(kind: str = "", *, transformers_names: bool = False) -> Callable[[Callable[P, R]], Callable[P, R]]:
     """The decorator. kind: what such a name should have been, "an argument of evaluate", where all are listed.
 
-    foreign: whether names of other libraries are renamed to ours: an argument, or one of `settings`.
+    transformers_names: whether names of other libraries are renamed to ours: an argument, or one of `settings`.
     """
 
     def wrap(function: Callable[P, R]) -> Callable[P, R]:
@@ -34,8 +34,8 @@ def checked(kind: str = "", *, foreign: bool = False) -> Callable[[Callable[P, R
             for name in sorted(set(kwargs) - set(allowed)):
                 if kind:
                     raise one_of(kind, name, optional)
-                if not (foreign and _renamed(function.__name__, name, kwargs, optional)):
-                    raise _unknown(function.__name__, name, optional, foreign)
+                if not (transformers_names and _renamed(function.__name__, name, kwargs, optional)):
+                    raise _unknown(function.__name__, name, optional, transformers_names)
             return function(*args, **kwargs)
 
         return call

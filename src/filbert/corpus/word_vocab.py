@@ -33,7 +33,7 @@ Prints = npt.NDArray[np.uint64]
 
 
 class Vocabulary(Protocol):
-    """A tokenizer or a `Lexicon`: how many ids there are, and which of them are no words."""
+    """A tokenizer or a `WordVocabulary`: how many ids there are, and which of them are no words."""
 
     @property
     def vocab_size(self) -> int:
@@ -47,7 +47,7 @@ class Vocabulary(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Lexicon:
+class WordVocabulary:
     """Whole words, the most frequent first; stands where a tokenizer does for a task that asks its size alone."""
 
     words: tuple[str, ...]
@@ -73,18 +73,18 @@ class Lexicon:
 
 @dataclass(frozen=True, eq=False)
 class WordText:
-    """A shard (pack.stretches.Text) whose tokens are whole words of a lexicon; made when it is first looked at."""
+    """A shard (pack.stretches.Text) whose tokens are whole words of a vocabulary; made when it is first looked at."""
 
     shard: Text
-    lexicon: Lexicon
+    vocabulary: WordVocabulary
 
     @cached_property
     def _arrays(self) -> tuple[npt.NDArray[np.uint32], Places, Places]:
         ids, starts = [], []
         for begins, prints in _slabs(self.shard):
-            at = np.searchsorted(self.lexicon.prints, prints).clip(max=self.lexicon.vocab_size - 1)
-            is_known = self.lexicon.prints[at] == prints
-            ids.append(self.lexicon.order[at[is_known]].astype(np.uint32))
+            at = np.searchsorted(self.vocabulary.prints, prints).clip(max=self.vocabulary.vocab_size - 1)
+            is_known = self.vocabulary.prints[at] == prints
+            ids.append(self.vocabulary.order[at[is_known]].astype(np.uint32))
             starts.append(begins[is_known])
         places = np.concatenate([np.zeros(0, np.int64), *starts])
         # Texts and sentences of which no word is left are none.
@@ -128,7 +128,9 @@ class _Counted(NamedTuple):
     where: Places  # [W, 2] the number of a shard, and a token of it at which the word begins
 
 
-def lexicon(shards: Sequence[Text], tokenizer: Tokenizer, min_count: int = 5, most: int = 1_000_000) -> Lexicon:
+def word_vocabulary(
+    shards: Sequence[Text], tokenizer: Tokenizer, min_count: int = 5, most: int = 1_000_000
+) -> WordVocabulary:
     """The words that stand in the shards at least so often, at most so many; ties in the order of their letters."""
     counted = _Counted(np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros((0, 2), np.int64))
     for number, shard in enumerate(shards):
@@ -147,7 +149,7 @@ def lexicon(shards: Sequence[Text], tokenizer: Tokenizer, min_count: int = 5, mo
     words = tuple(sorted(named, key=lambda word: (named[word][0], word))[:most])
     rows = np.array([named[word][1] for word in words])
     order = np.argsort(counted.prints[rows])
-    return Lexicon(words, counted.counts[rows], counted.prints[rows][order], order)
+    return WordVocabulary(words, counted.counts[rows], counted.prints[rows][order], order)
 
 
 def _slabs(shard: Text) -> Iterator[tuple[Places, Prints]]:

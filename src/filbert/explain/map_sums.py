@@ -8,8 +8,7 @@ and half of each token's new vector is its old one (§3, the residual connection
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -19,15 +18,12 @@ from filbert.core.records import Floats
 from filbert.explain.attention_maps import Maps
 
 RESIDUAL = 0.5  # of a token's vector that a layer leaves as it was
-METHODS = ("gradient", "ablation")
-MOST = 256  # examples that are asked, spread evenly over the data
 EPS = 1e-10  # of a flow: less than this is nothing
 FAR = 10**6  # farther than any path
 CELLS = 2**16  # capacities of a layer that are worked on together: they fit a cache
 MOST_CELLS = 2**29  # of a whole flow: about two minutes; 30 words in 8 layers have 2**23, a row of 128 in 12 2**25
 
 Doubles = npt.NDArray[np.float64]
-Shown = Callable[[Sequence[Any]], Iterable[Any]]  # things in, the same out: where progress can be shown
 
 
 # Of one map -----------------------------------------------------------------------------------------------------------

@@ -230,7 +230,7 @@ def _architecture(path: Path, fields: Json, kind: str) -> tuple[str, tuple[str, 
 
 def _parts_of(name: str) -> tuple[str, ...]:
     """The heads that a model of that file may have."""
-    return ("pooler", *model(name).own, *every())
+    return ("pooler", *model(name).own_parts, *every())
 
 
 # Writing --------------------------------------------------------------------------------------------------------------

@@ -138,13 +138,9 @@ def _look_at_numbers(path: Path, tensor: Fields, stored: Mapping[str, Stored]) -
             f"{path}: says that its numbers lie in {place[:120]!r}, but only files of the same folder are read."
         )
     inside(path.parent, place)
-    known = stored.get(name)
-    expected = known is not None and {
-        "location": known.file.path.name,
-        "offset": str(known.start),
-        "length": str(known.num_bytes),
-    }
-    if known is None or place_of != expected or tuple(dims) != known.shape or kind != KINDS.get(known.dtype):
+    held = stored.get(name)
+    stored_at = held and {"location": held.file.path.name, "offset": str(held.start), "length": str(held.num_bytes)}
+    if held is None or place_of != stored_at or tuple(dims) != held.shape or kind != KINDS.get(held.dtype):
         raise InputError(
             f"{path}: the tensor {name[:120]!r} is not where and what the folder's weights have of that name; export "
             "the folder again."

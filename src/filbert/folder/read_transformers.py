@@ -143,7 +143,7 @@ def _parts(about: configs.Described, tensors: Tensors, is_copied: bool) -> tuple
             f"{about.path}: tie_word_embeddings is False, but the weights hold no output weights; filbert's "
             "are the word table: correct the field, or fetch the folder again."
         )
-    return tuple(part for part in ("pooler", *bert.Bert.own, *every()) if part in have)
+    return tuple(part for part in ("pooler", *bert.Bert.own_parts, *every()) if part in have)
 
 
 def _num_labels(about: configs.Described, parts: tuple[str, ...], tensors: Tensors) -> int:

@@ -160,7 +160,7 @@ class Bert(Encoder):
     vectors of two marks side by side).
     """
 
-    own = ("mlm", "nsp")
+    own_parts = ("mlm", "nsp")
     steady = True
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
@@ -343,6 +343,6 @@ SPEC = ModelSpec(
     model=Bert,
     objective=Objective.MASKED_WORDS,
     first_reads_all=True,
-    own=Bert.own,
+    own_parts=Bert.own_parts,
     shapes=shapes,
 )

@@ -169,7 +169,7 @@ class Mix(nn.Module):
 class Elmo(Encoder):
     """The encoder, the mix of its layers, and whichever heads were asked for; lm scores the neighbouring words."""
 
-    own = ("lm",)
+    own_parts = ("lm",)
     mixes = True
     spells = True
     directions = ("forward", "backward")
@@ -228,5 +228,5 @@ SPEC = ModelSpec(
     model=Elmo,
     objective=Objective.NEXT_WORDS,
     rate=3e-3,
-    own=Elmo.own,
+    own_parts=Elmo.own_parts,
 )

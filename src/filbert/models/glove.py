@@ -72,7 +72,7 @@ class Biases(nn.Module):
 class GloVe(Encoder):
     """Both tables; with the part `biases`, ready to learn from counts."""
 
-    own = ("biases",)
+    own_parts = ("biases",)
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
         super().__init__(config, parts)
@@ -103,5 +103,5 @@ SPEC = ModelSpec(
     presets=PRESETS,
     model=GloVe,
     objective=Objective.WORD_COUNTS,
-    own=GloVe.own,
+    own_parts=GloVe.own_parts,
 )

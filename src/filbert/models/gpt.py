@@ -147,7 +147,7 @@ class State:
 class Gpt(LeftToRight):
     """The encoder and whichever heads were asked for; lm, which scores the next word, is the word table itself."""
 
-    own = ("lm",)
+    own_parts = ("lm",)
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
         super().__init__(config, parts)
@@ -257,5 +257,5 @@ SPEC = ModelSpec(
     presets=PRESETS,
     model=Gpt,
     objective=Objective.NEXT_WORDS,
-    own=Gpt.own,
+    own_parts=Gpt.own_parts,
 )

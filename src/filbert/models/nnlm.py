@@ -118,7 +118,7 @@ class State:
 class Nnlm(LeftToRight):
     """The encoder and whichever heads were asked for; lm is the one that scores the next word (b, U and W)."""
 
-    own = ("lm",)
+    own_parts = ("lm",)
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
         super().__init__(config, parts)
@@ -171,5 +171,5 @@ SPEC = ModelSpec(
     model=Nnlm,
     objective=Objective.NEXT_WORDS,
     rate=3e-3,
-    own=Nnlm.own,
+    own_parts=Nnlm.own_parts,
 )

@@ -154,7 +154,7 @@ class Seq2seq(Encoder):
     With the part "copier" it may also copy words of its source (nn.copying).
     """
 
-    own = ("writer", "copier")
+    own_parts = ("writer", "copier")
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
         super().__init__(config, parts)
@@ -259,5 +259,5 @@ SPEC = ModelSpec(
     model=Seq2seq,
     rate=2e-3,
     writes=True,
-    own=Seq2seq.own,
+    own_parts=Seq2seq.own_parts,
 )

@@ -345,7 +345,7 @@ class Steady(State):
 class Transformer(Encoder):
     """The encoder, whichever heads were asked for, and with the part "writer" the decoder, which "copier" lets copy."""
 
-    own = ("writer", "copier")
+    own_parts = ("writer", "copier")
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
         super().__init__(config, parts)
@@ -475,5 +475,5 @@ SPEC = ModelSpec(
     model=Transformer,
     rate=1e-3,
     writes=True,
-    own=Transformer.own,
+    own_parts=Transformer.own_parts,
 )

@@ -129,7 +129,7 @@ def huffman(counts_V: npt.NDArray[np.float32]) -> tuple[npt.NDArray[np.int64], n
 class Word2vec(Encoder):
     """The table, and whichever of `contexts` and `nodes` pretraining asks for."""
 
-    own = ("contexts", "nodes")
+    own_parts = ("contexts", "nodes")
 
     def __init__(self, config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> None:
         super().__init__(config, parts)
@@ -156,5 +156,5 @@ SPEC = ModelSpec(
     model=Word2vec,
     objective=Objective.NEAR_WORDS,
     rate=1e-2,
-    own=Word2vec.own,
+    own_parts=Word2vec.own_parts,
 )

@@ -97,7 +97,7 @@ class ModelSpec(Generic[C]):
     task: Mapping[str, object] = field(default_factory=dict)  # … and of its task, where nobody says otherwise
     writes: bool = False  # it can be trained to translate, summarise and chat
     first_reads_all: bool = False  # its first token has read the whole text: it can be asked for all of it
-    own: tuple[str, ...] = ()  # the parts that it alone has
+    own_parts: tuple[str, ...] = ()  # the parts that it alone has
     fit: Callable[[C, Sequence[str]], C] = as_is  # what the shape takes from the vocabulary
     shapes: Callable[[C, tuple[str, ...], int], Mapping[str, tuple[int, ...]]] | None = None  # of its tensors
 
@@ -143,11 +143,11 @@ def standing_in(model: E, forward: Callable[..., Tensor]) -> E:
 class Encoder(nn.Module):
     """A model of the family: a pack in, one vector per token out.
 
-    A subclass builds its `embeddings` and `layers`, defines `forward(packed, rows)`, and names in `own` the parts that
-    only it has, such as the head that it is pretrained with.
+    A subclass builds its `embeddings` and `layers`, defines `forward(packed, rows)`, and names in `own_parts` what only
+    it has, such as the head that it is pretrained with.
     """
 
-    own: ClassVar[tuple[str, ...]] = ()
+    own_parts: ClassVar[tuple[str, ...]] = ()
     steady: ClassVar[bool] = False  # a GPU's work hangs on a pack's size and boundaries alone: it can be recorded
     mixes: ClassVar[bool] = False  # its vectors are a learnt mix of all layers (`mix`)
     has_levels: ClassVar[bool] = False  # it attends to words, then to sentences (`attention_of`)
@@ -161,7 +161,7 @@ class Encoder(nn.Module):
     def __init__(self, config: Shape, parts: tuple[str, ...] = (), labels: int = 2) -> None:
         super().__init__()
         self.config = config
-        self.parts, self.width = ordered_parts(parts, type(self).__name__.lower(), self.own), int(config.width)
+        self.parts, self.width = ordered_parts(parts, type(self).__name__.lower(), self.own_parts), int(config.width)
 
     @property
     def fills(self) -> bool:

@@ -1,4 +1,4 @@
-"""What a run knows of its model (data, report, base) in; the sections of the card in the model's folder out."""
+"""The data, report and base of a run's model in; the sections of the card in the model's folder out."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SCRIPTS = {"CJK": "Han", "HIRAGANA": "Kana", "KATAKANA": "Kana"}  # Unicode's fi
 
 @dataclass(frozen=True, kw_only=True)
 class Learnt:
-    """What a model for a task was made of."""
+    """The data, report and base of a model for a task."""
 
     task: AnyItems  # the training data as their task: labels, tokenizer, config
     examples: Sequence[Example]  # that it learnt from
@@ -49,7 +49,7 @@ class Learnt:
 
 
 def of_task(folder: Path, learnt: Learnt) -> None:
-    """Writes what there is to say of a model for a task into its card."""
+    """Writes the card of a model for a task."""
     about = small_json(folder / TASK)
     texts = [text for example in learnt.examples for text in example.texts]
     sections = {
@@ -62,7 +62,7 @@ def of_task(folder: Path, learnt: Learnt) -> None:
 
 
 def of_reading(folder: Path, shards: Shards, held: Mapping[str, float], base: str, teacher: str = "") -> None:
-    """Writes what there is to say of a pretrained model into its card."""
+    """Writes the card of a pretrained model."""
     report, corpus = shards.report, shards.meta["identity"]["corpus"]
     names = [Path(str(name)).name for name, *_ in corpus]
     rows = [["", "documents", "tokens"]]
@@ -208,7 +208,7 @@ def _limits(learnt: Learnt, about: Json, texts: Sequence[str]) -> list[str]:
 
 
 def _unknown(tokenizer: Tokenizer, texts: Sequence[str]) -> list[str]:
-    """What of the training texts the vocabulary does not know."""
+    """A sentence on the characters of the training texts that are unknown to the vocabulary."""
     some = _sample(texts)
     pieces = tokenizer.pieces(some)
     lost: Counter[str] = Counter()
@@ -226,7 +226,7 @@ def _unknown(tokenizer: Tokenizer, texts: Sequence[str]) -> list[str]:
 
 
 def _licence(base: str, teacher: str) -> str:
-    """Nobody gave one: what those that it came from say."""
+    """The licences of the folders that it came from; it has none of its own."""
     came = [f"It began with {_called(folder)}." for folder in [base] if folder]
     came += [f"Its teacher was {_called(folder)}." for folder in [teacher] if folder and folder != base]
     data = "The data that it learnt from have licences of their own: look at those before you pass it on."

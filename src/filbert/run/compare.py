@@ -30,6 +30,7 @@ from filbert.run.folders import CHECKPOINTS, VOCAB, digest
 from filbert.run.new_models import NewModel
 from filbert.run.pretrain import Corpus, prepared, pretrain, vocabulary
 from filbert.run.recipe import compared_recipe
+from filbert.tasks.task import Json
 from filbert.text.streams import Reading
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.scores import scored
@@ -131,7 +132,7 @@ def _digest_of(examples: Sequence[Example]) -> str:
 
 @dataclass(frozen=True)
 class Data:
-    """The examples of train, dev and test, and what reading them met, said once for all runs."""
+    """The examples of train, dev and test, and notes from reading them, printed once for all runs."""
 
     examples: dict[str, list[Example]]
     met: dict[str, list[str]]
@@ -247,7 +248,7 @@ class _Row:
 
 
 def _gist(prediction: Prediction) -> str:
-    """What a prediction comes to, in a few words."""
+    """A prediction as a short text."""
     if prediction.text is not None:
         return str(prediction.text)
     if prediction.labels is not None:
@@ -309,7 +310,7 @@ def line_of(row: Row) -> str:
     return f"{name}: {row['measure']} {score} ({spread}), {size}, {speed}"
 
 
-def _page(contest: Contest, comparison: Row) -> str:
+def _page(contest: Contest, comparison: Json) -> str:
     rows = comparison["rows"]
     models = [row["model"] for row in rows]
     about = {
@@ -322,11 +323,12 @@ def _page(contest: Contest, comparison: Row) -> str:
         answers = [one["said"][name] for name in models]
         split.append([one["text"], one["gold"], *(f"{word} ✓" if word == one["gold"] else word for word in answers)])
     notes = "".join(f"<p>{page.text(sentence)}</p>" for sentence in comparison["sentences"])
+    remarks = [remark for some in comparison["reading"].values() for remark in some]
     parts = [
         f"<header><h1>{page.text(f'{len(rows)} models, {contest.task}')}</h1></header>",
         page.section("The table", page.table(HEAD, [cells(row) for row in rows], range(1, len(HEAD))) + notes),
         page.section("Where they part", page.table(("text", "right", *models), split) if split else ""),
         page.section("What all of them had", page.pairs(about)),
-        page.section("Notes", page.bullets([each for some in comparison["reading"].values() for each in some])),
+        page.section("Notes", page.bullets(remarks)),
     ]
     return page.whole(f"compare: {contest.task}", parts)

@@ -65,7 +65,7 @@ class Wish:
             )
 
 
-@keywords.checked(foreign=True)
+@keywords.checked(transformers_names=True)
 def distill(
     teacher: Path | str | Model,
     data: sources.Source,

@@ -55,7 +55,7 @@ class Finetuned(Finished):
     report: Mapping[str, Any] = field(default_factory=dict)  # what report.json holds; empty where nothing was measured
 
 
-@keywords.checked(foreign=True)
+@keywords.checked(transformers_names=True)
 def finetune(
     task: str,
     train: sources.Source,

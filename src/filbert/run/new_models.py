@@ -49,7 +49,7 @@ def config_of(name: str, preset: str | None, tokenizer: Tokenizer) -> Any:
 
 
 def model_of(name: str, config: Shape, parts: tuple[str, ...], tokenizer: Tokenizer, labels: int = 2) -> Encoder:
-    """A new model; one that spells its tokens is told how."""
+    """A new model; one that spells its tokens gets the vocabulary."""
     model = registry.model(name).model(config, parts, labels)
     if model.spells:
         model.spell(tokenizer.vocabulary)

@@ -122,7 +122,7 @@ def _made_of(paths: list[str], reading: sharding.Options, size: int) -> dict[str
 
 
 def _before(folder: Path) -> dict[str, Any] | None:
-    """What the vocabulary that lies there was made of; None where there is none, or nobody knows."""
+    """What the vocabulary in the folder was made of; None where there is none, or no record of that."""
     is_whole = (folder / "vocab.txt").exists() and (folder / MADE_OF).exists()
     return json_object(folder / MADE_OF) if is_whole else None
 
@@ -242,7 +242,7 @@ class Pretrained:
 
 
 def _notes(shards: sharding.Shards, recipe: Recipe, held: AnyTask | None, clock: budget.Clock | None) -> list[Note]:
-    """What is said before the first step: what will not be measured, and what a budget chose."""
+    """Notes before the first step: what will not be measured, and what a budget chose."""
     notes = []
     if held is None and shards.meta["identity"]["options"]["held"]:
         notes.append(Note(message=_unmeasured(shards, recipe)))
@@ -294,7 +294,7 @@ def _asks(task: AnyTask) -> bool:
 
 
 def _fresh(recipe: Recipe, task: AnyTask, tokenizer: Tokenizer) -> Encoder:
-    """A new model, told what the task knows beforehand."""
+    """A new model, initialised by what the task's data say, such as token frequencies."""
     model = new_models.model_of(recipe.model_name, recipe.model, task.parts, tokenizer)
     task.begin(model)
     return model

@@ -181,7 +181,7 @@ class Run:
         )  # fmt: skip
 
     def _announce(self, listener: Listener, resumed: int) -> None:
-        """What is to be known before the first step."""
+        """Passes the notes to the listener before the first step."""
         for note in self.plan.notes:
             listener.event(note.kind, note.message, **note.fields)
         if self.resume and not resumed:
@@ -197,7 +197,7 @@ class Run:
         )  # fmt: skip
 
     def _best_restored(self, model: Encoder, held: AnyTask | None, outcome: loop.Outcome) -> dict[str, float]:
-        """Puts the best weights into the model, where they are what the run leaves; what their evaluation said."""
+        """Loads the best weights into the model, where the run keeps those; returns their evaluation."""
         if held is None or not self.plan.keeps_best:
             return {}
         checkpoint = self.store.best()

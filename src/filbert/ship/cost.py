@@ -94,9 +94,9 @@ def _on(exact: Model, small: Model, dev: sources.Source, options: ReadOptions) -
 
 def decision(prediction: Prediction) -> tuple[Any, ...]:
     """A prediction without its scores: label, labels, text, and spans where there is no label."""
-    spans = (
-        () if prediction.label is not None else tuple((span.start, span.end, span.label) for span in prediction.spans)
-    )
+    spans: tuple[tuple[int, int, str], ...] = ()
+    if prediction.label is None:
+        spans = tuple((span.start, span.end, span.label) for span in prediction.spans)
     return prediction.label, prediction.labels, prediction.text, spans
 
 

@@ -200,14 +200,15 @@ class Placed(Question[T]):
         return f"{kind}: {stretch}" if kind else stretch
 
 
-def placed_span(target: tuple[Any, ...], text: str) -> Span:
+def placed_span(target: tuple[object, ...], text: str) -> Span:
     """(start, end) or (start, end, label), checked."""
-    good = len(target) in (2, 3) and all(type(edge) is int for edge in target[:2])
-    if not good or not 0 <= target[0] < target[1] <= len(text) or not all(isinstance(x, str) for x in target[2:]):
-        raise InputError(
-            f"the target is {target!r}, but a place is (start, end) or (start, end, label), from 0 to {len(text)}."
-        )
-    return Span(*target)
+    if len(target) in (2, 3):
+        start, end, label = (*target, "")[:3]
+        if type(start) is int and type(end) is int and isinstance(label, str) and 0 <= start < end <= len(text):
+            return Span(start, end, label)
+    raise InputError(
+        f"the target is {target!r}, but a place is (start, end) or (start, end, label), from 0 to {len(text)}."
+    )
 
 
 def shares(chosen: npt.NDArray[np.bool_]) -> npt.NDArray[np.float32]:

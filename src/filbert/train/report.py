@@ -131,13 +131,10 @@ def _measurements(held: Sequence[Entry]) -> str:
         note = f'<p class="soft">{len(chosen)} of {len(held):,} measurements; log.jsonl has all.</p>'
     names = list(dict.fromkeys(name for line in held for name in line["held"]))
     head = "".join(f'<th class="number">{page.text(_words(name))}</th>' for name in ["step", *names])
-    rows = "".join(
-        "<tr>"
-        + f'<td class="number">{line["step"]:,}</td>'
-        + "".join(f'<td class="number">{page.text(_value(name, line["held"].get(name)))}</td>' for name in names)
-        + "</tr>"
-        for line in chosen
-    )
+    rows = ""
+    for line in chosen:
+        cells = [f"{line['step']:,}", *(page.text(_value(name, line["held"].get(name))) for name in names)]
+        rows += "<tr>" + "".join(f'<td class="number">{cell}</td>' for cell in cells) + "</tr>"
     return f'<div class="scroll"><table><tr>{head}</tr>{rows}</table></div>{note}'
 
 

@@ -89,7 +89,7 @@ class Stepper:
         module = LossModule(self.twin if self.player is None else standing_in(self.twin, self.player), task)
         self.module = sharded(module, machine.device, machine.half) if self.sharded else module
         self.optimiser = optim.optimiser(self.model, *optimiser)
-        self.strip: tuple[Any, CudaGraph[Tensor] | None] = (None, None)
+        self.graph: tuple[Any, CudaGraph[Tensor] | None] = (None, None)
         if self.player is not None:
             _ready_for_recording(self.optimiser, machine.device)
         self.learning = [name for name, p in self.model.named_parameters() if p.requires_grad]
@@ -221,16 +221,16 @@ class Stepper:
     def _played(self, totals: Tensor, clip: float) -> Tensor:
         """The same, recorded where the gradients lie where they lay in the step before."""
         key = (clip, len(totals), *(0 if p.grad is None else p.grad.data_ptr() for p in self.weights))
-        key_before, strip = self.strip
+        key_before, graph = self.graph
         if key != key_before:
-            self.strip = (key, None)
+            self.graph = (key, None)
             return self._optimised(totals, clip)
-        if strip is None:
+        if graph is None:
             self.totals = totals.clone()
-            strip = CudaGraph(lambda: self._optimised(self.totals, clip), self.machine.device)
-            self.strip = (key, strip)
+            graph = CudaGraph(lambda: self._optimised(self.totals, clip), self.machine.device)
+            self.graph = (key, graph)
         self.totals.copy_(totals)
-        return strip.replay().clone()
+        return graph.replay().clone()
 
     def _brought_back(self) -> None:
         """The copy's gradients as those of the weights, in float32, in a few kernels."""
@@ -300,7 +300,7 @@ class Stepper:
         for weight in self.working:
             weight.grad = None
         if self.player is not None:
-            self.strip = (None, None)
+            self.graph = (None, None)
             self.player.forget()
         if self.machine.is_cuda:
             torch.cuda.empty_cache()

@@ -19,7 +19,6 @@ import filbert as fb
 from filbert.core.errors import InputError
 from filbert.core.records import Example
 from filbert.metrics import vectors as metrics
-from filbert.metrics.calibration import Fit
 from filbert.metrics.intervals import wilson
 from filbert.models import bert
 from filbert.nn.torch_ops import TorchHost
@@ -27,6 +26,7 @@ from filbert.run.evaluate import evaluate
 from filbert.run.finetune import finetune
 from filbert.tasks.embed import items as embed
 from filbert.tasks.embed import spec as embed_spec
+from filbert.tasks.task import Fit
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop, machine
 from filbert.train.step import on_device

@@ -51,7 +51,7 @@ def card(labels: Sequence[str]) -> str:
     return "A model that chooses among options"
 
 
-def asked(questions: Iterable[object]) -> list[Example]:
+def requested(questions: Iterable[object]) -> list[Example]:
     """What `predict` is given, each (passage, question, [option, option, …]), as examples."""
     examples = []
     for index, each in enumerate(questions):
@@ -129,5 +129,5 @@ SPEC = TaskSpec(
     pool=POOL,
     labels=no_labels,
     from_transformers=from_transformers,
-    asked=asked,
+    asked=requested,
 )

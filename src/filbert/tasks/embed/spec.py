@@ -93,7 +93,7 @@ def card(labels: Sequence[str]) -> str:
     return "A model that turns texts into vectors"
 
 
-def asked(pairs: Iterable[object]) -> list[Example]:
+def requested(pairs: Iterable[object]) -> list[Example]:
     """What `predict` is given, (first, second) or a triplet (text, positive, negative), as examples."""
     if isinstance(pairs, str):
         raise InputError("pairs is one string, but a list of pairs is needed: write predict([(first, second)]).")
@@ -204,6 +204,6 @@ SPEC = TaskSpec(
     texts=TEXTS,
     fit=fitted,
     labels=no_labels,
-    asked=asked,
+    asked=requested,
     widths=widths,
 )

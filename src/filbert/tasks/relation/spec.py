@@ -65,7 +65,7 @@ def card(labels: Sequence[str]) -> str:
     return f"A classifier of {len(labels)} relations"
 
 
-def asked(texts: Iterable[object]) -> list[Example]:
+def requested(texts: Iterable[object]) -> list[Example]:
     """What `predict` is given, each (text, head, tail) with mentions as (start, end) or as words, as examples."""
     examples = []
     for index, each in enumerate(texts):
@@ -173,7 +173,7 @@ SPEC = TaskSpec(
     kept=KEPT,
     traits=frozenset({Trait.RANKS, Trait.CHOOSES}),
     labels=label_names,
-    asked=asked,
+    asked=requested,
     unasked=unasked,
     gold_label=relation_of,
     gold_names=names,

@@ -14,7 +14,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -156,7 +156,17 @@ def sacrebleu_metrics(kind: str, lowercase: bool = False) -> dict[str, Any]:
     return scorers | more
 
 
-def _scored_by(metric: Any) -> Callable[[Numbers], Mapping[str, Numbers]]:
+class _Score(Protocol):
+    score: float
+
+
+class _Metric(Protocol):
+    """One of sacrebleu's."""
+
+    def _compute_score_from_stats(self, stats: list[int]) -> _Score: ...
+
+
+def _scored_by(metric: _Metric) -> Callable[[Numbers], Mapping[str, Numbers]]:
     """{"score": [R]} from [R, K] sums; they are whole numbers, and sacrebleu changes lists that it is given."""
 
     def score(sums_RK: Numbers) -> Mapping[str, Numbers]:
@@ -182,8 +192,8 @@ def intervals(
 
 def distinct(texts: Sequence[str], size: int) -> float:
     """Of all runs of so many tokens in all texts, the share that differs (Li et al. 2016, "distinct-1" and "-2")."""
-    found = [run for text in texts for run in _runs(tokens(text), size)]
-    return len(set(found)) / len(found) if found else 0.0
+    stretches = [run for text in texts for run in _runs(tokens(text), size)]
+    return len(set(stretches)) / len(stretches) if stretches else 0.0
 
 
 def loops(texts: Sequence[str], size: int = 3) -> float:
