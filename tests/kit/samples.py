@@ -1,6 +1,6 @@
 """A task's name in; eight examples of it as the lines of a file, and what is true of them, out.
 
-A task from outside takes part where the module of its config offers SAMPLE, a `Sample` or its fields as a mapping.
+A task from outside takes part where the module of its items offers SAMPLE, the fields of a `Sample` as a mapping.
 """
 
 from __future__ import annotations
@@ -191,11 +191,11 @@ SAMPLES: Mapping[str, Sample] = {
 
 
 def sample(task: str) -> Sample | None:
-    """That of a task; of one from outside what the module of its config offers as SAMPLE, or none."""
+    """That of a task; of one from outside what the module of its items offers as SAMPLE, or none."""
     if task in SAMPLES:
         return SAMPLES[task]
-    offered = vars(sys.modules[registry.task(task).config.__module__]).get("SAMPLE")
-    return Sample(**offered) if isinstance(offered, Mapping) else offered
+    offered = vars(sys.modules[registry.task(task).items.__module__]).get("SAMPLE")
+    return None if offered is None else Sample(**offered)
 
 
 def sampled() -> list[object]:

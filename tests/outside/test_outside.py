@@ -174,3 +174,30 @@ def test_the_examples_are_short_and_stand_in_the_documents(name: str) -> None:
     page = name.partition("/")[0]
     for folder in (EXAMPLES.parent / "docs", EXAMPLES.parent / "docs/zh"):
         assert source.strip() in (folder / f"{page}.md").read_text(encoding="utf-8"), (folder, page)
+
+
+SAMPLE = """
+ROWS = ["好吃", "难吃", "很好", "很差", "喜欢", "失望", "Good", "Bad"]
+SAMPLE = dict(
+    rows=tuple({"text": f"{text}。", "label": str(1 + at % 2 * 2)} for at, text in enumerate(ROWS)),
+    settings={"max_length": 32, "pool": "mean"},
+    perfect={"accuracy": 1.0},
+    fault={"text": "还行。", "label": " 1 "},
+    repair="white space around the label removed",
+    repaired={"text": "还行。", "label": "1"},
+)
+"""
+
+
+@pytest.mark.parametrize("sample", ["", SAMPLE], ids=["no sample", "a sample"])
+def test_the_contract_is_asked_of_a_task_from_outside(sample: str, site: Path, tmp_path: Path) -> None:
+    """Of one that offers a sample; another is passed over with its reason."""
+    shutil.copytree(site, tmp_path / "site")
+    with (tmp_path / "site/filbert_rate.py").open("a", encoding="utf-8") as file:
+        file.write(sample)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path / "site"), *filter(None, sys.path)])}
+    command = [sys.executable, "-m", "pytest", "-p", "no:randomly", "-rs", "tests/contract/test_tasks.py", "-k", "rate"]
+    ran = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=EXAMPLES.parent, check=False)
+    assert ran.returncode == 0, ran.stdout
+    assert (" skipped" in ran.stdout) == (not sample)
+    assert ("rate offers no SAMPLE" in ran.stdout) == (not sample)
