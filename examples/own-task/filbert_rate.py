@@ -54,6 +54,6 @@ class Items(classify.Items):
 
 
 SPEC = replace(
-    CLASSIFY, name="rate", items=Items, part=HEAD.part, heads=(HEAD,), published=None, problems={},
+    CLASSIFY, name="rate", items=Items, part=HEAD.part, heads=(HEAD,), from_transformers=None, problems={},
     card=lambda labels: f"A model that rates texts from {labels[0]} to {labels[-1]}",
 )  # fmt: skip
