@@ -41,7 +41,7 @@ SEGMENTS = "token_type_embeddings.weight"
 class Runtime:
     """The encoder of an exported folder in onnxruntime, and its heads in NumPy."""
 
-    device, xp, is_training = "cpu", NUMPY, False
+    device, xp, is_training, has_torch = "cpu", NUMPY, False, False
 
     def __init__(self, exported: Portable, precision: str = "float32", threads: int | None = None) -> None:
         if precision not in PRECISIONS:

@@ -40,6 +40,8 @@ if hasattr(os, "register_at_fork"):  # a forked process has none of torch's thre
 class Engine:
     """An encoder on a device, fed with full packs."""
 
+    has_torch = True
+
     def __init__(self, backbone: Encoder, device: str = "cpu", budget: int | None = None) -> None:
         self.backbone, self.device = backbone.to(device).eval(), device
         backbone.register_forward_hook(_finite)  # whoever asks it: the tasks do so themselves
