@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import runpy
 import shlex
@@ -19,6 +20,8 @@ import torch
 from click.testing import CliRunner
 
 from filbert.cli.main import filbert
+from filbert.nn.encoder import ModelSpec
+from filbert.tasks.task import TaskSpec
 
 ROOT = Path(__file__).resolve().parents[2]
 READMES = ("README.md", "README.zh.md")
@@ -249,6 +252,21 @@ def test_documented_defaults_are_the_defaults() -> None:
             if isinstance(option, click.Option) and option.show_default and not option.is_flag:
                 row = next(line for line in body.split("\n") if line.startswith(f"| `{option.opts[0]}`"))
                 assert str(option.default) in row or "as for" in row, row
+
+
+@pytest.mark.parametrize("folder", ["docs", "docs/zh"])
+@pytest.mark.parametrize(("page", "record"), [("own-task.md", TaskSpec), ("own-model.md", ModelSpec)])
+def test_every_field_of_a_record_is_explained(folder: str, page: str, record: type) -> None:
+    """The last table of a page has all of them and no others, the obligatory ones first."""
+    rows = re.findall(r"^\| (`.*?) \|", prose(f"{folder}/{page}").rpartition("## ")[2], re.MULTILINE)
+    named = [name for row in rows for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(named) == sorted(field.name for field in dataclasses.fields(record))
+    obligatory = {field.name for field in dataclasses.fields(record) if not has_default(field)}
+    assert {name for row in rows[: len(obligatory)] for name in re.findall(r"`(\w+)`", row)} == obligatory
+
+
+def has_default(field: dataclasses.Field[object]) -> bool:
+    return field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
 
 
 @pytest.mark.slow

@@ -41,7 +41,7 @@ SEGMENTS = "token_type_embeddings.weight"
 class Runtime:
     """The encoder of an exported folder in onnxruntime, and its heads in NumPy."""
 
-    device, xp, is_training = "cpu", NUMPY, False
+    device, xp, is_training, has_torch = "cpu", NUMPY, False, False
 
     def __init__(self, exported: Portable, precision: str = "float32", threads: int | None = None) -> None:
         if precision not in PRECISIONS:
@@ -145,7 +145,7 @@ class Runtime:
         """The mean of each sequence's token vectors, [B, D]; with `kept`, of those tokens only."""
         return self._run(sequences, kept, None)
 
-    def own(self, sequences: Sequence[Encoding]) -> Floats:
+    def summaries(self, sequences: Sequence[Encoding]) -> Floats:
         """What a model that sums texts up in its own way makes of each: not without torch."""
         raise InputError("this model sums texts up in its own way, which needs torch: pip install filbert[train].")
 

@@ -40,6 +40,8 @@ if hasattr(os, "register_at_fork"):  # a forked process has none of torch's thre
 class Engine:
     """An encoder on a device, fed with full packs."""
 
+    has_torch = True
+
     def __init__(self, backbone: Encoder, device: str = "cpu", budget: int | None = None) -> None:
         self.backbone, self.device = backbone.to(device).eval(), device
         backbone.register_forward_hook(_finite)  # whoever asks it: the tasks do so themselves
@@ -67,7 +69,7 @@ class Engine:
 
         return self._run(sequences, take, kept)
 
-    def own(self, sequences: Sequence[Encoding]) -> Floats:
+    def summaries(self, sequences: Sequence[Encoding]) -> Floats:
         """The vector that the model itself makes of each sequence, [B, D] (models.han)."""
         if not self.backbone.sums_up:
             raise InputError("pool is own, but this model has no such way to sum a text up; take mean or cls.")

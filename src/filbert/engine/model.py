@@ -165,7 +165,7 @@ class Model:
         if pool == "mean":
             vectors = self.engine.mean(windows, _counted(windows) if len(windows) > len(texts) else None)
         elif pool == "own":
-            vectors = self.engine.own(windows)
+            vectors = self.engine.summaries(windows)
         else:
             vectors = self.engine.first(windows)
             if pool == "pooled":

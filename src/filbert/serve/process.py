@@ -160,7 +160,7 @@ def loaded(plan: Plan, name: str, path: str, tally: Tally) -> Served:
     from filbert.engine.model import load
 
     model = load(path, device=plan.device, dtype=plan.dtype, runtime=plan.runtime)
-    if not hasattr(model.engine, "backbone"):
+    if not model.engine.has_torch:
         model.engine.keep()
     return Served(name, model, plan.task, plan.limits, tally.of_model(name))
 

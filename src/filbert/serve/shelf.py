@@ -216,7 +216,7 @@ def _budget(model: Model) -> int:
 
 
 def _has_torch(model: Model) -> bool:
-    return hasattr(model.engine, "backbone")
+    return bool(model.engine.has_torch)
 
 
 def _threads(model: Model) -> tuple[int, Callable[[], object]]:

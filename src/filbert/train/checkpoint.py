@@ -38,11 +38,9 @@ from filbert.core.files import json_text, sha256
 from filbert.folder import weights
 
 TENSORS, STATE, MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
-FORMAT = "filbert checkpoint 1"
-RUN_LOCK, SAVE_LOCK = ".lock", ".writing"
+FORMAT, RUN_LOCK, SAVE_LOCK = "filbert checkpoint 1", ".lock", ".writing"
 CHUNK_BYTES = 2**20  # hashed while the processor still has it at hand
-STATE_LIMIT_BYTES = 64 * 2**20  # numbers in bulk belong to the tensors
-MANIFEST_LIMIT_BYTES = 2**16
+STATE_LIMIT_BYTES, MANIFEST_LIMIT_BYTES = 64 * 2**20, 2**16  # numbers in bulk belong to the tensors
 SAVE_WAIT_S, READ_WAIT_S = 60.0, 10.0  # others hold the folder only to tidy it, or for one save
 STORED = {
     torch.float32: "F32", torch.float16: "F16", torch.bfloat16: "BF16", torch.float64: "F64", torch.bool: "BOOL",

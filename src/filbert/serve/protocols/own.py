@@ -67,7 +67,7 @@ def _sizes(served: Served, look: Look) -> tuple[int, int]:
     config = served.model.config
     tokens, window = served.num_tokens(look.texts), config.max_length
     windows, read = -(-tokens // (window - window // OVERLAP)), min(tokens, window)
-    heads = getattr(config, "heads", 1)
+    heads = vars(config).get("heads", 1)  # of a model without attention there is nothing to count
     most_heads = max(heads) if isinstance(heads, tuple) else heads  # of a pruned model each layer has its own number
     return windows * read**2 * len(look.layers) * int(most_heads), windows * read
 
