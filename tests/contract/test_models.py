@@ -22,6 +22,7 @@ from filbert.run import new_models
 from filbert.run.evaluate import evaluate
 from filbert.run.finetune import finetune
 from filbert.text.tokenizer import Tokenizer
+from kit.models import noisy
 
 MODELS = members("models")
 LABELS = {"good": "很好喜欢", "bad": "不好讨厌"}
@@ -32,10 +33,7 @@ def made(name: str, tokenizer: Tokenizer, parts: tuple[str, ...] = ()) -> Encode
     """A tiny one with weights that are not as they begin, in use."""
     torch.manual_seed(0)
     model = new_models.model_of(name, new_models.config_of(name, "tiny", tokenizer), parts, tokenizer)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(torch.randn_like(weight) * 0.05)
-    return model.eval()
+    return noisy(model, 0.05).eval()
 
 
 def sequences(tokenizer: Tokenizer) -> list[Encoding]:

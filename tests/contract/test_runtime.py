@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -29,6 +28,7 @@ from filbert.ship import encoder, int8, onnx
 from filbert.tasks.tag.decode import allowed
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import encode_windows
+from kit.folders import task_file
 from kit.models import small_bert
 
 pytest.importorskip("onnx")
@@ -66,7 +66,7 @@ def exported(folder: Path, case: str, tokenizer: Tokenizer, **shape: Any) -> Pat
     parts, labels, said, _ = CASES[case]
     said = {"max_length": 64, **({} if case == "relation" else {"overlap": 16}), **said}
     model = small_bert(tokenizer, parts, max(2, len(labels)), noise=0.3, **shape)
-    save(folder / "torch", model, tokenizer, labels=labels, files={"task.json": json.dumps(said)})
+    save(folder / "torch", model, tokenizer, labels=labels, files=task_file(said))
     return onnx.export(folder / "torch", folder / "onnx")
 
 

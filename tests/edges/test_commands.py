@@ -27,6 +27,7 @@ from filbert.models import transformer
 from filbert.run.finetune import finetune
 from filbert.tasks.task import Asked
 from filbert.text.tokenizer import Tokenizer
+from kit.folders import examples_of, task_file
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ROWS = [("the train leaves the station", "rail"), ("a ship on the water", "sea"), ("clouds and the wind", "sky")]
@@ -36,7 +37,7 @@ Command = Callable[..., Any]
 @pytest.fixture(scope="module")
 def model(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small classifier."""
-    examples = [Example((text,), label, index) for index, (text, label) in enumerate(ROWS * 4)]
+    examples = examples_of(ROWS * 4)
     out = tmp_path_factory.mktemp("commands") / "run"
     words = ["machine.threads=1", "task.max_length=16", "task.overlap=4", "train.steps=2"]
     finetune("classify", examples, tiny_folder, out, settings=words, quiet=True)
@@ -49,7 +50,7 @@ def writer(out: Path, tiny_folder: Path, task: str = "translate", **shape: int) 
     config = {"width": 16, "layers": 1, "heads": 2, "inner": 32, "max_length": 32, "writer_layers": 1, **shape}
     found = transformer.Transformer(transformer.Config(vocab_size=tokenizer.vocab_size, **config), ("writer",)).eval()
     said = {"task": task, "max_length": 32, "beam": 1, "max_new": 2, "max_ratio": 0.0}
-    return folders.save(out, found, tokenizer, files={"task.json": json.dumps(said)})
+    return folders.save(out, found, tokenizer, files=task_file(said))
 
 
 @pytest.fixture(scope="module")

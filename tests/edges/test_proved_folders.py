@@ -16,14 +16,13 @@ import torch
 import filbert as fb
 from filbert.core.errors import FilbertError, InputError
 from filbert.engine.threads import checked
-from filbert.folder import folder as folders
 from filbert.folder import runtime as portable
 from filbert.folder import weights
 from filbert.folder.manifest import fingerprint, seal
 from filbert.serve import keys
 from filbert.ship import export, verify
 from filbert.text.tokenizer import Tokenizer
-from kit.models import small_bert
+from kit.folders import classifier
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -35,9 +34,7 @@ ODD = ("a\u2028b", "a\u0085b", "a\u2029b", "a\x1eb", "a\x0bb")
 def whole(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An exported classifier with golden cases."""
     tokenizer, folder = Tokenizer.load(tiny_folder), tmp_path_factory.mktemp("whole")
-    model = small_bert(tokenizer, ("labels", "mlm"), len(LABELS), noise=0.3)
-    said = {"task": "classify", "max_length": 64, "overlap": 16}
-    folders.save(folder / "m", model, tokenizer, labels=LABELS, files={"task.json": json.dumps(said)})
+    classifier(folder / "m", tokenizer, LABELS, ("labels", "mlm"))
     return export.export(folder / "m", folder / "out", int8=True)[0]
 
 

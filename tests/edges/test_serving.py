@@ -23,7 +23,6 @@ from typing import Any
 import pytest
 
 from filbert.core.errors import InputError
-from filbert.core.records import Example
 from filbert.run.finetune import finetune
 from filbert.serve import keys
 from filbert.serve.guard import is_allowed
@@ -36,6 +35,7 @@ from filbert.serve.queue import Batcher, FullError
 from filbert.serve.routes import Routes
 from filbert.serve.shelf import Shelf
 from filbert.ship import onnx
+from kit.folders import examples_of
 from kit.served import Server, received, request_bytes, serving, until
 
 pytest.importorskip("fastapi")
@@ -49,7 +49,7 @@ SITE = "https://example.org"
 def folders(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A classifier as torch reads it and as it is shipped, and a shipped model that fills blanks."""
     place = tmp_path_factory.mktemp("serving")
-    data = [Example((text,), label, index) for index, (text, label) in enumerate(ROWS * 4)]
+    data = examples_of(ROWS * 4)
     finetune("classify", data, tiny_folder, place / "run", settings=["machine.threads=1"], epochs=1, quiet=True)
     shipped = {"news": onnx.export(place / "run", place / "news"), "words": onnx.export(tiny_folder, place / "words")}
     return {"run": place / "run", **shipped}

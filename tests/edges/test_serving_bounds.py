@@ -35,6 +35,7 @@ from filbert.serve.workers import FailedError, Supervisor
 from filbert.ship import onnx
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import num_read, plan
+from kit.folders import READ, task_file
 from kit.served import NO_TORCH, Server, received, request_bytes, serving, until
 
 torch = pytest.importorskip("torch")
@@ -58,7 +59,7 @@ def folders(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     for name, (parts, labels, said) in MODELS.items():
         config = bert.Config(vocab_size=tokenizer.vocab_size, width=32, layers=2, heads=2, inner=64, max_length=64)
         model = bert.Bert(config, parts, max(2, len(labels))).eval()
-        files = {"task.json": json.dumps({"max_length": 64, "overlap": 16, **said})}
+        files = task_file({**READ, **said})
         save(place / "torch" / name, model, tokenizer, labels=labels, files=files)
         found[name] = onnx.export(place / "torch" / name, place / name)
     return found

@@ -21,13 +21,13 @@ import sweep_options as sweep
 import sweep_runs
 
 from filbert.cli.main import filbert as house
-from filbert.core.records import Example
 from filbert.engine.results import Results
 from filbert.folder import folder as folders
 from filbert.models import gpt, transformer
 from filbert.run.finetune import finetune
 from filbert.ship import export
 from filbert.text.tokenizer import Tokenizer
+from kit.folders import examples_of, task_file
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 Command = Callable[..., Any]
@@ -57,7 +57,7 @@ def lab(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(tiny_folder, lab / "tiny")
     _files(lab)
     for name, (task, data, more) in sweep.TUNED.items():
-        examples = [Example((text,), label, at) for at, (text, label) in enumerate(ROWS * 4)]
+        examples = examples_of(ROWS * 4)
         source: Any = lab / data if data else examples
         finetune(task, source, lab / "tiny", lab / name, settings=[*STEPS, *more], quiet=True)
     tokenizer = Tokenizer.load(tiny_folder)
@@ -67,7 +67,7 @@ def lab(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             transformer.Config(vocab_size=tokenizer.vocab_size, **SHAPE, writer_layers=1), ("writer",)
         )
         said = {"task": task, "max_length": 32, "beam": 2, "max_new": 4, "max_ratio": 0.0, "no_repeat": 0}
-        folders.save(lab / task, found.eval(), tokenizer, files={"task.json": json.dumps(said)})
+        folders.save(lab / task, found.eval(), tokenizer, files=task_file(said))
     folders.save(
         lab / "gpt",
         gpt.Gpt(gpt.Config(vocab_size=tokenizer.vocab_size, **SHAPE | {"max_length": 96}), ("lm",)),

@@ -16,6 +16,8 @@ import pytest
 from filbert.folder.folder import save
 from filbert.models import bert
 from filbert.text.tokenizer import Tokenizer
+from kit.folders import READ, task_file
+from kit.models import noisy
 from kit.served import Server, serving
 
 torch = pytest.importorskip("torch")
@@ -132,10 +134,8 @@ def server(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Itera
         torch.manual_seed(0)
         config = bert.Config(vocab_size=tokenizer.vocab_size, width=32, layers=2, heads=2, inner=64, max_length=64)
         model = bert.Bert(config, parts, max(2, len(labels))).eval()
-        with torch.no_grad():
-            for weight in model.parameters():
-                weight.add_(torch.randn_like(weight) * 0.3)
-        files = {} if said is None else {"task.json": json.dumps({"max_length": 64, "overlap": 16, **said})}
+        noisy(model, 0.3)
+        files = task_file(None if said is None else {**READ, **said})
         save(place / name, model, tokenizer, labels=labels, files=files)
     with serving(*(place / name for name in MODELS), torch=True) as found:
         yield found

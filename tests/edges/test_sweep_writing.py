@@ -18,10 +18,10 @@ from typing import NamedTuple
 import pytest
 from forking import Ended, Server
 
-from filbert.core.records import Example
 from filbert.models import transformer
 from filbert.run.finetune import finetune
 from filbert.text.tokenizer import Tokenizer
+from kit.folders import examples_of, task_file
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 ROWS = [("the train leaves the station", "rail"), ("a ship on the water", "sea"), ("clouds and the wind", "sky")]
@@ -107,7 +107,7 @@ def data(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "l.tsv").write_text("\n".join(lines) + "\n")
     (folder / "dirty.tsv").write_text("\n".join([*lines, lines[0], lines[0]]) + "\n")
     shutil.copytree(tiny_folder, folder / "tiny")
-    examples = [Example((text,), label, index) for index, (text, label) in enumerate(ROWS * 4)]
+    examples = examples_of(ROWS * 4)
     how = {"settings": ["machine.threads=1", "task.max_length=16", "task.overlap=4", "train.steps=2"], "quiet": True}
     finetune("classify", examples, tiny_folder, folder / "run", **how)
     _translator(folder / "mt", tiny_folder)
@@ -122,7 +122,7 @@ def _translator(out: Path, tiny_folder: Path) -> None:
     shape = {"width": 16, "layers": 1, "heads": 2, "inner": 32, "max_length": 32, "writer_layers": 1}
     model = transformer.Transformer(transformer.Config(vocab_size=tokenizer.vocab_size, **shape), ("writer",)).eval()
     task = {"task": "translate", "max_length": 32, "beam": 1, "max_new": 2, "max_ratio": 0.0}
-    folders.save(out, model, tokenizer, files={"task.json": json.dumps(task)})
+    folders.save(out, model, tokenizer, files=task_file(task))
 
 
 def words_of(name: str, data: Path, out: Path) -> list[str]:

@@ -24,6 +24,7 @@ from filbert.engine.results import Results
 from filbert.run.evaluate import evaluate
 from filbert.run.finetune import finetune
 from filbert.tasks.task import Asked
+from kit.folders import examples_of
 
 ROWS = [("the train leaves the station", "rail"), ("a ship on the water", "sea"), ("clouds and the wind", "sky")]
 
@@ -34,7 +35,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture(scope="module")
 def folder(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small classifier."""
-    data = [Example((text,), label, index) for index, (text, label) in enumerate(ROWS * 4)]
+    data = examples_of(ROWS * 4)
     out = tmp_path_factory.mktemp("predict") / "run"
     words = ["machine.threads=1", "task.max_length=16", "task.overlap=4", "train.learning_rate=1e-3"]
     finetune("classify", data, tiny_folder, out, settings=words, epochs=5, quiet=True)

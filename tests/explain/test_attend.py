@@ -14,7 +14,6 @@ import torch
 
 import filbert as fb
 from filbert.core.errors import InputError
-from filbert.core.files import json_text
 from filbert.core.records import Encoding
 from filbert.explain import attention_maps
 from filbert.explain.attention_maps import Maps, Seen
@@ -24,6 +23,8 @@ from filbert.nn.attention import tensors
 from filbert.pack.lay import pack
 from filbert.run import new_models
 from filbert.text.tokenizer import Tokenizer
+from kit.folders import task_file
+from kit.models import noisy
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TEXT = "今天天气很好，the train leaves unbelievably late。"
@@ -46,12 +47,11 @@ def made(tiny_folder: Path, tmp_path: Path) -> Made:
         config = new_models.config_of(name, "tiny", tokenizer)
         config = type(config)(**{**{f: getattr(config, f) for f in config.__dataclass_fields__}, **shape})
         found = new_models.model_of(name, config, parts, tokenizer)
-        with torch.no_grad():
-            for weight in found.parameters():
-                weight.add_(torch.randn_like(weight) * 0.1)
+        noisy(found, 0.1)
         labels = ["好", "坏"] if {"labels"} & {*parts} else []
-        files = {"task.json": json_text(task)} if task else None
-        return fb.load(save(tmp_path / name, found, tokenizer, labels=labels, files=files), device="cpu")
+        return fb.load(
+            save(tmp_path / name, found, tokenizer, labels=labels, files=task_file(task or None)), device="cpu"
+        )
 
     return folder
 

@@ -33,7 +33,7 @@ from filbert.tasks.relation import spec as relation_spec
 from filbert.tasks.relation.reading import Relation
 from filbert.tasks.tag import spec as tag_spec
 from filbert.text.tokenizer import Tokenizer
-from kit.models import small_bert
+from kit.models import noisy, small_bert
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TEXT = "我们坐火车去公园，今天天气很好。"
@@ -339,9 +339,7 @@ def model_of(arch: str, tokenizer: Tokenizer) -> Any:
     torch.manual_seed(0)
     shape = {"dropout": 0.0, **SHAPES[arch]}
     model = spec.model(spec.config(vocab_size=tokenizer.vocab_size, **shape), ("labels",), 3).eval()
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(torch.randn_like(weight) * 0.2)
+    noisy(model, 0.2)
     model.spell(tokenizer.vocabulary)
     return model
 

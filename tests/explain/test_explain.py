@@ -15,12 +15,12 @@ import pytest
 import filbert as fb
 from filbert.cli import explain as command
 from filbert.core.errors import InputError
-from filbert.core.records import Example
 from filbert.engine.model import Model
 from filbert.explain.attribution import METHODS
 from filbert.explain.explanation import Explanation
 from filbert.explain.perturbation import BASELINES
 from filbert.run.finetune import finetune
+from kit.folders import examples_of
 
 ROWS = [("火车很好", "车"), ("公园很好", "园"), ("天气很好", "天")]
 TEXT = "我们坐火车去公园，今天天气很好。"
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 @pytest.fixture(scope="module")
 def folder(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that leaves a small classifier."""
-    data = [Example((text,), label, index) for index, (text, label) in enumerate(ROWS * 4)]
+    data = examples_of(ROWS * 4)
     out = tmp_path_factory.mktemp("explain") / "trains"
     words = ["machine.threads=1", "task.max_length=32", "task.overlap=8", "train.learning_rate=1e-3"]
     finetune("classify", data, tiny_folder, out, settings=words, epochs=4, quiet=True)

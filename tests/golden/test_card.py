@@ -20,6 +20,7 @@ from filbert.run import cards
 from filbert.run.finetune import finetune
 from filbert.ship import verify
 from filbert.text.tokenizer import Tokenizer
+from kit.folders import task_file
 from kit.models import small_bert
 
 GOLDEN = Path(__file__).with_name("card.md")
@@ -54,7 +55,7 @@ def test_the_card_is_as_it_was(tokenizer: Tokenizer, tmp_path: Path) -> None:
     model = small_bert(tokenizer, ("labels",), 2)
     folder = save(
         tmp_path / "m", model, tokenizer, labels=("体育", "健康"), card="A classifier.",
-        files={"task.json": json.dumps(said)},
+        files=task_file(said),
     )  # fmt: skip
     train, dev = rows(tmp_path / "train.tsv", 6), rows(tmp_path / "dev.tsv", 4)
     learnt, asked = (sources.read("classify", path) for path in (train, dev))

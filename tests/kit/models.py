@@ -5,14 +5,26 @@ Beside it what a step of learning gives.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
+from torch import nn
 
 from filbert.models import bert
 from filbert.text.tokenizer import Tokenizer
 
 SHAPE: dict[str, Any] = {"width": 32, "layers": 2, "heads": 2, "inner": 64, "max_length": 64, "dropout": 0.0}
+
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def noisy(model: M, noise: float) -> M:
+    """The model with noise on every weight, biases and norms too."""
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.add_(torch.randn_like(weight) * noise)
+    return model
 
 
 def small_bert(
@@ -21,10 +33,7 @@ def small_bert(
     """In evaluation mode; with noise, biases and norms are not as a model begins, so that leaving one out shows."""
     torch.manual_seed(0)
     model = bert.Bert(bert.Config(vocab_size=tokenizer.vocab_size, **{**SHAPE, **shape}), parts, labels)
-    with torch.no_grad():
-        for weight in model.parameters() if noise else ():
-            weight.add_(torch.randn_like(weight) * noise)
-    return model.eval()
+    return (noisy(model, noise) if noise else model).eval()
 
 
 def gradients(task: Any, model: Any, batch: Any) -> tuple[float, list[torch.Tensor]]:

@@ -14,6 +14,7 @@ from torch import Tensor
 from filbert.models import seq2seq, transformer
 from filbert.nn import generation
 from filbert.nn.copying import Copier, Copies, likeliest, log_chance, log_chances
+from kit.models import noisy
 from kit.packs import packed_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -38,10 +39,7 @@ def made(kind: str, **fields: Any) -> Any:
     else:
         shape = {"width": 16, "embedding": 12, "layers": 1, "dropout": 0.0}
         model = seq2seq.Seq2seq(seq2seq.Config(**{"vocab_size": NUM_WORDS, **shape, **fields}), PARTS)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(torch.randn_like(weight) * 0.2)
-    return model.eval()
+    return noisy(model, 0.2).eval()
 
 
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -19,6 +19,7 @@ from filbert.tasks.classify import items as classify
 from filbert.tasks.classify import spec as classify_spec
 from filbert.tasks.question import Reading, layout
 from filbert.text.tokenizer import Tokenizer
+from kit.models import noisy
 
 captum = pytest.importorskip("captum.attr")
 pytestmark = [
@@ -35,9 +36,7 @@ def subject(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> Perturbatio
     config = classify_spec.Config(max_length=16, overlap=4, pool=request.param)
     shape: dict[str, Any] = {"width": 32, "layers": 2, "heads": 2, "inner": 64, "max_length": 64, "dropout": 0.0}
     model = bert.Bert(bert.Config(vocab_size=tokenizer.vocab_size, **shape), ("pooler", "labels"), 3).eval()
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(torch.randn_like(weight) * 0.3)
+    noisy(model, 0.3)
     example = Example((TEXT,))
     task = classify.Items([example], ("好", "坏", "天"), tokenizer, config)
     reading = Reading("classify", task, example, Prediction(), layout(task), task.origins(example))

@@ -17,6 +17,7 @@ from filbert.folder import write_transformers
 from filbert.folder.folder import save
 from filbert.ship import verify
 from filbert.text.tokenizer import Tokenizer
+from kit.folders import task_file
 from kit.models import small_bert
 
 transformers = pytest.importorskip("transformers")
@@ -48,7 +49,7 @@ CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...], dict[str, Any], list[An
 def made(folder: Path, parts: tuple[str, ...], labels: tuple[str, ...], said: dict[str, Any], words: Tokenizer) -> Path:
     said = {"max_length": 64, **({} if said["task"] == "relation" else {"overlap": 16}), **said}
     model = small_bert(words, parts, max(1, len(labels)), noise=0.3)
-    return save(folder, model, words, labels=labels, files={"task.json": json.dumps(said)})
+    return save(folder, model, words, labels=labels, files=task_file(said))
 
 
 def theirs(model: Any, packed: Any) -> Any:

@@ -14,6 +14,7 @@ from filbert.core.errors import InputError
 from filbert.models import bert, transformer
 from filbert.nn import generation
 from filbert.nn.generation import Drawing, Rules
+from kit.models import noisy
 from kit.packs import packed_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -34,10 +35,7 @@ def model_of(parts: tuple[str, ...] = ("writer",), **fields: Any) -> transformer
     torch.manual_seed(0)
     config = transformer.Config(**{**SHAPE, "dropout": 0.0, **fields})
     model = transformer.Transformer(config, parts).eval()
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(torch.randn_like(weight) * 0.2)
-    return model
+    return noisy(model, 0.2)
 
 
 def torchs(model: transformer.Transformer) -> tuple[nn.TransformerEncoder, nn.TransformerDecoder]:

@@ -13,7 +13,6 @@ import torch
 
 import filbert as fb
 from filbert.core.errors import InputError
-from filbert.core.files import json_text
 from filbert.core.records import Example
 from filbert.explain import map_sums
 from filbert.folder.folder import save
@@ -21,6 +20,7 @@ from filbert.nn import maps
 from filbert.nn.attention import batch_tensors
 from filbert.see import head_importance
 from filbert.text.tokenizer import Tokenizer
+from kit.folders import task_file
 from kit.models import small_bert
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -181,7 +181,7 @@ def fine(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> fb.Mode
     backbone = small_bert(tokenizer, ("labels",), noise=0.3, width=36, heads=3)
     about = {"task": "classify", "max_length": 64, "pool": "mean"}
     folder = tmp_path_factory.mktemp("fine") / "model"
-    save(folder, backbone, tokenizer, labels=["坏", "好"], files={"task.json": json_text(about)})
+    save(folder, backbone, tokenizer, labels=["坏", "好"], files=task_file(about))
     return fb.load(folder, device="cpu")
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 import filbert as fb
+from filbert.core import registry
 from filbert.core.records import Example
 from filbert.engine.reader import record
 from filbert.models import bert
@@ -22,6 +23,7 @@ from filbert.run.finetune import finetune
 from filbert.serve.look_queue import LookQueue
 from filbert.serve.protocols import own as own_protocol
 from filbert.serve.queue import Batcher, FullError
+from kit.folders import examples_of
 from kit.served import Server, serving, until
 
 pytest.importorskip("fastapi")
@@ -32,7 +34,7 @@ ROWS = [("火车进站了", "铁路"), ("船在水上", "海洋"), ("云和风",
 @pytest.fixture(scope="module")
 def folder(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small classifier."""
-    data = [Example((text,), label, index) for index, (text, label) in enumerate(ROWS * 4)]
+    data = examples_of(ROWS * 4)
     out = tmp_path_factory.mktemp("serve") / "news"
     finetune("classify", data, tiny_folder, out, settings=["machine.threads=1"], epochs=2, quiet=True)
     return out
@@ -49,7 +51,7 @@ def test_what_it_says_is_what_predict_says(server: Server, folder: Path) -> None
     texts = [text for text, _ in ROWS] + ["火车" * 300, "🚂 emoji", " "]
     model = fb.load(folder)
     said = zip(texts, model.predict(texts), strict=True)
-    wanted = [record("classify", Example((text,)), each) for text, each in said]
+    wanted = [record(registry.task("classify"), Example((text,)), each) for text, each in said]
     found = server.asked("/predict", {"texts": texts})
     assert (found.status, found.json["model"]) == (200, "news")
     assert [p["label"] for p in found.json["predictions"]] == [w["label"] for w in wanted]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -17,6 +16,7 @@ import filbert as fb
 from filbert.folder.folder import save
 from filbert.ship import onnx
 from filbert.text.tokenizer import Tokenizer
+from kit.folders import READ, task_file
 from kit.models import small_bert
 from kit.served import Server, serving
 
@@ -41,7 +41,7 @@ def folders(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
     found = {}
     for name, (parts, labels, said) in MODELS.items():
         model = small_bert(tokenizer, parts, max(2, len(labels)), noise=0.3)
-        files = {} if said is None else {"task.json": json.dumps({"max_length": 64, "overlap": 16, **said})}
+        files = task_file(None if said is None else {**READ, **said})
         save(place / "torch" / name, model, tokenizer, labels=labels, files=files)
         found[name] = onnx.export(place / "torch" / name, place / name)
     return found

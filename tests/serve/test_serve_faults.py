@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 
-from filbert.core.records import Example
 from filbert.run.finetune import finetune
 from filbert.serve import process
 from filbert.ship import onnx
+from kit.folders import examples_of
 from kit.served import NO_TORCH, SLOW, Server, is_alive, received, request_bytes, serving, until
 
 pytest.importorskip("fastapi")
@@ -35,7 +35,7 @@ ROWS = [("火车进站了", "铁路"), ("船在水上", "海洋"), ("云和风",
 @pytest.fixture(scope="module")
 def folder(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A small classifier, exported: it runs without torch."""
-    data = [Example((text,), label, index) for index, (text, label) in enumerate(ROWS * 4)]
+    data = examples_of(ROWS * 4)
     place = tmp_path_factory.mktemp("serve")
     finetune("classify", data, tiny_folder, place / "run", settings=["machine.threads=1"], epochs=2, quiet=True)
     onnx.export(place / "run", place / "news")

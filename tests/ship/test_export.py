@@ -15,6 +15,7 @@ from filbert.folder.folder import save
 from filbert.folder.manifest import seal, stated
 from filbert.ship import cost, export, verify
 from filbert.text.tokenizer import Tokenizer
+from kit.folders import READ, task_file
 from kit.models import small_bert
 
 pytest.importorskip("onnx")
@@ -49,8 +50,7 @@ CASES: dict[str, tuple[tuple[str, ...], tuple[str, ...], dict[str, Any], list[st
 def made(folder: Path, case: str, tokenizer: Tokenizer) -> Path:
     parts, labels, said, *_ = CASES[case]
     model = small_bert(tokenizer, parts, max(1, len(labels)), noise=0.3, **WIDE)
-    files = {"task.json": json.dumps({"max_length": 64, "overlap": 16, **said})}
-    return save(folder / "m", model, tokenizer, labels=labels, files=files)
+    return save(folder / "m", model, tokenizer, labels=labels, files=task_file({**READ, **said}))
 
 
 def dev_file(folder: Path, case: str) -> Path:

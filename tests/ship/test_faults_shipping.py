@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -14,11 +13,10 @@ import pytest
 from filbert.core.errors import InputError
 from filbert.engine.model import load
 from filbert.folder import runtime
-from filbert.folder.folder import save
 from filbert.folder.manifest import check_manifest, seal
 from filbert.ship import export
 from filbert.text.tokenizer import Tokenizer
-from kit.models import small_bert
+from kit.folders import classifier
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
@@ -26,9 +24,7 @@ LABELS = ("体育", "财经", "科技")
 
 
 def made(folder: Path, tokenizer: Tokenizer) -> Path:
-    model = small_bert(tokenizer, ("labels",), len(LABELS), noise=0.3)
-    said = {"task": "classify", "max_length": 64, "overlap": 16}
-    return save(folder / "m", model, tokenizer, labels=LABELS, files={"task.json": json.dumps(said)})
+    return classifier(folder / "m", tokenizer, LABELS)
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ import torch
 
 import filbert as fb
 from filbert.core.errors import InputError
-from filbert.core.files import json_text
 from filbert.core.records import Example, Packed
 from filbert.explain import map_sums
 from filbert.folder.folder import load, save
@@ -27,6 +26,7 @@ from filbert.see import head_importance
 from filbert.ship import prune
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import optim
+from kit.folders import task_file
 from kit.models import small_bert
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -48,8 +48,7 @@ def made(tokenizer: Tokenizer, layout: str = "classic", parts: tuple[str, ...] =
 def fine(tokenizer: Tokenizer, tmp_path: Path) -> Path:
     """A folder that classifies."""
     about = {"task": "classify", "max_length": 64, "pool": "mean"}
-    files = {"task.json": json_text(about)}
-    return save(tmp_path / "fine", made(tokenizer), tokenizer, labels=["坏", "好"], files=files)
+    return save(tmp_path / "fine", made(tokenizer), tokenizer, labels=["坏", "好"], files=task_file(about))
 
 
 @pytest.fixture

@@ -17,6 +17,7 @@ from filbert.folder.folder import save
 from filbert.folder.manifest import seal
 from filbert.ship import onnx, verify
 from filbert.text.tokenizer import Tokenizer
+from kit.folders import classifier
 from kit.models import small_bert
 
 pytest.importorskip("onnxruntime")
@@ -27,9 +28,7 @@ EXAMPLES = [Example((f"第{n}条新闻" + "好" * (n % 40),), LABELS[n % 3], id=
 @pytest.fixture
 def folder(tokenizer: Tokenizer, tmp_path: Path) -> Path:
     """An exported classifier with its golden cases."""
-    said = {"task": "classify", "max_length": 64, "overlap": 16}
-    model = small_bert(tokenizer, ("labels",), len(LABELS), noise=0.3)
-    save(tmp_path / "m", model, tokenizer, labels=LABELS, files={"task.json": json.dumps(said)})
+    classifier(tmp_path / "m", tokenizer, LABELS)
     verify.write(tmp_path / "m", EXAMPLES)
     return onnx.export(tmp_path / "m", tmp_path / "out")
 

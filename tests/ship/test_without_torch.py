@@ -19,11 +19,10 @@ import numpy as np
 import pytest
 
 from filbert.engine.model import load
-from filbert.folder.folder import save
 from filbert.ship import export
 from filbert.text.tokenizer import Tokenizer
 from kit import served
-from kit.models import small_bert
+from kit.folders import classifier
 
 pytest.importorskip("onnx")
 requirements = pytest.importorskip("packaging.requirements")
@@ -69,9 +68,7 @@ def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def model(tiny_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An exported classifier, in eight bits as well."""
     home, tokenizer = tmp_path_factory.mktemp("model"), Tokenizer.load(tiny_folder)
-    made = small_bert(tokenizer, ("labels",), len(LABELS), noise=0.3)
-    said = {"task": "classify", "max_length": 64, "overlap": 16}
-    save(home / "m", made, tokenizer, labels=LABELS, files={"task.json": json.dumps(said)})
+    classifier(home / "m", tokenizer, LABELS)
     return export.export(home / "m", home / "shipped", int8=True)[0]
 
 

@@ -36,6 +36,7 @@ from filbert.teach import teacher as distil
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import listeners
 from filbert.train.step import on_device
+from kit.folders import task_file
 from kit.models import small_bert
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -229,7 +230,7 @@ def teacher_of(name: str, tokenizer: Tokenizer, folder: Path) -> Path:
     overlap = {} if case.said["task"] in ("relation", "translate", "summarize", "chat") else {"overlap": 16}
     said = {"max_length": 48, **overlap, **case.said}
     return save(folder, teacher_model(case, tokenizer), tokenizer, labels=case.labels,
-                files={"task.json": json.dumps(said)})  # fmt: skip
+                files=task_file(said))  # fmt: skip
 
 
 def labelled(case: Case) -> list[Example]:

@@ -29,7 +29,7 @@ from filbert.text.tokenizer import Tokenizer
 from filbert.text.windows import encode_windows
 from filbert.train import loop, machine
 from filbert.train.step import on_device
-from kit.models import small_bert
+from kit.models import noisy, small_bert
 
 FILL = "我们坐火车去公园，今天天气很好。"
 NAMES = ("医生", "公园", "火车", "天气", "我们")
@@ -167,9 +167,7 @@ def test_a_published_folder_is_read_as_transformers_reads_it(tokenizer: Tokenize
     config = transformers.BertConfig(vocab_size=tokenizer.vocab_size, max_position_embeddings=64, **shape)
     torch.manual_seed(3)
     theirs = transformers.BertForMultipleChoice(config).eval()
-    with torch.no_grad():
-        for weight in theirs.parameters():
-            weight.add_(torch.randn_like(weight) * 0.1)
+    noisy(theirs, 0.1)
     theirs.save_pretrained(tmp_path / "m")
     tokenizer.save(tmp_path / "m")
     model = fb.load(tmp_path / "m")

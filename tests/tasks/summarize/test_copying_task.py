@@ -26,7 +26,7 @@ from filbert.tasks.summarize import spec as summarize_spec
 from filbert.tasks.translate import items as translate
 from filbert.text.tokenizer import Tokenizer
 from filbert.train.step import on_device
-from kit.models import gradients
+from kit.models import gradients, noisy
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 PAIRS = [
@@ -50,10 +50,7 @@ PARTS = ("writer", "copier")
 def model_of(tokenizer: Tokenizer, kind: str, parts: tuple[str, ...] = PARTS) -> Any:
     torch.manual_seed(0)
     model = registry.model(kind).model(SHAPES[kind](tokenizer.vocab_size), parts, 2)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.add_(torch.randn_like(weight) * 0.1)
-    return model.eval()
+    return noisy(model, 0.1).eval()
 
 
 def task_of(tokenizer: Tokenizer, pairs: Any = PAIRS, **fields: Any) -> summarize.Items:

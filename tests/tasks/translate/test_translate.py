@@ -33,7 +33,7 @@ from filbert.text.streams import Reading
 from filbert.text.tokenizer import Tokenizer
 from filbert.train import loop, machine
 from filbert.train.step import on_device
-from kit.models import gradients
+from kit.models import gradients, noisy
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -73,10 +73,7 @@ def task_of(tokenizer: Tokenizer, pairs: Any = PAIRS, name: str = "translate", *
 def model_of(tokenizer: Tokenizer, kind: str = "transformer", noise: float = 0.1) -> Any:
     torch.manual_seed(0)
     model = SHAPES[kind](tokenizer.vocab_size)
-    with torch.no_grad():
-        for weight in model.parameters() if noise else ():
-            weight.add_(torch.randn_like(weight) * noise)
-    return model.eval()
+    return (noisy(model, noise) if noise else model).eval()
 
 
 def batch_of(task: Any, items: Any, budget: int | None = None) -> Batch:
