@@ -179,7 +179,7 @@ def test_a_prior_is_taken_from_the_scores(tokenizer: Tokenizer) -> None:
     own = np.array(answers(task_of(tokenizer, examples)))
     assert offsets("none", asked) == []
     assert offsets("empty", asked) == pytest.approx(empty.tolist(), abs=0.006)
-    weighed = (own.sum(0) + blank.EMPTY * empty) / (40 + blank.EMPTY)
+    weighed = (own.sum(0) + blank_spec.EMPTY * empty) / (40 + blank_spec.EMPTY)
     assert offsets("data", asked) == pytest.approx(weighed.tolist(), abs=0.006)
     assert offsets("data", []) == offsets("empty", [])
     assert len(set(map(tuple, (offsets("data", asked * 60), offsets("data", asked * 61))))) == 1  # spread through all

@@ -1,5 +1,7 @@
-"""Every stretch of the passage of so many tokens: log-odds of its first token among all that could begin the
-answer in its window, plus those of its last token.
+"""Scores of a question's passage in, a number for every stretch of so many tokens out, or for there being no answer.
+
+A stretch's number: log-odds of its first token among all that could begin the answer in its window, plus those of its
+last token.
 """
 
 from __future__ import annotations
