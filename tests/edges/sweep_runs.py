@@ -258,7 +258,7 @@ COMPARE: dict[str, Line] = {
 }
 
 # What listens, and what takes long: their options do one thing each ---------------------------------------------------
-DEMO: dict[str, Line] = {name: ["tests/unit/test_demo.py"] for name in ("--out", "--steps", "--seed", "--json")}
+DEMO: dict[str, Line] = {name: ["tests/docs/test_docs.py"] for name in ("--out", "--steps", "--seed", "--json")}
 SERVED: dict[str, str] = {  # each changes the plan of a server; test_what_a_server_is_told
     "--name": "a",
     "--hosts": "a.example",
