@@ -30,7 +30,9 @@ TASKS = (
     "answer", "blank", "causal_lm", "chat", "choose", "classify", "cooccurrence", "embed", "mlm_nsp", "nsp", "pair",
     "relation", "summarize", "tag", "translate", "word_vectors",
 )  # fmt: skip
-NO_TASKS = ("base", "writing", "raw")  # files and folders there that stand for several, or for none
+NO_TASKS = (  # files and folders there that stand for several tasks, or for none
+    *("base", "writing", "raw", "task", "windowed", "written", "question", "view", "probing", "wire"),
+)
 # Names that are also a column, a part of a model, a request or a plain word: counted where they stand as a task's.
 AMBIGUOUS = {"answer", "blank", "chat", "embed", "nsp", "pair", "relation"}
 ABOUT_TASKS = re.compile(r"task|trains|asked_as|TASKS|HEADED", re.IGNORECASE)
