@@ -82,8 +82,11 @@ def test_every_token_is_answered_for_once(name: str, max_length: int, tokenizer:
     read = np.bincount(sources[sources >= 0], minlength=len(items.tokens))
     first = np.cumsum(items.window_tokens) - items.window_tokens
     answered = np.zeros(len(items.tokens), dtype=np.int64)
-    for begin, (*owned, _) in zip(first, items.owned(np.arange(len(first))), strict=True):
-        for start, end in (owned[:2], owned[2:]):
+    one, two = items.cuts.first, items.cuts.second
+    middle = one[:, 1] - one[:, 0] + 1  # in a window, where its first text ends
+    answers = (one[:, 2:] - one[:, :1] + 1, two[:, 2:] - two[:, :1] + middle[:, None] + 1)
+    for begin, *owned in zip(first, *answers, strict=True):
+        for start, end in owned:
             np.add.at(answered, sources[begin + start : begin + end], 1)
     assert (read >= answered).all()
     if name == "blank":  # each sequence has tokens of its own: once for each length of the labels' words

@@ -15,7 +15,7 @@ import torch
 
 import filbert as fb
 from filbert.core.errors import FilbertError, InputError
-from filbert.engine.threads import checked
+from filbert.engine.threads import check_finite
 from filbert.folder import runtime as portable
 from filbert.folder import weights
 from filbert.folder.manifest import fingerprint, seal
@@ -86,7 +86,7 @@ def test_I1_a_difference_that_is_no_number_does_not_hold() -> None:
     assert not verify.Replayed("torch", 1, math.nan, ()).holds
     assert not verify.Replayed("int8", 1, math.nan, (), most=None).holds
     with pytest.raises(FilbertError, match="NaN or infinite"):
-        checked((np.zeros(2), np.array([1.0, np.nan])))
+        check_finite((np.zeros(2), np.array([1.0, np.nan])))
 
 
 # I2: line ends --------------------------------------------------------------------------------------------------------

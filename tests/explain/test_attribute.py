@@ -16,7 +16,7 @@ from filbert.core.errors import InputError
 from filbert.core.records import Example, Prediction, Span
 from filbert.engine.backend_torch import Engine
 from filbert.explain.attribution import METHODS, integrated_gradients, occlusion, sampling
-from filbert.explain.filling import FILL, Filling
+from filbert.explain.filling import FILL, Filling, Words
 from filbert.explain.perturbation import Perturbation
 from filbert.explain.word_groups import grouped
 from filbert.nn.attention import batch_tensors
@@ -28,7 +28,7 @@ from filbert.tasks.classify import items as classify
 from filbert.tasks.classify import spec as classify_spec
 from filbert.tasks.embed import spec as embed_spec
 from filbert.tasks.pair import spec as pair_spec
-from filbert.tasks.question import Reading, Target, layout, log_odds
+from filbert.tasks.question import Labels, Reading, Target, layout, log_odds
 from filbert.tasks.relation import spec as relation_spec
 from filbert.tasks.relation.reading import Relation
 from filbert.tasks.tag import spec as tag_spec
@@ -44,7 +44,8 @@ def reading_of(name: str, task: Any, example: Example, model: Any) -> Reading:
     said = Prediction()
     if name not in ("embed", FILL):
         said = task.predictions(Engine(model).answers(task))[0]
-    return Reading(name, task, example, said, layout(task), task.origins(example))
+    question = Words if name == FILL else registry.task(name).question or Labels
+    return Reading(name, task, example, said, layout(task), task.origins(example), question)
 
 
 def subject_of(

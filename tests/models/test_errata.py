@@ -31,8 +31,7 @@ from filbert.forms import augment
 from filbert.models import bert, elmo, gpt, han, nnlm, seq2seq
 from filbert.nn.attention import attend, tensors
 from filbert.nn.decoder_attention import attend_causal
-from filbert.nn.dropout import Dropout
-from filbert.nn.layers import FeedForward, SelfAttention
+from filbert.nn.layers import Dropout, FeedForward, SelfAttention
 from filbert.pack.lay import pack
 from filbert.pack.stretches import FOLLOWS, RANDOM
 from filbert.run.finetune import finetune

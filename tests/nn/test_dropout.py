@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from filbert.core.records import Packed
-from filbert.nn.dropout import Dropout, dropped, kept, threshold
+from filbert.nn.dropout import dropped, kept, threshold
 from filbert.nn.kernels import fused
-from filbert.nn.layers import FeedForward, PostNorm, SelfAttention
+from filbert.nn.layers import Dropout, FeedForward, PostNorm, SelfAttention
 
 SHAPE = (1024, 384)
 DRAWS = 24

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from filbert.core.protocols import Item
 from filbert.core.records import Encoding
-from filbert.pack.batches import EpochPlan, ItemPlan, OneByOne, batches, epochs, part, part_budget
+from filbert.pack.batches import EpochPlan, ItemPlan, OneByOne, batches, part, part_budget
 
 LENGTHS = st.lists(st.integers(1, 60), max_size=80).map(lambda sizes: np.array(sizes, dtype=np.int64))
 
@@ -83,10 +83,9 @@ def test_parts_share_a_batch_evenly(lengths: np.ndarray, num_parts: int) -> None
 
 def test_a_task_of_items_is_planned_and_built() -> None:
     task = Numbered(23)
-    rest = epochs(task, 3, 12, epoch=1)
     for epoch in (1, 2):
-        number, made, steps = next(rest)
-        assert number == epoch
+        made = task.plan(epoch)
+        steps = batches(made.lengths, 3, epoch, 12)
         assert made.lengths.tolist() == [1 + i % 5 for i in range(23)]
         seen = []
         for indices in steps:
@@ -106,10 +105,11 @@ def test_a_task_may_tell_its_lengths() -> None:
         def item(self, index: int, epoch: int) -> Item:
             raise AssertionError("nothing is built for its length")
 
-    number, made, steps = next(epochs(Telling(3), 0, 20, epoch=2))
+    made = Telling(3).plan(2)
+    steps = batches(made.lengths, 0, 2, 20)
     assert made.lengths.tolist() == [9, 9, 9]
     assert sorted(map(len, steps)) == [1, 2]
-    assert made.orders(np.array([2, 0])).epoch == number == 2
+    assert made.orders(np.array([2, 0])).epoch == 2
     assert made.orders(np.array([2, 0])).which.tolist() == [2, 0]
 
 

@@ -17,7 +17,7 @@ from filbert.explain.perturbation import Perturbation
 from filbert.models import bert
 from filbert.tasks.classify import items as classify
 from filbert.tasks.classify import spec as classify_spec
-from filbert.tasks.question import Reading, layout
+from filbert.tasks.question import Labels, Reading, layout
 from filbert.text.tokenizer import Tokenizer
 from kit.models import noisy
 
@@ -39,7 +39,7 @@ def subject(request: pytest.FixtureRequest, tokenizer: Tokenizer) -> Perturbatio
     noisy(model, 0.3)
     example = Example((TEXT,))
     task = classify.Items([example], ("好", "坏", "天"), tokenizer, config)
-    reading = Reading("classify", task, example, Prediction(), layout(task), task.origins(example))
+    reading = Reading("classify", task, example, Prediction(), layout(task), task.origins(example), Labels)
     return Perturbation(Engine(model), reading, "坏")
 
 

@@ -15,9 +15,7 @@ from typing import Any
 import pytest
 
 import filbert as fb
-from filbert.core import registry
 from filbert.core.records import Example
-from filbert.engine.reader import record
 from filbert.models import bert
 from filbert.run.finetune import finetune
 from filbert.serve.look_queue import LookQueue
@@ -51,7 +49,7 @@ def test_what_it_says_is_what_predict_says(server: Server, folder: Path) -> None
     texts = [text for text, _ in ROWS] + ["火车" * 300, "🚂 emoji", " "]
     model = fb.load(folder)
     said = zip(texts, model.predict(texts), strict=True)
-    wanted = [record(registry.task("classify"), Example((text,)), each) for text, each in said]
+    wanted = [model.reader().record(Example((text,)), each) for text, each in said]
     found = server.asked("/predict", {"texts": texts})
     assert (found.status, found.json["model"]) == (200, "news")
     assert [p["label"] for p in found.json["predictions"]] == [w["label"] for w in wanted]

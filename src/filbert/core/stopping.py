@@ -32,16 +32,11 @@ class Stop:
         """Ends the work at its next check; may be called from any thread."""
         self._stopped.set()
 
-    @property
-    def is_late(self) -> bool:
-        """Whether its time is over."""
-        return self._due is not None and time.monotonic() >= self._due
-
     def check(self) -> None:
         """Raises StoppedError where the work is to end; costs less than a microsecond."""
         if self._stopped.is_set():
             raise StoppedError("it was told to stop before it was done.")
-        if self.is_late:
+        if self._due is not None and time.monotonic() >= self._due:
             raise StoppedError("its time was over before it was done.")
         if self._is_unwanted is not None and self._is_unwanted():
             raise StoppedError("nobody waits for it any more.")

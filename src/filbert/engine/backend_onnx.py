@@ -18,7 +18,7 @@ import numpy.typing as npt
 from filbert.core import stopping
 from filbert.core.errors import ONE_SEGMENT, InputError, needed, one_of
 from filbert.core.records import Encoding, Floats, Packed, runs
-from filbert.engine.threads import Done, Progress, checked, each, finite
+from filbert.engine.threads import Done, Progress, check_finite, each, finite
 from filbert.folder import graphs
 from filbert.folder.runtime import ENCODER, FORMER_ENCODER, SMALL_ENCODER, Portable
 from filbert.folder.weights import File
@@ -131,7 +131,7 @@ class Runtime:
         """The same: nothing is learnt here."""
         return x
 
-    def masked(self, packed: Packed, share: float, mask_id: int, kept: Numbers) -> Packed:
+    def masked(self, packed: Packed, share: float, mask_id: int, never: Sequence[int]) -> Packed:
         """The same: nothing is learnt here."""
         return packed
 
@@ -170,7 +170,8 @@ class Runtime:
 
         def answer_group(group: list[int]) -> None:
             for index, answer in zip(group, task.raw(self, task.batch(np.asarray(group))), strict=True):
-                out[index] = checked(answer)
+                check_finite(answer)
+                out[index] = answer
             if done is not None:
                 done.add(sum(lengths[index] for index in group))
 

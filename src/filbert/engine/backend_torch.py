@@ -6,6 +6,7 @@ Legend: T tokens in the pack, B sequences, D width.
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -19,7 +20,7 @@ from torch import Tensor, nn
 from filbert.core import stopping
 from filbert.core.errors import InputError
 from filbert.core.records import Encoding, Floats, Packed
-from filbert.engine.threads import Done, Progress, checked, each, not_finite
+from filbert.engine.threads import Done, Progress, check_finite, each, not_finite
 from filbert.nn.attention import batch_tensors, tensors
 from filbert.nn.encoder import Encoder
 from filbert.nn.torch_ops import TorchHost
@@ -32,6 +33,9 @@ CPU_BUDGET, CUDA_BUDGET = 4_096, 65_536
 
 Take = Callable[[Packed, Tensor | None], Tensor]  # a pack, and which tokens count, in; [B, D] out
 Kept = Sequence[npt.NDArray[np.bool_]]
+
+# On a CPU one single-threaded worker per core beats one worker of many threads; what a worker sets holds for it alone.
+SINGLE_THREADED = functools.partial(torch.set_num_threads, 1)
 
 if hasattr(os, "register_at_fork"):  # a forked process has none of torch's threads, and would wait for them for ever
     os.register_at_fork(after_in_child=lambda: torch.set_num_threads(1))
@@ -105,17 +109,19 @@ class Engine:
 
     def answers(self, task: AnyItems) -> list[Any]:
         """The raw output of a task's head for each of its items, in order, computed as in training."""
-        out: list[Any] = [None] * len(task)
+        lengths, host = task.lengths.tolist(), TorchHost(self.backbone)
+        out: list[Any] = [None] * len(lengths)
 
         def answer_group(group: list[int]) -> None:
             batch = batch_tensors(task.batch(np.asarray(group)), self.device)
             with torch.inference_mode():
                 for index, answer in zip(group, task.raw(host, batch), strict=True):
-                    out[index] = checked(answer)
+                    check_finite(answer)
+                    out[index] = answer
 
-        lengths, host = task.lengths.tolist(), TorchHost(self.backbone)
+        threads = torch.get_num_threads() if self.device == "cpu" else 1
         with _followed(self.backbone, sum(lengths), self.on_progress):
-            _each(answer_group, list(bins(lengths, self.budget))[::-1], self.device)
+            each(answer_group, list(bins(lengths, self.budget))[::-1], threads, SINGLE_THREADED)
         return out
 
     def _run(self, sequences: Sequence[Encoding], take: Take, kept: Kept | None = None) -> Floats:
@@ -131,7 +137,9 @@ class Engine:
                 flags = None if counted is None else torch.as_tensor(counted, device=self.device)
                 out[order] = take(tensors(packed, self.device), flags).float().cpu().numpy()
 
-        _each(run_group, groups[::-1], self.device)  # the longest first: no worker is left alone with them at the end
+        threads = torch.get_num_threads() if self.device == "cpu" else 1
+        # The longest first: no worker is left alone with them at the end.
+        each(run_group, groups[::-1], threads, SINGLE_THREADED)
         return out
 
 
@@ -157,17 +165,8 @@ def _followed(backbone: Encoder, num_tokens: int, on_progress: Progress | None) 
 
 def _finite(module: nn.Module, inputs: object, vectors: object) -> None:
     """Refuses vectors that are not finite, before a head makes answers of them that look like any others."""
-    if isinstance(vectors, Tensor) and vectors.is_floating_point() and not _is_finite(vectors):
+    if not isinstance(vectors, Tensor) or not vectors.is_floating_point():
+        return
+    detached = vectors.detach()  # their sum tells in one pass; only a sum that is not finite needs a second
+    if not (math.isfinite(detached.sum(dtype=torch.float32).item()) or detached.isfinite().all()):
         raise not_finite()
-
-
-def _is_finite(vectors: Tensor) -> bool:
-    """Their sum tells in one pass; only a sum that is not finite needs a second."""
-    detached = vectors.detach()
-    return math.isfinite(detached.sum(dtype=torch.float32).item()) or bool(detached.isfinite().all())
-
-
-def _each(run_group: Callable[[list[int]], None], groups: list[list[int]], device: str) -> None:
-    """Runs every group; on a CPU, one single-threaded worker per core beats one worker of many threads."""
-    # What is set in a worker's thread holds for it alone.
-    each(run_group, groups, torch.get_num_threads() if device == "cpu" else 1, lambda: torch.set_num_threads(1))

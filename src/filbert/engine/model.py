@@ -282,8 +282,11 @@ class Model:
         """
         are_pairs = isinstance(texts, list | tuple) and len(texts) > 0 and not isinstance(texts[0], str)
         reader = self.reader(task or (self.untuned if are_pairs else None))
-        items = reader.items(reader.examples(texts))
-        return items.predictions(self.engine.answers(items)) if len(items) else []
+        examples = reader.examples(texts)
+        if not examples:
+            return []
+        items = reader.items(examples)
+        return items.predictions(self.engine.answers(items))
 
     @keywords.checked("an option of explain")
     def explain(

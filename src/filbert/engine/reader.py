@@ -67,17 +67,12 @@ class Reader(Generic[C]):
 
     def record(self, example: Example, prediction: Prediction, top: int | None = None) -> Json:
         """One record of a results file: where the text stood, the texts, and the prediction."""
-        return record(self.spec, example, prediction, top)
+        place = {"line": example.line} if example.line else {}
+        texts = dict(zip(self.spec.texts, example.texts, strict=False))
+        return {**place, **texts, **self.spec.record(example, prediction, top), "coverage": prediction.coverage}
 
 
 AnyReader = Reader[Any]  # for some task
-
-
-def record(spec: AnySpec, example: Example, prediction: Prediction, top: int | None = None) -> Json:
-    """One record of a results file."""
-    place = {"line": example.line} if example.line else {}
-    texts = dict(zip(spec.texts, example.texts, strict=False))
-    return {**place, **texts, **spec.record(example, prediction, top), "coverage": prediction.coverage}
 
 
 def usual_top(num_labels: int) -> int | None:

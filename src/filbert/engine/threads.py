@@ -17,7 +17,6 @@ from filbert.core.errors import FilbertError
 from filbert.core.records import Floats
 
 Group = TypeVar("Group")
-Answer = TypeVar("Answer")
 Progress = Callable[[float], None]  # the share of some work that is done, from 0 to 1
 PATIENCE_S = 5.0  # that an interrupted run waits for each thread, of which some may never have begun
 
@@ -98,15 +97,10 @@ def finite(vectors: Floats) -> Floats:
     raise not_finite()
 
 
-def checked(answer: Answer) -> Answer:
-    """A head's output for a text, if no score in it is NaN or +inf; -inf stands for what cannot be."""
-    _check_finite(answer)
-    return answer
-
-
-def _check_finite(answer: object) -> None:
+def check_finite(answer: object) -> None:
+    """Refuses a head's output for a text in which a score is NaN or +inf; -inf stands for what cannot be."""
     if isinstance(answer, tuple | list):
         for part in answer:
-            _check_finite(part)
+            check_finite(part)
     elif isinstance(answer, np.ndarray) and answer.dtype.kind == "f" and (np.isnan(answer) | (answer == np.inf)).any():
         raise not_finite()

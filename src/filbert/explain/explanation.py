@@ -22,10 +22,10 @@ from filbert.core.errors import InputError, one_of
 from filbert.core.records import Example, Floats, Prediction
 from filbert.explain.attribution import GRADIENTS, METHODS
 from filbert.explain.certificate import Certificate, certified
-from filbert.explain.filling import FILL, Filling
+from filbert.explain.filling import FILL, Filling, Words
 from filbert.explain.perturbation import BASELINES, Perturbation, Place
 from filbert.explain.protocols import Looks
-from filbert.tasks.question import Reading, Target, layout
+from filbert.tasks.question import Labels, Reading, Target, layout
 from filbert.tasks.task import Asked, Json, Trait
 from filbert.text.arguments import called
 
@@ -141,7 +141,7 @@ def read(model: Looks, text: Asked, task: str | None = None) -> Reading:
             raise InputError(f"{model.folder}: fills no blanks, or the text is no string; leave task={FILL!r} out.")
         filling = Filling(text, model.tokenizer, model.config.max_length)
         example = Example((text,))
-        return Reading(FILL, filling, example, Prediction(), layout(filling), filling.origins(example))
+        return Reading(FILL, filling, example, Prediction(), layout(filling), filling.origins(example), Words)
     reader = model.reader(task)
     spec, items = reader.spec, reader.items(reader.examples([text]))
     if Trait.WRITES in spec.traits:
@@ -151,12 +151,13 @@ def read(model: Looks, text: Asked, task: str | None = None) -> Reading:
         )
     prediction = items.predictions(model.engine.answers(items))[0] if spec.part else Prediction()
     example = items.examples[0]
-    return Reading(spec.name, items, example, prediction, layout(items), items.origins(example))
+    origins, question = items.origins(example), spec.question or Labels
+    return Reading(spec.name, items, example, prediction, layout(items), origins, question)
 
 
 def _is_blank(model: Looks, text: Asked) -> bool:
     """Whether only a [MASK] can be meant: the model fills blanks and was fine-tuned for nothing."""
-    if not isinstance(text, str) or not model.backbone.fills:
+    if not isinstance(text, str) or "mlm" not in model.backbone.parts:
         return False
     try:
         model.task()

@@ -9,13 +9,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from filbert.core import registry
 from filbert.core.errors import InputError
 from filbert.core.protocols import Batch, Item
 from filbert.core.records import Example, Floats, Span
 from filbert.nn.torch_ops import TorchHost
 from filbert.pack.lay import collate
-from filbert.tasks.question import Labels, Placed, Places, Question, Reading, Target, log_odds, placed_span
+from filbert.tasks.question import Placed, Places, Question, Reading, Target, log_odds, placed_span
 from filbert.text.tokenizer import Tokenizer, Tokens
 from filbert.text.windows import WindowEncoding, windowed
 
@@ -94,11 +93,3 @@ class Filling:
         """As tasks have it; what is missing stands in no text."""
         texts = np.where(self.masked, -1, 0)
         return np.stack((texts, self.pieces.starts, self.pieces.ends), axis=1).astype(np.int64)
-
-
-def question(reading: Reading, target: Target) -> Question[Any]:
-    """The question of that reading; of a task without one of its own, its labels."""
-    if reading.name == FILL:
-        return Words(reading, target)
-    make = registry.task(reading.name).question
-    return make(reading, target) if make is not None else Labels(reading, target)

@@ -24,7 +24,6 @@ from filbert.core import stopping
 from filbert.core.errors import InputError, one_of
 from filbert.core.protocols import Batch
 from filbert.core.records import Example, Ints
-from filbert.explain.filling import question
 from filbert.explain.protocols import Engine
 from filbert.explain.word_groups import grouped
 from filbert.nn.attention import batch_tensors
@@ -69,7 +68,7 @@ class Perturbation:
         self.rows_X = np.flatnonzero(self.word_R >= 0)
         self.size = len(self.word_R)  # tokens that one copy is read as
         self.chosen = target is None  # by the model, as what it is surest of
-        self.question: Question[Any] = question(reading, target)
+        self.question: Question[Any] = reading.question(reading, target)
         if baseline == "delete" and self.question.placed:
             raise InputError(
                 "baseline is delete, but without a word all places behind it move, and this target stands at a place; "

@@ -16,10 +16,9 @@ from torch import Tensor, nn
 from filbert.core.errors import InputError, one_of
 from filbert.core.protocols import Objective
 from filbert.core.records import Packed
-from filbert.nn.dropout import Dropout
 from filbert.nn.encoder import Encoder, ModelSpec, made
 from filbert.nn.heads import NO_MASKED_HEAD, every, masked_words
-from filbert.nn.layers import BLOCKS, FEED_FORWARDS, Angles, Muted, Rows, SelfAttention, initialise
+from filbert.nn.layers import BLOCKS, FEED_FORWARDS, Angles, Dropout, Muted, Rows, SelfAttention, initialise
 from filbert.nn.positions import Learned, Rotary, Sinusoidal, Table
 from filbert.nn.torch_ops import ACTIVATIONS, TORCH
 
@@ -168,6 +167,7 @@ class Bert(Encoder):
         self.config: Config = config
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(_layer(config, index) for index in range(config.layers))
+        self.is_local = [bool(reach(config, index)) for index in range(config.layers)]
         pre = config.norm == "pre"
         self.final_norm = nn.LayerNorm(config.width, eps=config.eps, bias=False) if pre else nn.Identity()
         if config.positions.startswith("rotary"):
@@ -187,8 +187,7 @@ class Bert(Encoder):
         angles: list[Angles] = [rotary.angles(packed.positions) for rotary in self.rotary] or [None, None]  # type: ignore[operator]
         last = len(self.layers) - 1
         for index, layer in enumerate(self.layers):
-            local = 1 if reach(self.config, index) else 0
-            x_TD = layer(x_TD, packed, angles[local], rows if index == last else None)
+            x_TD = layer(x_TD, packed, angles[self.is_local[index]], rows if index == last else None)
         return self.final_norm(x_TD)  # type: ignore[no-any-return]
 
     @property

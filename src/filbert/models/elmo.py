@@ -25,9 +25,8 @@ from torch import Tensor, nn
 from filbert.core.errors import InputError, one_of
 from filbert.core.protocols import Objective
 from filbert.core.records import Packed
-from filbert.nn.dropout import Dropout
 from filbert.nn.encoder import Encoder, ModelSpec
-from filbert.nn.layers import Rows, initialise, rows_of
+from filbert.nn.layers import Dropout, Rows, initialise, rows_of
 from filbert.nn.recurrent import Recurrent
 
 INPUTS = ("tokens", "characters")

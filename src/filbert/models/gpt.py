@@ -20,10 +20,9 @@ from filbert.core.errors import InputError
 from filbert.core.protocols import Objective
 from filbert.core.records import Packed
 from filbert.nn.decoder_attention import CausalAttention, attend_causal
-from filbert.nn.dropout import Dropout
 from filbert.nn.encoder import ModelSpec
 from filbert.nn.generation import LeftToRight
-from filbert.nn.layers import PreNorm, Rows, TanhFeedForward, initialise
+from filbert.nn.layers import Dropout, PreNorm, Rows, TanhFeedForward, initialise
 from filbert.nn.positions import Learned
 
 ROOM = 64  # places that a memory begins with beyond what it holds; then it doubles

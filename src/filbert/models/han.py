@@ -21,9 +21,8 @@ from filbert.core.records import Packed
 from filbert.core.settings import check_one_of
 from filbert.nn.attention import tensors
 from filbert.nn.attention_scores import mix_within
-from filbert.nn.dropout import Dropout
 from filbert.nn.encoder import Encoder, ModelSpec
-from filbert.nn.layers import Rows, rows_of
+from filbert.nn.layers import Dropout, Rows, rows_of
 from filbert.nn.recurrent import CELLS, Recurrent
 from filbert.pack.lay import row
 

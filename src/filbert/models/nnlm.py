@@ -18,10 +18,9 @@ from torch import Tensor, nn
 from filbert.core.errors import InputError
 from filbert.core.protocols import Objective
 from filbert.core.records import Packed
-from filbert.nn.dropout import Dropout
 from filbert.nn.encoder import ModelSpec
 from filbert.nn.generation import LeftToRight
-from filbert.nn.layers import Rows, initialise, rows_of
+from filbert.nn.layers import Dropout, Rows, initialise, rows_of
 
 LIMITS = {  # generous bounds: a config outside them is a mistake or an attack, and is refused before it allocates
     "vocab_size": (1, 4_000_000),

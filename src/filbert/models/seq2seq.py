@@ -24,10 +24,9 @@ from filbert.core.settings import check_one_of
 from filbert.nn.attention_scores import SCORES, mix, score
 from filbert.nn.copying import Copier, Copies, Readable, log_chances
 from filbert.nn.decoder_attention import Owners
-from filbert.nn.dropout import Dropout
 from filbert.nn.encoder import Encoder, ModelSpec
 from filbert.nn.grid import Grid
-from filbert.nn.layers import Rows, rows_of
+from filbert.nn.layers import Dropout, Rows, rows_of
 from filbert.nn.recurrent import CELLS, Recurrent
 
 NO_SCORE = "none"

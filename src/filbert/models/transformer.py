@@ -25,9 +25,8 @@ from filbert.core.records import Packed
 from filbert.nn.copying import Copier, Copies, Readable, log_chances
 from filbert.nn.cuda_graph import CudaGraph
 from filbert.nn.decoder_attention import CausalAttention, CrossAttention, Owners, arranged
-from filbert.nn.dropout import Dropout
 from filbert.nn.encoder import Encoder, ModelSpec
-from filbert.nn.layers import BLOCKS, FEED_FORWARDS, Rows, SelfAttention, initialise
+from filbert.nn.layers import BLOCKS, FEED_FORWARDS, Dropout, Rows, SelfAttention, initialise
 from filbert.nn.positions import Learned, Sinusoidal, Table
 
 POSITIONS: dict[str, type[Learned | Sinusoidal]] = {"sinusoidal": Sinusoidal, "learned": Learned}

@@ -19,9 +19,8 @@ from torch import Tensor, nn
 from filbert.core.errors import InputError
 from filbert.core.protocols import Objective
 from filbert.core.records import Packed
-from filbert.nn.dropout import Dropout
 from filbert.nn.encoder import Encoder, ModelSpec
-from filbert.nn.layers import Rows, initialise, rows_of
+from filbert.nn.layers import Dropout, Rows, initialise, rows_of
 
 LIMITS = {"vocab_size": (1, 4_000_000), "width": (1, 65_536), "max_length": (1, 4_194_304)}
 

@@ -67,6 +67,9 @@ def attend_joined(qkv_T3HK: Tensor, packed: Packed, *, reach: int = 0) -> Tensor
 def attend_mapped(x_TD: Tensor, qkv: nn.Linear, heads: int, packed: Packed, *, reach: int = 0) -> Tensor:
     """The same from what `qkv` maps to queries, keys and values; our kernel makes the gradient of its bias as well."""
     shape = (len(x_TD), 3, heads, -1)
+    if not x_TD.is_cuda:
+        q_THK, k_THK, v_THK = qkv(x_TD).view(shape).unbind(1)
+        return _by_length(q_THK, k_THK, v_THK, packed, reach)
     if sums_bias(qkv.bias, x_TD) and _takes_joined(x_TD, qkv.out_features // (3 * heads), packed, reach):
         qkv_T3HK = F.linear(x_TD, qkv.weight, qkv.bias.detach()).view(shape)
         return JOINED[CHOSEN["half"]](qkv_T3HK, packed.boundaries, packed.max_len, qkv.bias)
@@ -85,7 +88,10 @@ def attend_first(q_BHK: Tensor, k_THK: Tensor, v_THK: Tensor, packed: Packed, *,
     parts, at = [], 0
     for start, n, length in runs(packed.lengths):
         q_NHK = q_BHK[at : at + n]
-        k_NHLK, v_NHLK = (_heads_first(x[start : start + n * length], n, length) for x in (k_THK, v_THK))
+        heads, width = q_NHK.shape[1:]
+        k_NHLK, v_NHLK = (
+            x[start : start + n * length].view(n, length, heads, width).transpose(1, 2) for x in (k_THK, v_THK)
+        )
         if reach and length > reach + 1:
             k_NHLK, v_NHLK = k_NHLK[:, :, : reach + 1], v_NHLK[:, :, : reach + 1]
         parts.append(F.scaled_dot_product_attention(q_NHK.unsqueeze(2), k_NHLK, v_NHLK).squeeze(2))
@@ -184,15 +190,13 @@ def fastest() -> str:
     return "triton" if can else "flash"
 
 
-def _heads_first(x_THK: Tensor, n: int, length: int) -> Tensor:
-    """[N·L, H, K] seen as [N, H, L, K]: a view, never a copy."""
-    return x_THK.view(n, length, *x_THK.shape[1:]).transpose(1, 2)
-
-
 def _by_length(q: Tensor, k: Tensor, v: Tensor, packed: Packed, reach: int) -> Tensor:
     parts = []
     for start, n, length in runs(packed.lengths):
-        q_NHLK, k_NHLK, v_NHLK = (_heads_first(x[start : start + n * length], n, length) for x in (q, k, v))
+        heads, width = q.shape[1:]
+        q_NHLK, k_NHLK, v_NHLK = (  # views, never copies
+            x[start : start + n * length].view(n, length, heads, width).transpose(1, 2) for x in (q, k, v)
+        )
         if reach and length > reach + 1:
             out_NHLK = _near(q_NHLK, k_NHLK, v_NHLK, reach)
         else:

@@ -10,35 +10,14 @@ from __future__ import annotations
 import math
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 # Shifts and multipliers of a 32-bit mix of three rounds (Wellons 2018, triple32), as signed numbers; two rounds leave
 # neighbours a correlation of 0.001.
 ROUNDS = ((17, 0xED5AD4BB - 2**32), (11, 0xAC4C1B51 - 2**32), (15, 0x31848BAB))
 LAST = 14
 DRAWN = 2**24  # what a float32 between 0 and 1 tells apart
-MOST = 2**31  # numbers that a tensor may have
-
-
-class Dropout(nn.Module):
-    """Sets a share of the numbers to zero while training, and scales the rest so that their mean stays."""
-
-    def __init__(self, share: float) -> None:
-        super().__init__()
-        self.share = share
-
-    def extra_repr(self) -> str:
-        """As torch's own shows it."""
-        return f"p={self.share}"
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Like x."""
-        if not self.training or not self.share:
-            return x
-        if x.is_cuda and torch.compiler.is_compiling() and x.numel() < MOST:
-            return dropped(x, self.share, torch.rand(2, device=x.device))
-        return F.dropout(x, self.share)
+MOST = 2**31  # numbers that a tensor may have for it
 
 
 def dropped(x: Tensor, share: float, drawn: Tensor) -> Tensor:

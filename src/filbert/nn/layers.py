@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from filbert.core.records import Packed
+from filbert.nn import dropout
 from filbert.nn.attention import attend, attend_first, attend_first_folded, attend_mapped, sums_bias
-from filbert.nn.dropout import Dropout
 from filbert.nn.positions import turned
 
 Rows = (
@@ -118,13 +118,24 @@ class Constant(nn.Module):
         return torch.zeros(self.width, 0) if self.bias is None else self.bias.new_zeros(self.width, 0)
 
 
-def gelu_of(up: nn.Linear, x_TD: Tensor) -> Tensor:
-    """GELU of a layer's output; our kernel makes the gradient of its bias as well (nn.kernels.fused)."""
-    if not sums_bias(up.bias, x_TD):
-        return F.gelu(up(x_TD))
-    from filbert.nn.kernels import fused
+class Dropout(nn.Module):
+    """Sets a share of the numbers to zero while training, and scales the rest so that their mean stays."""
 
-    return fused.gelu(F.linear(x_TD, up.weight, up.bias.detach()), up.bias)
+    def __init__(self, share: float) -> None:
+        super().__init__()
+        self.share = share
+
+    def extra_repr(self) -> str:
+        """As torch's own shows it."""
+        return f"p={self.share}"
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Like x."""
+        if not self.training or not self.share:
+            return x
+        if x.is_cuda and torch.compiler.is_compiling() and x.numel() < dropout.MOST:
+            return dropout.dropped(x, self.share, torch.rand(2, device=x.device))
+        return F.dropout(x, self.share)
 
 
 class FeedForward(nn.Module):
@@ -142,8 +153,13 @@ class FeedForward(nn.Module):
         return self.down(self.inside(x_TD))  # type: ignore[no-any-return]
 
     def inside(self, x_TD: Tensor) -> Tensor:
-        """[T, inner]."""
-        return gelu_of(self.up, x_TD)
+        """[T, inner]; on a GPU our kernel makes the gradient of the bias as well (nn.kernels.fused)."""
+        up = self.up
+        if not (x_TD.is_cuda and sums_bias(up.bias, x_TD)):
+            return F.gelu(up(x_TD))
+        from filbert.nn.kernels import fused
+
+        return fused.gelu(F.linear(x_TD, up.weight, up.bias.detach()), up.bias)
 
 
 class ReluFeedForward(FeedForward):

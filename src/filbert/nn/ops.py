@@ -74,12 +74,8 @@ class Ops(Protocol[A]):
         """Side by side, over the last axis."""
         ...
 
-    def diff(self, edges: A) -> A:
-        """The differences of neighbours, as whole numbers that index."""
-        ...
-
-    def searchsorted(self, edges: A, values: A) -> A:
-        """The first place at which each value could stand."""
+    def sequences(self, edges: A, starts: A) -> tuple[A, A]:
+        """[B] tokens of each sequence of a pack; [N] which of them begins at each of these rows."""
         ...
 
     def repeat(self, x: A, counts: A, total: int) -> A:
@@ -149,7 +145,7 @@ class Host(Protocol[A]):
         """While it learns some numbers are 0 and the others larger; else the same."""
         ...
 
-    def masked(self, packed: Packed, share: float, mask_id: int, kept: Numbers) -> Packed:
+    def masked(self, packed: Packed, share: float, mask_id: int, never: Sequence[int]) -> Packed:
         """While it learns some tokens are [MASK], but never one of those ids; else the same."""
         ...
 
@@ -210,13 +206,9 @@ class NumpyOps:
         """Side by side, over the last axis."""
         return np.concatenate(arrays, axis=-1)
 
-    def diff(self, edges: Numbers) -> Numbers:
-        """The differences of neighbours, as whole numbers that index."""
-        return np.diff(np.asarray(edges, dtype=np.int64))
-
-    def searchsorted(self, edges: Numbers, values: Numbers) -> Numbers:
-        """The first place at which each value could stand."""
-        return np.asarray(np.searchsorted(edges, values), dtype=np.int64)
+    def sequences(self, edges: Numbers, starts: Numbers) -> tuple[Numbers, Numbers]:
+        """[B] tokens of each sequence of a pack; [N] which of them begins at each of these rows."""
+        return np.diff(np.asarray(edges, dtype=np.int64)), np.asarray(np.searchsorted(edges, starts), dtype=np.int64)
 
     def repeat(self, x: Numbers, counts: Numbers, total: int) -> Numbers:
         """Each row so many times."""

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -32,21 +33,11 @@ class TorchOps:
         """x·Wᵀ + b, in the precision of the weights."""
         return F.linear(x.to(weight.dtype), weight, bias)
 
-    def float32(self, x: Tensor) -> Tensor:
-        """The same numbers in float32."""
-        return x.float()
+    float32 = staticmethod(Tensor.float)
 
-    def tanh(self, x: Tensor) -> Tensor:
-        """Of each number."""
-        return x.tanh()
-
-    def exp(self, x: Tensor) -> Tensor:
-        """Of each number."""
-        return x.exp()
-
-    def log(self, x: Tensor) -> Tensor:
-        """Of each number."""
-        return x.log()
+    tanh = staticmethod(torch.tanh)
+    exp = staticmethod(torch.exp)
+    log = staticmethod(torch.log)
 
     def turn(self, angle: Tensor) -> tuple[Tensor, Tensor]:
         """The cosine and the sine of each number."""
@@ -72,14 +63,10 @@ class TorchOps:
         """Side by side, over the last axis."""
         return torch.cat(tuple(arrays), dim=-1)
 
-    def diff(self, edges: Tensor) -> Tensor:
-        """The differences of neighbours, as whole numbers that index."""
-        return edges.long().diff()
-
-    def searchsorted(self, edges: Tensor, values: Tensor) -> Tensor:
-        """The first place at which each value could stand."""
+    def sequences(self, edges: Tensor, starts: Tensor) -> tuple[Tensor, Tensor]:
+        """[B] tokens of each sequence of a pack; [N] which of them begins at each of these rows."""
         # Edges as they are, since a compiled graph can search nothing that it made itself.
-        return torch.searchsorted(edges, values.to(edges.dtype))
+        return edges.long().diff(), torch.searchsorted(edges, starts.to(edges.dtype))
 
     def repeat(self, x: Tensor, counts: Tensor, total: int) -> Tensor:
         """Each row so many times."""
@@ -111,13 +98,12 @@ class TorchOps:
 TORCH = TorchOps()
 
 
+@dataclass(frozen=True, slots=True)
 class TorchHost:
     """A torch model as tasks use it, in training or not."""
 
-    xp = TORCH
-
-    def __init__(self, model: Encoder) -> None:
-        self.model = model
+    model: Encoder
+    xp: ClassVar[TorchOps] = TORCH
 
     @property
     def width(self) -> int:
@@ -171,12 +157,12 @@ class TorchHost:
         """While it learns some numbers are 0 and the others larger."""
         return F.dropout(x, self.model.config.dropout, self.model.training)
 
-    def masked(self, packed: Packed, share: float, mask_id: int, kept: Numbers) -> Packed:
+    def masked(self, packed: Packed, share: float, mask_id: int, never: Sequence[int]) -> Packed:
         """While it learns some tokens are [MASK], by chance: what was trained on blanks bears that best."""
         if not (self.model.training and share):
             return packed
         ids = packed.ids
         drawn = torch.rand(len(ids), device=ids.device) < share
-        for each in kept.tolist():
+        for each in never:
             drawn = drawn & (ids != each)
         return packed.with_ids(torch.where(drawn, mask_id, ids))

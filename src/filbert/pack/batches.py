@@ -7,14 +7,14 @@ builds it; a batch is dealt into parts (ranks, micro-batches) only afterwards.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from filbert.core.protocols import Batch, Item, Plan, Task
+from filbert.core.protocols import Batch, Item
 from filbert.core.random import permutation
 from filbert.pack.lay import collate
 
@@ -125,11 +125,3 @@ def part(indices: Places, lengths: Places, which: int, num_parts: int) -> Places
 def part_budget(batch_tokens: int, longest: int, num_parts: int) -> int:
     """Tokens that a part has at most."""
     return max(batch_tokens, longest) if num_parts == 1 else -(-batch_tokens // num_parts) + longest
-
-
-def epochs(task: Task, seed: int, budget: int, epoch: int = 0) -> Iterator[tuple[int, Plan, list[Places]]]:
-    """(epoch, plan, batches) without end, from `epoch` on."""
-    while True:
-        made = task.plan(epoch)
-        yield epoch, made, batches(np.asarray(made.lengths), seed, epoch, budget)
-        epoch += 1

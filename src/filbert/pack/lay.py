@@ -38,18 +38,7 @@ class Order:
     lengths: Places  # [B] theirs
     owner: Places  # [T] place in `which`
     place: Places  # [T] place within its sequence
-
-    @property
-    def edges(self) -> Places:
-        """[B+1] rows at which sequences begin and end."""
-        return np.concatenate(([0], np.cumsum(self.lengths)))
-
-    @property
-    def starts(self) -> Places:
-        """[B] first row of each sequence, in the order given."""
-        starts = np.empty(len(self.which), dtype=np.int64)
-        starts[self.which] = self.edges[:-1]
-        return starts
+    starts: Places  # [B] first row of each sequence, in the order given
 
 
 def by_length(lengths: npt.ArrayLike) -> Order:
@@ -57,9 +46,11 @@ def by_length(lengths: npt.ArrayLike) -> Order:
     sizes = np.asarray(lengths, dtype=np.int64)
     which = np.argsort(sizes, kind="stable")
     sizes = sizes[which]
-    ends = np.cumsum(sizes)
+    begins = np.cumsum(sizes) - sizes
+    starts = np.empty_like(begins)
+    starts[which] = begins
     owner = np.repeat(np.arange(len(sizes)), sizes)
-    return Order(which, sizes, owner, np.arange(len(owner)) - np.repeat(ends - sizes, sizes))
+    return Order(which, sizes, owner, np.arange(len(owner)) - np.repeat(begins, sizes), starts)
 
 
 def row(

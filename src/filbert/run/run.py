@@ -140,7 +140,8 @@ class Run:
         ranks.agree(plan.agreed, json.dumps(identity))
         resumed = self._resumed(identity)
         log = self._journal(resumed)
-        listener = listeners.Several(log, *(self.options.listeners if ranks.is_first else ()))
+        others = self.options.listeners if ranks.is_first else ()
+        listener = listeners.Several(log, *others) if others else log
         if ranks.is_first:
             kept = {**dataclasses.asdict(plan.recipe), **plan.remembered, "filbert": VERSION}
             write_text(plan.out / RECIPE, json_text(kept))

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from filbert.core.errors import InputError, needed
 from filbert.core.stopping import StoppedError
 from filbert.core.version import VERSION
-from filbert.serve import keys, openapi
+from filbert.serve import openapi
 from filbert.serve.guard import Access, Guard, Watch
 from filbert.serve.limits import Limits, Refused, as_json, as_json_in_pieces, overloaded, refusal
 from filbert.serve.logs import Log
 from filbert.serve.metrics import Tally, path_label
 from filbert.serve.queue import FullError
-from filbert.serve.routes import SMALL, Handler, Routes, apart
+from filbert.serve.routes import SMALL, Handler, Routes, apart, check_query
 from filbert.serve.shelf import Shelf
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def _endpoint(
     async def answer(request: Request) -> Response:
         held, request_id = request.scope["state"]["held"], request.scope["state"]["request_id"]
         try:
-            _check_query(request)
+            check_query(request)
             build = await handler(request)
             is_large = held.num_bytes > SMALL
             write = as_json_in_pieces if is_large else as_json
@@ -117,12 +117,3 @@ def _endpoint(
     answer.__name__, answer.__doc__ = handler.__name__, handler.__doc__
     answer.__annotations__ = {"request": request_type}
     return answer
-
-
-def _check_query(request: Request) -> None:
-    """Refuses what is asked behind the path, where nobody reads it; but not of probes, which may write anything."""
-    path = request.scope["route"].path
-    for name in request.query_params:
-        if path not in keys.OPEN and (path, name) != ("/info", "model"):
-            advice = "; send it in the body" if request.method == "POST" else ""
-            raise Refused(422, f"nothing behind a question mark is read here ({name[:40]!a}){advice}.")

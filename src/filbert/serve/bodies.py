@@ -46,6 +46,7 @@ class Otherwise:
 
 
 NO_SENTENCE = Otherwise("NAME does not fit.")  # of a field whose own checks say everything
+USUAL = Context()
 
 
 # Parsing --------------------------------------------------------------------------------------------------------------
@@ -53,10 +54,10 @@ NO_SENTENCE = Otherwise("NAME does not fit.")  # of a field whose own checks say
 B = TypeVar("B", bound=BaseModel)
 
 
-def parse(body: type[B], fields: Mapping[str, object], context: Context | None = None) -> B:
+def parse(body: type[B], fields: Mapping[str, object], context: Context = USUAL) -> B:
     """The fields as that body; Refused with the sentence of the first one that does not fit."""
     try:
-        return body.model_validate(dict(fields), context=context or Context())
+        return body.model_validate(dict(fields), context=context)
     except ValidationError as error:
         status, sentence = _refusal(body, error.errors(include_url=False, include_input=False))
     raise Refused(status, sentence)

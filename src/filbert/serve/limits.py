@@ -127,10 +127,9 @@ async def raw_body(
 
     take: is called with the bytes that are kept, and refuses them where too much is in work.
     """
-    too_large = _too_large(limits)
     length = headers.get(b"content-length", b"0")
     if not length.isdigit() or int(length) > limits.body_bytes:
-        raise too_large
+        raise _too_large(limits)
     encoding = headers.get(b"content-encoding", b"identity").decode("ascii", "replace").strip().lower()
     if encoding not in ("", "identity", *ENCODINGS):
         raise Refused(415, "the body's Content-Encoding is not known here; send gzip, deflate or none.",
@@ -144,7 +143,7 @@ async def raw_body(
         take(len(message.get("body", b"")))
         raw += message.get("body", b"")
         if len(raw) > limits.body_bytes:
-            raise too_large
+            raise _too_large(limits)
         more = message.get("more_body", False)
     if encoding in ("", "identity"):
         return bytes(raw)
@@ -274,17 +273,14 @@ def _bytes(text: object) -> int:
 
 def check_tokens(texts: Sequence[object], count: Callable[[list[str]], int], limits: Limits) -> None:
     """Refuses more tokens than a request may have; they are counted only where there could be as many."""
-    if sum(map(_characters, texts)) + 3 * len(texts) <= limits.tokens:  # a token has a character or more
+    strings = [part for text in texts for part in strings_in(text)]
+    if sum(map(len, strings)) + 3 * len(texts) <= limits.tokens:  # a token has a character or more
         return
-    total = count([part for text in texts for part in strings_in(text)])
+    total = count(strings)
     if total > limits.tokens:
         raise Refused(
             422, f"the texts have {total:,} tokens, but a request may have {limits.tokens:,}; send them in several."
         )
-
-
-def _characters(text: object) -> int:
-    return sum(map(len, strings_in(text)))
 
 
 def strings_in(text: object) -> list[str]:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar, cast
 
 from filbert.core.version import VERSION
 from filbert.draw import book
-from filbert.serve import bodies
+from filbert.serve import bodies, keys
 from filbert.serve.answers import Build, Health, Waiting
 from filbert.serve.bodies import Context, parse
 from filbert.serve.limits import Limits, Receive, Refused, fields_of, overloaded, parsed, raw_body
@@ -241,6 +241,15 @@ class Routes:
             "/v1/models/{name}": self.openai_model, "/info": self.info, "/health": self.health, "/live": self.live,
             "/ready": self.ready,
         }  # fmt: skip
+
+
+def check_query(request: Request) -> None:
+    """Refuses what is asked behind the path, where nobody reads it; but not of probes, which may write anything."""
+    path = request.scope["route"].path
+    for name in request.query_params:
+        if path not in keys.OPEN and (path, name) != ("/info", "model"):
+            advice = "; send it in the body" if request.method == "POST" else ""
+            raise Refused(422, f"nothing behind a question mark is read here ({name[:40]!a}){advice}.")
 
 
 async def apart(num_bytes: int, compute: Callable[[], T]) -> T:

@@ -59,6 +59,8 @@ class Served:
         self.task = task_of(model, task)
         # With the folder's task read once, not for every answer
         self.model = model if self.task is None else model.reading(task)
+        self.reader = None if self.task is None else self.model.reader(task)
+        self.record_bytes = RECORD_BYTES + sum(SCORE_BYTES + len(label) for label in self.model.labels)
         # As it was loaded: a folder that changes on disk keeps answering as before.
         self.has_task_file = task is not None or (model.folder / TASK).exists()
         self.has_torch = _has_torch(model)
@@ -76,14 +78,16 @@ class Served:
         )
         self._measure()
 
-    def _answers(self, kind: Kind, texts: Sequence[Asked]) -> list[Any]:
-        """What a thread of the queue does with texts of several requests."""
-        if isinstance(kind, tuple):
-            return [self.model.fill(text, top=kind[1]) for text in cast(Sequence[str], texts)]
+    def _answers(self, kind: Kind, asked: Sequence[str] | Sequence[Example]) -> list[Any]:
+        """What a thread of the queue does with texts of several requests; with examples, where they are predicted."""
         if kind == PREDICT:
-            predictions = self.model.predict(texts, task=self.task_option)
-            return list(zip(self.model.examples(texts, str(self.task)), predictions, strict=True))
-        return list(self.model.embed(cast(Sequence[str], texts), normalize=False))
+            assert self.reader is not None, "`predicted` refuses a model without a task"
+            items = self.reader.items(cast(Sequence[Example], asked))
+            return list(zip(items.examples, items.predictions(self.model.engine.answers(items)), strict=True))
+        texts = cast(Sequence[str], asked)
+        if isinstance(kind, tuple):
+            return [self.model.fill(text, top=kind[1]) for text in texts]
+        return list(self.model.embed(texts, normalize=False))
 
     def _measure(self) -> None:
         """Sees how fast it is, so that from the first request on no more is accepted than can be answered in time."""
@@ -96,13 +100,12 @@ class Served:
 
     def predicted(self, texts: Sequence[object]) -> Promised[list[Answered]]:
         """Its prediction for each text, pair or whatever its task reads."""
-        if self.task is None:
+        if self.reader is None:
             raise Refused(422, f"{self.name} was fine-tuned for nothing, so it has no answers; it has vectors: /embed.")
         questions = [_as_tuple(text) for text in texts]
-        self.model.examples(questions, self.task)  # what is no question is refused before it waits
-        of_each = RECORD_BYTES + sum(SCORE_BYTES + len(label) for label in self.model.labels)
-        num_bytes = len(questions) * of_each + 6 * sum(limits.num_tokens(questions))
-        return self._ask(questions, PREDICT, self._costs(questions), num_bytes)
+        examples = self.reader.examples(questions)  # what is no question is refused before it waits
+        num_bytes = len(questions) * self.record_bytes + 6 * sum(limits.num_tokens(questions))
+        return self._ask(questions, PREDICT, self._costs(questions), num_bytes, examples)
 
     def _costs(self, questions: Sequence[Asked]) -> list[int]:
         """How many tokens are read for each: counted, since a guess that is far off would make the server think that it
@@ -110,7 +113,7 @@ class Served:
         """
         texts = list(dict.fromkeys(text for each in questions for text in limits.strings_in(each)))
         tokens = self.model.tokenizer.pieces(texts)
-        counts = {text: len(pieces.ids) for text, pieces in zip(texts, tokens, strict=True)}
+        counts = dict(zip(texts, np.diff(tokens.boundaries).tolist(), strict=True))
         sizes, read = list[int](), 0
         for question in questions:
             pairs = self._side_by_side(question)
@@ -166,15 +169,25 @@ class Served:
         sizes = [size + MASK_TOKENS * n for size, n in zip(self._costs(texts), masks, strict=True)]
         return self._ask(texts, (FILL, top), sizes, sum(num_bytes))
 
-    def _ask(self, texts: Sequence[Asked], kind: Kind, sizes: list[int], num_bytes: int) -> Promised[list[Any]]:
-        """Into the queue, if neither the question nor its answer is too large; sizes: what each text costs."""
+    def _ask(
+        self,
+        texts: Sequence[Asked],
+        kind: Kind,
+        sizes: list[int],
+        num_bytes: int,
+        examples: Sequence[Example] | None = None,
+    ) -> Promised[list[Any]]:
+        """Into the queue, if neither the question nor its answer is too large; sizes: what each text costs.
+
+        examples: the texts as the model's task reads them, where it is to predict.
+        """
         if num_bytes > self.limits.answer_bytes:
             raise Refused(
                 413, f"the answer would have about {num_bytes:,} bytes, more than {self.limits.answer_bytes:,}; "
                 f"ask for less at once{': fewer [MASK], a smaller top_k' if isinstance(kind, tuple) else ''}.",
             )  # fmt: skip
         limits.check_tokens(texts, self.num_tokens, self.limits)
-        promised = self.batcher.ask(texts, kind, sizes)
+        promised = self.batcher.ask(texts if examples is None else examples, kind, sizes)
         promised.num_bytes = num_bytes
         return promised
 
@@ -184,8 +197,8 @@ class Served:
 
     def records(self, answered: Sequence[Answered]) -> list[Record]:
         """Each as `filbert predict` writes it."""
-        reader = self.model.reader(self.task_option)
-        return [reader.record(example, prediction) for example, prediction in answered]
+        assert self.reader is not None, "`predicted` refuses a model without a task"
+        return [self.reader.record(example, prediction) for example, prediction in answered]
 
     def about(self) -> About:
         """What a client may want to know before it asks."""

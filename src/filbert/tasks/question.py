@@ -11,6 +11,7 @@ text, T rows of the pack.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -96,6 +97,7 @@ class Reading:
     answer: Prediction
     layout: Layout
     origins: Places  # [U, 3] of every token of the task: which text (-1: none of the user's), start and end
+    question: Callable[[Reading, Target], Question[Any]]  # what can be explained of the answer
 
 
 class Question(Generic[T]):

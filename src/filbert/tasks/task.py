@@ -19,7 +19,6 @@ import numpy.typing as npt
 from filbert.core.protocols import Batch, Decisions, Objective, Plan, Term
 from filbert.core.records import Example, Prediction
 from filbert.nn.ops import A, Host
-from filbert.pack.batches import ItemPlan
 from filbert.tasks.wire import SPOKEN, Wire
 from filbert.text.tokenizer import Tokenizer
 
@@ -148,21 +147,10 @@ class Labelled(Items[C], Generic[C, R]):
 
     num_texts: int = 1  # of an example that is asked
     watched: str  # the term that says which state is best; losses low, all else high
-
-    def __init__(self, examples: Sequence[Example], labels: Sequence[str], tokenizer: Tokenizer, config: C) -> None:
-        self.examples, self.labels, self.tokenizer, self.config = list(examples), tuple(labels), tokenizer, config
-
-    def __len__(self) -> int:
-        return len(self.examples)
-
-    @property
-    @abstractmethod
-    def lengths(self) -> Places:
-        """[N] tokens of each item."""
-
-    def plan(self, epoch: int) -> Plan:
-        """Every epoch has all items."""
-        return ItemPlan(self.lengths)
+    lengths: Places  # [N] tokens of each item
+    examples: list[Example]
+    labels: tuple[str, ...]
+    tokenizer: Tokenizer
 
     @abstractmethod
     def batch(self, orders: Places, budget: int | None = None) -> Batch:

@@ -14,13 +14,14 @@ from typing import TypeVar
 
 import numpy as np
 
-from filbert.core.protocols import Batch, Item
+from filbert.core.protocols import Batch, Item, Plan
 from filbert.core.records import Array, Encoding, Example, Ints, Packed
 from filbert.nn.ops import A, Host, Ops
+from filbert.pack.batches import ItemPlan
 from filbert.pack.cuts import Cuts, cuts
 from filbert.pack.lay import Laid, Places, by_length, row
 from filbert.tasks.task import Labelled, R, Reads
-from filbert.text.tokenizer import Pieces
+from filbert.text.tokenizer import Pieces, Tokenizer
 
 ROUND = 32  # what bounds lengths in a compiled graph is a multiple of it, so that other data find the graph again
 
@@ -33,17 +34,19 @@ class Windowed(Labelled[W, R]):
 
     ids: Ints
     cuts: Cuts
+    mark_ids: Ints = np.zeros(0, dtype=np.int32)  # of tokens that mark a place in a text, and are never hidden
     mask_prob: float = 0.0  # share of tokens that are hidden behind [MASK] while a model learns
+
+    def __init__(self, examples: Sequence[Example], labels: Sequence[str], tokenizer: Tokenizer, config: W) -> None:
+        self.examples, self.labels, self.tokenizer, self.config = list(examples), tuple(labels), tokenizer, config
+
+    def __len__(self) -> int:
+        return len(self.examples)
 
     @property
     def tokens(self) -> Ints:
         """[U] the tokens of all examples."""
         return self.ids
-
-    @property
-    def lengths(self) -> Places:
-        """[N] tokens of each example, all its windows together."""
-        return self.num_tokens
 
     def cut(self, texts: Sequence[tuple[str, ...]], overlap: int) -> Pieces:
         """Reads the texts as tokens and windows; all first texts, then all second ones."""
@@ -61,13 +64,17 @@ class Windowed(Labelled[W, R]):
         longest = int(self.window_tokens.max(initial=1))
         self.longest = min(-(-longest // ROUND) * ROUND, max(longest, self.config.max_length))
         totals = np.concatenate(([0], np.cumsum(self.window_tokens)))
-        self.num_tokens: Places = np.diff(totals[windows.edges])
+        self.lengths = np.diff(totals[windows.edges])
 
     def origins(self, example: Example) -> Places:
         """[U, 3] of items of this example alone, where each token stands: in which text (-1: none), start, end."""
         pieces = self.tokenizer.pieces(list(example.texts))
         texts = np.repeat(np.arange(len(example.texts)), np.diff(pieces.boundaries))
         return np.stack((texts, pieces.starts, pieces.ends), axis=1).astype(np.int64)
+
+    def plan(self, epoch: int) -> Plan:
+        """Every epoch has all examples."""
+        return ItemPlan(self.lengths)
 
     # Batches ----------------------------------------------------------------------------------------------------------
 
@@ -80,27 +87,23 @@ class Windowed(Labelled[W, R]):
         """The windows of these examples packed by length, and the token in each row; filled up to `budget`."""
         chosen = self.windows_of(which)
         order = by_length(self.window_tokens[chosen])
-        source, middle = self._source(chosen[order.which], order.owner, order.place)
+        # Where the first text of a row's window ends in it, and which of the texts' tokens stands there.
+        windows, owner, place = chosen[order.which], order.owner, order.place
+        first, second = self.cuts.first[windows], self.cuts.second[windows]
+        middle, last = (first[:, 1] - first[:, 0] + 1)[owner], (self.window_tokens[windows] - 1)[owner]
+        begins = np.where(place > middle, second[owner, 0] - middle, first[owner, 0])
+        is_text = (place > 0) & (place != middle) & (place != last)
+        source = np.where(is_text, begins + place - 1, -1)
         ids = np.full(len(source), self.tokenizer.sep_id, dtype=np.int32)
-        ids[order.place == 0] = self.tokenizer.cls_id
-        inside = source >= 0
-        ids[inside] = self.ids[source[inside]]
+        ids[place == 0] = self.tokenizer.cls_id
+        ids[is_text] = self.ids[source[is_text]]
         bound = 0
         if budget is not None and len(ids) < budget:  # a text of many windows may have more: nothing is cut
             bound = max(int(order.lengths.max(initial=0)), self.longest)
-        segments = (order.place > middle).astype(np.int32)
+        segments = (place > middle).astype(np.int32)
         packed = row(ids, segments, order.lengths, budget if bound else None, bound, self.tokenizer.pad_id)
         counts = self.cuts.edges[which + 1] - self.cuts.edges[which]
         return Laid(packed, order.starts, np.repeat(np.arange(len(which)), counts), source)
-
-    def _source(self, windows: Places, owner: Places, place: Places) -> tuple[Places, Places]:
-        """[T] the token in each row of these windows (-1: [CLS] and [SEP]); [T] where its window's first text ends."""
-        first, second = self.cuts.first[windows], self.cuts.second[windows]
-        middle = (first[:, 1] - first[:, 0] + 1)[owner]
-        last = (self.window_tokens[windows] - 1)[owner]
-        begins = np.where(place > middle, second[owner, 0] - middle, first[owner, 0])
-        inside = (place > 0) & (place != middle) & (place != last)
-        return np.where(inside, begins + place - 1, -1), middle
 
     def sources(self, which: Places) -> Places:
         """[rows] the place among `tokens` of each row of these examples' windows, window by window."""
@@ -108,21 +111,19 @@ class Windowed(Labelled[W, R]):
         lengths = self.window_tokens[self.windows_of(which)]
         return laid.source[ranges(laid.starts, lengths)]
 
-    def owned(self, chosen: Places) -> Places:
-        """[B, 5] places in each window: start and end of what it owns of each text, and the [SEP] between them."""
-        first, second = self.cuts.first[chosen], self.cuts.second[chosen]
-        middle = first[:, 1] - first[:, 0] + 1
-        first_owned = first[:, 2:] - first[:, :1] + 1
-        second_owned = second[:, 2:] - second[:, :1] + middle[:, None] + 1
-        return np.concatenate((first_owned, second_owned, middle[:, None]), axis=1)
-
     def pooling(self, which: Places) -> dict[str, Array]:
-        """Targets that say how the windows of these examples become one vector each."""
+        """Targets that say how the windows of these examples become one vector each.
+
+        owned: [B, 5] places in each window, the start and end of what it owns of each text and the [SEP] between them.
+        """
         chosen = self.windows_of(which)
+        first, second = self.cuts.first[chosen], self.cuts.second[chosen]
+        middle = first[:, 1:2] - first[:, :1] + 1
+        first_owned, second_owned = first[:, 2:] - first[:, :1] + 1, second[:, 2:] - second[:, :1] + middle + 1
         return {
             "num_windows": self.cuts.edges[which + 1] - self.cuts.edges[which],
             "shares": self.shares[chosen].astype(np.float32),
-            "owned": self.owned(chosen),
+            "owned": np.concatenate((first_owned, second_owned, middle), axis=1),
         }
 
     def item(self, index: int, epoch: int = 0) -> Item:
@@ -134,14 +135,13 @@ class Windowed(Labelled[W, R]):
 
     # A model's vectors ------------------------------------------------------------------------------------------------
 
-    @property
-    def never_masked(self) -> Ints:
-        """The tokens that are never hidden."""
-        return np.array([self.tokenizer.cls_id, self.tokenizer.sep_id], dtype=np.int32)
-
     def read(self, host: Host[A], packed: Packed) -> Packed:
         """The pack as the model reads it: while it learns, some tokens are hidden."""
-        return host.masked(packed, self.mask_prob, self.tokenizer.mask_id, self.never_masked)
+        if not self.mask_prob:
+            return packed
+        tokenizer = self.tokenizer
+        never = (tokenizer.cls_id, tokenizer.sep_id, *self.mark_ids.tolist())
+        return host.masked(packed, self.mask_prob, tokenizer.mask_id, never)
 
     @abstractmethod
     def batch(self, orders: Places, budget: int | None = None) -> Batch:
@@ -156,7 +156,7 @@ def pooled(host: Host[A], packed: Packed, batch: Batch, pool: str, pooler: bool)
     xp, targets = host.xp, batch.targets
     several = len(batch.starts) != len(targets["num_windows"])
     if pool == "own":
-        window_BD = xp.float32(host.summary(packed)[xp.searchsorted(packed.boundaries, batch.starts)])
+        window_BD = xp.float32(host.summary(packed)[xp.sequences(packed.boundaries, batch.starts)[1]])
     elif pool == "cls":
         first_BD = host.vectors(packed, batch.starts)
         window_BD = xp.float32(host.head("pooler", first_BD) if pooler else first_BD)
@@ -169,8 +169,7 @@ def pooled(host: Host[A], packed: Packed, batch: Batch, pool: str, pooler: bool)
 
 def means(xp: Ops[A], hidden_TD: A, packed: Packed, starts_B: A, targets: Mapping[str, Array] | None) -> A:
     """[B, D] the mean of each window's vectors: of all, or, with targets, of [CLS], [SEP] and the tokens it owns."""
-    lengths = xp.diff(packed.boundaries)
-    places = xp.searchsorted(packed.boundaries, starts_B)
+    lengths, places = xp.sequences(packed.boundaries, starts_B)
     if targets is None:
         means_BD: A = xp.segment_sum(hidden_TD, lengths)[places] / lengths[places][:, None]
         return means_BD

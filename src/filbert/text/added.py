@@ -40,9 +40,7 @@ class Finder:
         folded = [(characters.normal(token), ids[token]) for token in tokens if isinstance(token, Normalized)]
         self.forms = {form: index for form, index in reversed(folded) if form.strip()}
         self.folded = _alternatives(self.forms)
-
-    def __bool__(self) -> bool:
-        return self.raw is not None or self.folded is not None
+        self.looks_for_any = self.raw is not None or self.folded is not None
 
     def stands_in(self, text: str) -> bool:
         """Whether one of the tokens does."""

@@ -241,11 +241,7 @@ class Characters:
 
 def code_points(text: str) -> npt.NDArray[np.intp]:
     """[N] the numbers of the text's characters, lone surrogates included, as an index into tables."""
-    return _utf32(text).astype(np.intp)
-
-
-def _utf32(text: str) -> npt.NDArray[np.uint32]:
-    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4")
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype="<u4").astype(np.intp)
 
 
 def _runs(inside: npt.NDArray[np.bool_]) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
@@ -260,13 +256,13 @@ def _settled_token(token: str) -> str:
     """A token as the reference lowers it, in its capital sigmas only; it has the dropped characters out by then."""
     dropped = [ord(char) for char in set(token) if is_dropped(char)]
     lowered = token.translate(dict.fromkeys(dropped)).lower()
-    codes = np.array(_utf32(token))
+    codes = code_points(token)
     # Only İ grows in lower case, and it does so wherever it stands: so lengths add up.
     sizes = np.where(np.isin(codes, dropped), 0, np.where(codes == ord("İ"), 2, 1)).astype(np.int8)
     sigmas = codes == ord("Σ")
     places = np.cumsum(sizes, dtype=np.int32)[sigmas] - 1
-    codes[sigmas] = _utf32(lowered)[places]
-    return codes.tobytes().decode("utf-32-le", "surrogatepass")
+    codes[sigmas] = code_points(lowered)[places]
+    return codes.astype("<u4").tobytes().decode("utf-32-le", "surrogatepass")
 
 
 def _with_extents(text: str, sources: list[int], length: int) -> Folded:

@@ -106,11 +106,6 @@ class _Memo(dict[str, int]):
         self.edges = array("i", [0])
         self.ids, self.starts, self.ends = array("i"), array("i"), array("i")
 
-    @property
-    def full(self) -> bool:
-        """Whether it holds so much that it is to be emptied."""
-        return len(self.edges) > MEMO_WORDS or len(self.ids) > MEMO_PIECES
-
     def __missing__(self, word: str) -> int:
         entry = len(self.edges) - 1
         ids, starts, ends = self.split(word)
@@ -293,8 +288,10 @@ class Tokenizer:
         self.vocabulary = settings.all_tokens()
         _check(settings)
         vocab.check(self.vocabulary)
+        self.vocab_size = len(self.vocabulary)
         self._ids = {token: index for index, token in enumerate(self.vocabulary)}
-        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = (self._ids[name] for name in SPECIALS)
+        self.special_ids = tuple(self._ids[name] for name in SPECIALS)
+        self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = self.special_ids
         self.characters = Characters(lowercase, strip_accents, split_cjk)
         self._memo: _Memo | None = None  # built when first needed: a tree of 30,000 tokens takes 50 ms
         self._lock = threading.Lock()
@@ -331,16 +328,6 @@ class Tokenizer:
         accents = kept.lowercase if kept.strip_accents is None else kept.strip_accents
         added = sorted((token, type(token).__name__) for token in kept.added)
         return self.vocabulary, kept.lowercase, accents, kept.split_cjk, kept.max_word_chars, added
-
-    @property
-    def vocab_size(self) -> int:
-        """How many ids there are."""
-        return len(self.vocabulary)
-
-    @property
-    def special_ids(self) -> tuple[int, ...]:
-        """The ids of [PAD] [UNK] [CLS] [SEP] [MASK]."""
-        return (self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id)
 
     @property
     def continues(self) -> npt.NDArray[np.bool_]:
@@ -403,7 +390,7 @@ class Tokenizer:
     def pieces(self, texts: Sequence[str], limit: int | None = None, specials: bool = False) -> Pieces:
         """The tokens of many texts, without [CLS] and [SEP]; at most `limit` of each, and no more are ever made."""
         finder = self._controls if specials else self._added
-        if finder and any(map(finder.stands_in, texts)):
+        if finder.looks_for_any and any(map(finder.stands_in, texts)):
             return _joined([self._with_controls(text, finder).cut(0, limit) for text in texts])
         parts: list[Tokens] = []
         sizes: list[npt.NDArray[np.int64]] = []
@@ -488,7 +475,7 @@ class Tokenizer:
     def _ready_memo(self) -> _Memo:
         if self._memo is None:
             self._memo = _Memo(self.settings.tokens, self.unk_id, self.characters, self.settings.max_word_chars)
-        if self._memo.full:
+        if len(self._memo.edges) > MEMO_WORDS or len(self._memo.ids) > MEMO_PIECES:
             self._memo.forget()
         return self._memo
 

@@ -8,6 +8,7 @@ or a function: the user's own.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.util
 import itertools
@@ -84,8 +85,14 @@ def _jieba_words() -> Words:
     )
 
 
-def _rjieba(text: str) -> list[str]:
+@functools.cache
+def _rjieba_cut() -> Callable[[str], list[str]]:
     cut: Callable[[str], list[str]] = needed("rjieba", "zh").cut
+    return cut
+
+
+def _rjieba(text: str) -> list[str]:
+    cut = _rjieba_cut()
     try:
         return cut(text)
     except UnicodeEncodeError:

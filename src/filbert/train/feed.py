@@ -6,6 +6,7 @@ Worker processes build what the plan says; which of them built a batch, and how 
 from __future__ import annotations
 
 import atexit
+import itertools
 import pickle
 import shutil
 import signal
@@ -21,7 +22,7 @@ from torch import Tensor
 
 from filbert.core.errors import FilbertError
 from filbert.core.protocols import Batch, Task
-from filbert.pack.batches import Places, epochs, part, part_budget
+from filbert.pack.batches import Places, batches, part, part_budget
 from filbert.train.distributed import Ranks, signal_at_parents_end
 from filbert.train.machine import Machine
 
@@ -163,8 +164,10 @@ class Feed:
     def _orders(self) -> Iterator[_Order]:
         epoch, begin = self.place
         num_parts = self.ranks.world * self.parts
-        for number, plan, steps in epochs(self.task, self.seed, self.batch_tokens, epoch):
+        for number in itertools.count(epoch):
+            plan = self.task.plan(number)
             lengths = np.asarray(plan.lengths)
+            steps = batches(lengths, self.seed, number, self.batch_tokens)
             if not steps:
                 raise FilbertError("the task has no items, so there is nothing to train on.")
             for at in range(begin if number == epoch else 0, len(steps)):

@@ -97,7 +97,8 @@ class Journal:
         numbers stand beside these or under "numbers". "left_s" is what a run by the clock still has. Steps come in
         order, one at a time or many at once when the loop has read them from the device.
         """
-        line = _flat(entry)
+        line: dict[str, Any] = _jsonable(entry)
+        line = {**line.pop("numbers", {}), **line}
         if line["step"] <= self.last:
             self._rewind(line["step"] - 1)
         self.last = line["step"]
@@ -239,13 +240,6 @@ def _mended(path: Path, resumed: int, with_events: bool = False) -> list[dict[st
     kept = [line for line in _read(path)[0] if line["step"] <= resumed or (with_events and "event" in line)]
     write_text(path, "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in kept))
     return kept
-
-
-def _flat(entry: Entry) -> dict[str, Any]:
-    """The entry with the task's numbers beside the rest."""
-    line: dict[str, Any] = _jsonable(entry)
-    numbers = line.pop("numbers", {})
-    return {**line, **{name: value for name, value in numbers.items() if name not in line}}
 
 
 def _jsonable(value: object) -> Any:

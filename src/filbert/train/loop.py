@@ -260,14 +260,15 @@ class Training:
         self.stepper.thaw(tune.lowest(self.course.tuning.method, self.depths, step, self.config.steps))
 
     def _one(self, fed: Fed) -> None:
-        self._thaw(self.state.step)
+        if self.course.tuning.method == "gradual":  # by all others the same weights learn at every step
+            self._thaw(self.state.step)
+        rate = self._rate()
         mine: dict[str, float] = {"tokens": 0.0}
         for part in fed.parts:
             mine["tokens"] += int(part.packed.boundaries[len(part.starts)]) * fed.weight
             for name, count in self.task.counts(part).items():
                 mine[name] = mine.get(name, 0.0) + count * fed.weight
         counts = self.ranks.totals(mine)
-        rate = self._rate()
         outcome = self.stepper.step(fed.parts, counts, self.state.step, rate, self.config.clip, fed.weight)
         state = self.state
         state.step += 1
@@ -278,7 +279,7 @@ class Training:
             "examples": fed.examples[: SHOWN + 1],
         }  # fmt: skip
         self.pending.append((entry, outcome))
-        if not self.machine.is_cuda or len(self.pending) >= READ_EVERY:
+        if self.machine.device.type != "cuda" or len(self.pending) >= READ_EVERY:
             self._read()
 
     def _after(self) -> None:

@@ -174,7 +174,9 @@ class Stepper:
         words = hashlib.blake2b(f"{self.seed}|dropout|{number}|{self.ranks.rank}".encode(), digest_size=7).digest()
         number = int.from_bytes(words, "little")
         torch.default_generator.manual_seed(number)
-        if self.machine.is_cuda:  # torch.manual_seed asks every kind of device there could be, a millisecond each time
+        if (
+            self.machine.device.type == "cuda"
+        ):  # torch.manual_seed asks every kind of device there could be, a millisecond each time
             torch.cuda.default_generators[self.machine.device.index].manual_seed(number)
 
     def _backward(self, part: Batch, counts: Mapping[str, float], seen: Terms, weight: float) -> None:

@@ -104,7 +104,7 @@ def test_a_fact_at_the_end_of_a_long_text_moves_its_vector(tokenizer: Tokenizer)
     long = "the ship and the wind " * 120
     task = task_of([Example((long + "天气",)), Example((long + "clouds",))], tokenizer)
     one, two = raw(task, model_for(tokenizer), [0, 1])[:, 0]
-    assert task.num_tokens[0] > 600
+    assert task.lengths[0] > 600
     assert np.abs(one - two).max() > 1e-4
 
 
@@ -208,7 +208,7 @@ def test_no_split_changes_what_is_compared(tokenizer: Tokenizer, kind: str) -> N
     assert sizes.sum() == 23
     assert sizes.max() <= 6
     assert sorted(plan.order.tolist()) == list(range(23))
-    assert plan.lengths.sum() == task.num_tokens.sum()
+    assert plan.lengths.sum() == task.lengths.sum()
     assert (task.plan(4).order != plan.order).any()
     whole = terms(task, model, plan.orders(np.arange(4)))
     parts = [terms(task, model, plan.orders(np.array(some))) for some in ([2, 0], [1], [3])]

@@ -126,17 +126,16 @@ class Items(Windowed[Config, WindowScores]):
         """The mean cross-entropy of begin and end, over the tokens of each window that may be one of them."""
         import torch
 
-        from filbert.nn.torch_ops import TorchHost
+        from filbert.nn.torch_ops import TORCH, TorchHost
 
         rows = batch.targets["span_rows"]
         is_known = rows[:, 0] != UNKNOWN
         count = is_known.sum()
         scores_T2 = self.scores(TorchHost(model), batch)
-        lengths = batch.packed.boundaries.long().diff()
+        lengths, places = TORCH.sequences(batch.packed.boundaries, batch.starts)
         tops_B2 = torch.segment_reduce(scores_T2.detach(), "max", lengths=lengths, unsafe=True)
         apart_T2 = scores_T2 - tops_B2.repeat_interleave(lengths, dim=0, output_size=len(scores_T2))
         logs_B2 = torch.segment_reduce(apart_T2.exp(), "sum", lengths=lengths, unsafe=True).log() + tops_B2
-        places = torch.searchsorted(batch.packed.boundaries, batch.starts.to(batch.packed.boundaries.dtype))
         gold_B2 = scores_T2.gather(0, rows.clamp(min=0))
         off = torch.where(is_known, (logs_B2[places] - gold_B2).mean(1), 0.0).sum()
         right = ((gold_B2.detach() >= tops_B2[places]).all(1) & is_known).sum()
@@ -146,7 +145,7 @@ class Items(Windowed[Config, WindowScores]):
         """[T, 2] begin and end, in float32; far below all others where no answer can be: question and [SEP]."""
         xp, packed = host.xp, self.read(host, batch.packed)
         scores_T2 = host.head(PART, host.vectors(packed))
-        lengths = xp.diff(packed.boundaries)
+        lengths, _ = xp.sequences(packed.boundaries, batch.starts)
         last = xp.repeat(lengths - 1, lengths, len(scores_T2))
         allowed = (packed.positions == 0) | ((packed.segments == 1) & (packed.positions != last))
         return xp.where(allowed[:, None], scores_T2, NEVER)

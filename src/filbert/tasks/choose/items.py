@@ -70,8 +70,8 @@ class Items(Windowed[Config, Floats]):
         planned = cuts.cuts(bounds[len(places) :], laid, self.config.max_length, self.config.overlap)
         moved = np.repeat(bounds[passages] - laid[:-1], np.diff(planned.edges))
         self.take(cuts.Cuts(planned.edges, planned.second + moved[:, None], planned.first, planned.specials))
-        totals = np.concatenate(([0], np.cumsum(self.num_tokens)))
-        self.num_tokens = np.diff(totals[self.options])  # [N] of each question, all its options together
+        totals = np.concatenate(([0], np.cumsum(self.lengths)))
+        self.lengths = np.diff(totals[self.options])  # [N] of each question, all its options together
 
     def origins(self, example: Example) -> Places:
         """As classify has it; an option is read behind its question, whose words stand once in the example."""

@@ -95,8 +95,8 @@ class Items(Windowed[LC, Floats]):
 
     def batch(self, orders: Places, budget: int | None = None) -> Batch:
         """The texts' windows packed by length, and their labels."""
-        laid = self.laid(orders, budget)
         targets = {"label": self.gold[orders], **self.pooling(orders)}
+        laid = self.laid(orders, budget)
         return Batch(laid.packed, laid.starts, laid.owners, targets)
 
     def counts(self, batch: Batch) -> Mapping[str, float]:
@@ -265,9 +265,9 @@ def fitted_temperature(config: TC, raw: Sequence[npt.ArrayLike], gold: Places, f
 
 def golds(examples: Sequence[Example], labels: Sequence[str]) -> Places:
     """[N] the place of each example's label among the labels; one that is not there is named with its file and line."""
-    places: dict[str | None, int] = {label: place for place, label in enumerate(labels)}
-    places[None] = NOTHING
-    places_N = np.fromiter((places.get(label_sets.only(each.gold), NOTHING - 1) for each in examples), dtype=np.int64)
+    places = {label: place for place, label in enumerate(labels)}
+    known = (NOTHING if each.gold is None else places.get(label_sets.only(each.gold), NOTHING - 1) for each in examples)
+    places_N = np.fromiter(known, dtype=np.int64)
     for index in np.flatnonzero(places_N < NOTHING)[:1]:
         wrong = examples[int(index)]
         where = wrong.where(int(index))

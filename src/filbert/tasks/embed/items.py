@@ -101,7 +101,7 @@ class Items(Windowed[Config, Floats]):
         self.ids = np.asarray(pieces.ids, dtype=np.int32)
         bounds = np.asarray(pieces.boundaries, dtype=np.int64)
         self.take(cuts.cuts(bounds, None, self.config.max_length, overlap))
-        self.num_tokens = self.num_tokens.reshape(-1, self.num_texts).sum(axis=1)
+        self.lengths = self.lengths.reshape(-1, self.num_texts).sum(axis=1)
         return pieces
 
     def _alike(self) -> Places:
@@ -146,7 +146,7 @@ class Items(Windowed[Config, Floats]):
         order = generator(0, "groups", epoch).permutation(len(self))
         num_groups = max(1, -(-len(self) // self.config.group)) if len(self) else 0
         edges = np.arange(num_groups + 1) * len(self) // max(1, num_groups)
-        totals = np.concatenate(([0], np.cumsum(self.num_tokens[order])))
+        totals = np.concatenate(([0], np.cumsum(self.lengths[order])))
         return Groups(order, edges, np.diff(totals[edges]))
 
     def sources(self, which: Places) -> Places:

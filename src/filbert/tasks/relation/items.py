@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from filbert.core.errors import InputError, one_of
 from filbert.core.protocols import Batch, Decisions, Term
-from filbert.core.records import Example, Floats, Ints, Prediction, Span
+from filbert.core.records import Example, Floats, Prediction, Span
 from filbert.metrics import labels as metrics
 from filbert.nn.ops import A, Host, Numbers
 from filbert.pack import cuts
@@ -182,11 +182,6 @@ class Items(Windowed[Config, Floats]):
     def raw(self, host: Host[A], batch: Batch) -> Sequence[Floats]:
         """The logits of each text."""
         return list(host.xp.host(self.scores(host, batch)))
-
-    @property
-    def never_masked(self) -> Ints:
-        """The tokens that are never hidden: no mark is."""
-        return np.concatenate((super().never_masked, self.mark_ids))
 
     @property
     def temperature(self) -> float:

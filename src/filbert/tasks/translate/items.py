@@ -90,8 +90,8 @@ class Items(Written[Config, list[Text]]):
         self.left_out = self._left_out()
         self.is_learnt = self.gold & ~np.any(list(self.left_out.values()), axis=0)
         target_sizes: Places = np.diff(self.targets.boundaries) + 1  # with [SEP]
-        self.num_sourced = self.num_tokens
-        self.num_tokens = self.num_sourced + np.where(self.gold, target_sizes, 0)
+        self.num_sourced = self.lengths
+        self.lengths = self.num_sourced + np.where(self.gold, target_sizes, 0)
 
     # The data ---------------------------------------------------------------------------------------------------------
 
@@ -176,7 +176,7 @@ class Items(Written[Config, list[Text]]):
     def plan(self, epoch: int) -> Learnt:
         """The pairs that can be learnt."""
         chosen = np.flatnonzero(self.is_learnt)
-        return Learnt(chosen, self.num_tokens[chosen])
+        return Learnt(chosen, self.lengths[chosen])
 
     def batch(self, orders: Places, budget: int | None = None) -> Batch:
         """The sources' stretches packed by length, and the targets as a pack of their own, by length too."""
@@ -198,7 +198,7 @@ class Items(Written[Config, list[Text]]):
         """What of a batch's tokens sources usually have, so that packs of one size can be recorded (train.recorded)."""
         if budget is None:
             return None
-        share = SPARE * float(self.num_sourced.sum() / max(1, self.num_tokens.sum()))
+        share = SPARE * float(self.num_sourced.sum() / max(1, self.lengths.sum()))
         return min(budget, -(-math.ceil(share * budget) // CLOSE) * CLOSE)
 
     def _limits(self, num_read: Places) -> Places:
