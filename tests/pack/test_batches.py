@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from filbert.core.protocols import Item
+from filbert.core.protocols import Item, ItemPlan
 from filbert.core.records import Encoding
-from filbert.pack.batches import EpochPlan, ItemPlan, OneByOne, batches, part, part_budget
+from filbert.pack.batches import EpochPlan, OneByOne, batches, part, part_budget
 
 LENGTHS = st.lists(st.integers(1, 60), max_size=80).map(lambda sizes: np.array(sizes, dtype=np.int64))
 

@@ -10,7 +10,6 @@ import inspect
 from collections.abc import Callable, Collection, MutableMapping
 from typing import ParamSpec, TypeVar
 
-from filbert.core import names
 from filbert.core.errors import InputError, did_you_mean, one_of
 from filbert.core.settings import worded
 
@@ -45,6 +44,8 @@ def checked(kind: str = "", *, transformers_names: bool = False) -> Callable[[Ca
 
 def _renamed(function: str, name: str, arguments: MutableMapping[str, object], optional: Collection[str]) -> bool:
     """Gives a name of another library the name that it has here, where there is one."""
+    from filbert.core import names
+
     if name in names.SETTINGS:
         field, words = names.SETTINGS[name], worded(arguments.get("settings", ()))
         if any(word.partition("=")[0].strip() == field for word in words):
@@ -63,5 +64,7 @@ def _unknown(function: str, name: str, optional: Collection[str], renames: bool)
     if "settings" not in optional:
         hint = f"it has {', '.join(optional)}.{did_you_mean(name, optional)}"
     if renames:
+        from filbert.core import names
+
         hint = f"it is called {names.ARGUMENTS[name]}." if name in names.ARGUMENTS else names.ADVICE.get(name, hint)
     return InputError(f"{function} has no argument {name!r}; {hint}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +23,12 @@ from filbert.folder import graphs
 from filbert.folder.runtime import ENCODER, FORMER_ENCODER, SMALL_ENCODER, Portable
 from filbert.folder.weights import File
 from filbert.nn import heads
-from filbert.nn.crf_walk import Transitions
 from filbert.nn.ops import NUMPY, Numbers
 from filbert.pack.lay import bins, pack
 from filbert.tasks.task import AnyItems
+
+if TYPE_CHECKING:
+    from filbert.nn.crf_walk import Transitions
 
 EXTRA = "runtime"
 ACTIVATIONS = {"gelu": "gelu", "gelu-tanh": "gelu-tanh", "relu": "relu", "geglu": "gelu"}  # of a head, by the layers'
@@ -124,6 +126,8 @@ class Runtime:
 
     def transitions(self, part: str) -> Transitions:
         """A CRF's scores of tags and of pairs of them."""
+        from filbert.nn.crf_walk import Transitions
+
         weights = self.weights[part]
         return Transitions(weights["begin"], weights["transitions"], weights["end"])
 

@@ -17,7 +17,6 @@ from filbert.core.errors import InputError, one_of
 from filbert.core.pause import collector_paused
 from filbert.core.records import Example, Floats, Prediction
 from filbert.core.registry import is_task, task, tasks, tasks_with
-from filbert.engine.blanks import Blank, ranked
 from filbert.engine.reader import Reader, bound, described, trained_on
 from filbert.engine.threads import finite
 from filbert.folder import sentence_transformers
@@ -252,6 +251,8 @@ class Model:
 
     def fill(self, text: str, *, top: int = 5) -> list[Blank]:
         """What the model would put at each [MASK] of the text, best first."""
+        from filbert.engine.blanks import Blank, ranked
+
         text = arguments.one(text, "fill")
         if type(top) is not int or top < 1:
             raise InputError(f"top is {top!r}, but must be a whole number of 1 or more.")

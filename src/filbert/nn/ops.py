@@ -17,10 +17,11 @@ import numpy as np
 import numpy.typing as npt
 
 from filbert.core.records import Packed
-from filbert.nn.crf_walk import Transitions
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from filbert.nn.crf_walk import Transitions
 
 Floats = npt.NDArray[np.float32]
 Numbers = npt.NDArray[Any]  # of any kind: floats, places, flags

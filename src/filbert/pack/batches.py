@@ -21,17 +21,6 @@ from filbert.pack.lay import collate
 Places = npt.NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class ItemPlan:
-    """The plan of a task of which every epoch has the same items: an item's order is its number."""
-
-    lengths: Places
-
-    def orders(self, indices: Places) -> Places:
-        """The numbers themselves."""
-        return indices
-
-
 class EpochItems(NamedTuple):
     """Items of an epoch, by their numbers."""
 

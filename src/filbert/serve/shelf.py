@@ -78,13 +78,13 @@ class Served:
         )
         self._measure()
 
-    def _answers(self, kind: Kind, asked: Sequence[str] | Sequence[Example]) -> list[Any]:
+    def _answers(self, kind: Kind, questions: Sequence[str] | Sequence[Example]) -> list[Any]:
         """What a thread of the queue does with texts of several requests; with examples, where they are predicted."""
         if kind == PREDICT:
             assert self.reader is not None, "`predicted` refuses a model without a task"
-            items = self.reader.items(cast(Sequence[Example], asked))
+            items = self.reader.items(cast(Sequence[Example], questions))
             return list(zip(items.examples, items.predictions(self.model.engine.answers(items)), strict=True))
-        texts = cast(Sequence[str], asked)
+        texts = cast(Sequence[str], questions)
         if isinstance(kind, tuple):
             return [self.model.fill(text, top=kind[1]) for text in texts]
         return list(self.model.embed(texts, normalize=False))

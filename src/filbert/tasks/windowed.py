@@ -14,10 +14,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from filbert.core.protocols import Batch, Item, Plan
+from filbert.core.protocols import Batch, Item, ItemPlan, Plan
 from filbert.core.records import Array, Encoding, Example, Ints, Packed
 from filbert.nn.ops import A, Host, Ops
-from filbert.pack.batches import ItemPlan
 from filbert.pack.cuts import Cuts, cuts
 from filbert.pack.lay import Laid, Places, by_length, row
 from filbert.tasks.task import Labelled, R, Reads

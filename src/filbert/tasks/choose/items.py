@@ -25,7 +25,8 @@ from filbert.pack.lay import Places
 from filbert.tasks.choose import measure as metrics
 from filbert.tasks.choose.spec import BEFORE, Config
 from filbert.tasks.classify.decode import predictions, probabilities
-from filbert.tasks.classify.items import NOTHING, fitted_temperature
+from filbert.tasks.classify.items import NOTHING
+from filbert.tasks.classify.measure import fitted_temperature
 from filbert.tasks.task import Fit, Report
 from filbert.tasks.windowed import Windowed, pooled, ranges
 from filbert.text.tokenizer import Tokenizer

@@ -11,8 +11,7 @@ Legend: T tokens of the row, B sequences (windows), N texts, D width, L labels.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,13 +20,10 @@ from filbert.core.errors import InputError, did_you_mean, one_of
 from filbert.core.protocols import Batch, Decisions, Term
 from filbert.core.records import Example, Floats, Prediction
 from filbert.forms import label_sets
-from filbert.metrics import calibration
-from filbert.metrics import label_sets as set_metrics
-from filbert.metrics import labels as metrics
 from filbert.nn.ops import A, Host, Numbers
 from filbert.pack.lay import Places
 from filbert.tasks.classify.decode import chances, predictions, probabilities, set_predictions
-from filbert.tasks.classify.spec import BALANCED, START, Config
+from filbert.tasks.classify.spec import BALANCED, Config
 from filbert.tasks.task import Fit, Report
 from filbert.tasks.windowed import Windowed, pooled
 from filbert.text.tokenizer import Tokenizer
@@ -39,7 +35,6 @@ if TYPE_CHECKING:
 
 NOTHING = -100  # the label of a text whose label is not known
 LC = TypeVar("LC", bound=Config)
-TC = TypeVar("TC", bound=Any)  # a config that has a temperature
 
 
 class Items(Windowed[LC, Floats]):
@@ -227,47 +222,25 @@ class Items(Windowed[LC, Floats]):
 
     def evaluated(self, raw: Sequence[Floats]) -> Report:
         """How right they are: metrics at the top, "intervals", "labels", "confusion"."""
-        scores = np.asarray(raw)
-        if self.config.several:
-            return set_metrics.summary(self.gold, chances(scores), self.config.several, self.labels)
-        shares = probabilities(scores)
-        table = metrics.confusion(self.gold, scores.argmax(-1), len(self.labels))
-        loss = -np.log(np.maximum(shares[np.arange(len(self)), self.gold], 1e-300)).mean()
-        report = metrics.summary(table, self.labels)
-        return {"accuracy": report.pop("accuracy"), "f1": report.pop("f1"), "loss": float(loss), **report}
+        from filbert.tasks.classify.measure import report
+
+        return report(self.config, np.asarray(raw), self.gold, self.labels)
 
     def calibrated(self, raw: Sequence[Floats], fixed: Collection[str] = ()) -> Fit:
         """The config with the temperature, or the probability from which on a label is given, that suits these texts.
 
         fixed: the fields that the user set, which stay as they are.
         """
-        config, count = self.config, len(self)
-        if self.gold.ndim == 1:
-            if self.gold.dtype != np.int64:  # numbers, which have no probabilities
-                return Fit(config)
-            return fitted_temperature(config, raw, self.gold, fixed)
-        if "several" in fixed:
-            return Fit(config)
-        if count < calibration.FEWEST:
-            return Fit(config, calibration.too_few("several", count, f"it is {config.several:g}"))
-        least = set_metrics.best_threshold(self.gold, chances(np.asarray(raw)), START)
-        return Fit(replace(config, several=least))
+        from filbert.tasks.classify.measure import calibrated
 
-
-def fitted_temperature(config: TC, raw: Sequence[npt.ArrayLike], gold: Places, fixed: Collection[str]) -> Fit:
-    """The config with the temperature that suits these scores; as it is where the user set it, or of too few."""
-    if "temperature" in fixed:
-        return Fit(config)
-    if len(gold) < calibration.FEWEST:
-        return Fit(config, calibration.too_few("temperature", len(gold), f"it is {config.temperature:g}"))
-    return Fit(replace(config, temperature=calibration.temperature(calibration.stacked(raw), gold)))
+        return calibrated(self.config, raw, self.gold, fixed)
 
 
 def golds(examples: Sequence[Example], labels: Sequence[str]) -> Places:
     """[N] the place of each example's label among the labels; one that is not there is named with its file and line."""
     places = {label: place for place, label in enumerate(labels)}
-    known = (NOTHING if each.gold is None else places.get(label_sets.only(each.gold), NOTHING - 1) for each in examples)
-    places_N = np.fromiter(known, dtype=np.int64)
+    every = (NOTHING if each.gold is None else places.get(label_sets.only(each.gold), NOTHING - 1) for each in examples)
+    places_N = np.fromiter(every, dtype=np.int64)
     for index in np.flatnonzero(places_N < NOTHING)[:1]:
         wrong = examples[int(index)]
         where = wrong.where(int(index))

@@ -28,7 +28,8 @@ from filbert.nn.ops import A, Host, Numbers
 from filbert.pack import cuts
 from filbert.pack.lay import Places
 from filbert.tasks.classify.decode import predictions, probabilities
-from filbert.tasks.classify.items import NOTHING, fitted_temperature, golds
+from filbert.tasks.classify.items import NOTHING, golds
+from filbert.tasks.classify.measure import fitted_temperature
 from filbert.tasks.relation import measure
 from filbert.tasks.relation.spec import NO_RELATION, NUM_MARKS, Config, checked, marks_of
 from filbert.tasks.task import Fit, Report
