@@ -29,6 +29,7 @@ from filbert.text.windows import WindowEncoding, windowed
 if TYPE_CHECKING:
     from filbert.engine.backend_onnx import Runtime
     from filbert.engine.backend_torch import Engine
+    from filbert.engine.blanks import Blank
     from filbert.engine.neighbours import Hit
     from filbert.explain import attention_maps
     from filbert.explain.explanation import Explanation
