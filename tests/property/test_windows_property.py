@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import SPECIALS
-from filbert.text.windows import Window, coverage, encode_windows, merge_offsets, merge_tokens, windows
+from filbert.text.windows import Window, coverage, encode_windows, windows
+from kit.windows import by_owner
 
 CUT = Tokenizer([*SPECIALS, *"abc"])
 
@@ -58,7 +59,6 @@ def test_merging_gives_back_the_text(first: str, second: str | None, max_length:
     whole = CUT.encode(first, second)
     for part in (0, 1):
         mine = whole.parts == part
-        starts, ends = merge_offsets(parts, part)
-        assert np.array_equal(starts, whole.starts[mine])
-        assert np.array_equal(ends, whole.ends[mine])
-        assert np.array_equal(merge_tokens(parts, [window.ids for window in parts], part), whole.ids[mine])
+        for column in ("starts", "ends", "ids"):
+            rows = [getattr(window, column) for window in parts]
+            assert np.array_equal(by_owner(parts, rows, part), getattr(whole, column)[mine])

@@ -6,19 +6,15 @@ import numpy as np
 import pytest
 
 from filbert.core.errors import InputError
-from filbert.core.records import Span
 from filbert.text.tokenizer import Tokenizer
 from filbert.text.vocab import SPECIALS
 from filbert.text.windows import (
     Window,
     coverage,
     encode_windows,
-    merge_offsets,
-    merge_scores,
-    merge_spans,
-    merge_tokens,
     windows,
 )
+from kit.windows import by_owner, slices
 
 CUT = Tokenizer([*SPECIALS, *"0123456789?"])
 
@@ -51,8 +47,7 @@ def test_a_long_text() -> None:
     assert all(len(part) <= 22 for part in parts)
     assert all(part.tokens[0] == "[CLS]" and part.tokens[-1] == "[SEP]" for part in parts)
     assert coverage(parts) == 1.0
-    starts, ends = merge_offsets(parts)
-    assert [text[start:end] for start, end in zip(starts, ends, strict=True)] == text.split()
+    assert slices(parts, text) == text.split()
     assert coverage(encode_windows(CUT, text, max_length=22, overlap=8, max_windows=1)) < 1.0
 
 
@@ -60,7 +55,6 @@ def test_an_empty_text_is_read_whole() -> None:
     parts = encode_windows(CUT, "", max_length=16)
     assert [part.tokens for part in parts] == [["[CLS]", "[SEP]"]]
     assert coverage(parts) == 1.0
-    assert merge_scores(parts, np.array([[0.5, 0.5]])).tolist() == [0.5, 0.5]
 
 
 @pytest.mark.parametrize(("first", "second"), [(3, 60), (60, 3), (60, 70), (70, 200), (5, 5), (0, 60), (27, 0)])
@@ -70,8 +64,7 @@ def test_pairs_are_read_whole_whichever_is_long(first: int, second: int) -> None
     assert all(len(part) <= 30 for part in parts)
     assert coverage(parts) == 1.0
     for part, text in enumerate(texts):
-        starts, ends = merge_offsets(parts, part)
-        assert [text[start:end] for start, end in zip(starts, ends, strict=True)] == text.split()
+        assert slices(parts, text, part) == text.split()
 
 
 def test_the_question_stays_beside_every_stretch() -> None:
@@ -81,24 +74,7 @@ def test_the_question_stays_beside_every_stretch() -> None:
     assert [int((part.owned & (part.parts == 0)).sum()) for part in parts] == [2, 0, 0]
 
 
-def test_scores_weigh_what_a_window_owns() -> None:
-    parts = encode_windows(CUT, digits(30), max_length=22, overlap=4)
-    owned = [int(part.owned.sum()) for part in parts]
-    scores = np.array([[1.0, 0.0], [0.0, 1.0]], dtype=np.float32)
-    merged = merge_scores(parts, scores)
-    assert merged.dtype == np.float32
-    assert merged.tolist() == pytest.approx([owned[0] / 30, owned[1] / 30])
-
-
 def test_token_rows_come_from_their_owner() -> None:
     parts = encode_windows(CUT, digits(30), max_length=22, overlap=4)
     values = [np.full((len(part), 2), index) for index, part in enumerate(parts)]
-    assert merge_tokens(parts, values)[:, 0].tolist() == [0] * int(parts[0].owned.sum()) + [1] * int(
-        parts[1].owned.sum()
-    )
-
-
-def test_spans_keep_their_best_score() -> None:
-    first = [Span(0, 2, "a", 0.5), Span(4, 6, "a", 0.9)]
-    second = [Span(4, 6, "a", 0.7), Span(4, 6, "b", 0.1), Span(0, 2, "a", 0.6)]
-    assert merge_spans([first, second]) == [Span(0, 2, "a", 0.6), Span(4, 6, "a", 0.9), Span(4, 6, "b", 0.1)]
+    assert by_owner(parts, values)[:, 0].tolist() == [0] * int(parts[0].owned.sum()) + [1] * int(parts[1].owned.sum())

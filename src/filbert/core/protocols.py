@@ -80,16 +80,6 @@ class Objective(Enum):
     WORD_COUNTS = "how often words stand near each other"
 
 
-class Backbone(Protocol):
-    """A model: tokens in, one vector per token out. `rows` asks for some tokens only, so the last layer can skip."""
-
-    width: int
-
-    def __call__(self, packed: Packed, rows: Array | None = None) -> Array:
-        """[T, D], or [len(rows), D]."""
-        ...
-
-
 class Plan(Protocol):
     """What an epoch holds, before anything is built: lengths to fill batches by, and orders to build a batch from."""
 

@@ -105,11 +105,6 @@ def write(source: Source) -> Path:
     return path
 
 
-def is_portable(path: Path | str) -> bool:
-    """Whether a folder was exported."""
-    return (model_folder(path) / RUNTIME).exists()
-
-
 def load(path: Path | str, *, verify: bool = False) -> Portable:
     """The folder as a run without torch needs it; only the heads' numbers are read.
 

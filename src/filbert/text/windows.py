@@ -1,4 +1,4 @@
-"""Long text and windows: tokens in, overlapping windows out; answers per window in, one answer per text out.
+"""Tokens of a text or a pair in, the overlapping windows that it is read in out.
 
 Every token is read, and is owned by exactly one window: the one in which it stands farthest from a cut. A text that
 fits is one window, so that there is one path for short and long. Of a pair, the second text is windowed and the first
@@ -8,18 +8,14 @@ room, the second is repeated and the first windowed; where neither can be repeat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from filbert.core.errors import InputError
-from filbert.core.records import Ints, Span
 from filbert.text.tokenizer import TokenEncoding, Tokenizer, Tokens
-
-Number = TypeVar("Number", bound=np.generic)
 
 LEAST_ROOM = 64  # tokens that must be left for the windowed text of a pair, or half of the length where that is less
 
@@ -155,40 +151,3 @@ def coverage(encodings: Sequence[WindowEncoding]) -> float:
     """The share of the example's tokens that the windows own: 1.0 unless some were left out."""
     total = encodings[0].num_tokens if encodings else 0
     return sum(int(encoding.owned.sum()) for encoding in encodings) / total if total else 1.0
-
-
-def merge_tokens(
-    encodings: Sequence[WindowEncoding], values: Sequence[npt.NDArray[Number]], part: int = 0
-) -> npt.NDArray[Number]:
-    """[N, ...] one row per token of that text, from [window's tokens, ...] of each window: the owner's row counts."""
-    chosen = [encoding.owned & (encoding.parts == part) for encoding in encodings]
-    return np.concatenate([value[rows] for value, rows in zip(values, chosen, strict=True)])
-
-
-def merge_offsets(encodings: Sequence[WindowEncoding], part: int = 0) -> tuple[Ints, Ints]:
-    """The starts and ends in the user's text of the tokens that `merge_tokens` gives rows for."""
-    starts = merge_tokens(encodings, [encoding.starts for encoding in encodings], part)
-    return starts, merge_tokens(encodings, [encoding.ends for encoding in encodings], part)
-
-
-def merge_scores(encodings: Sequence[WindowEncoding], scores: npt.NDArray[Number]) -> npt.NDArray[Number]:
-    """[...] one score per text from [windows, ...]: the mean, each window weighing as many tokens as it owns."""
-    if len(encodings) == 1:
-        return np.asarray(scores[0])
-    weights = np.array([encoding.owned.sum() for encoding in encodings], dtype=np.float64)
-    mean = np.tensordot(weights / weights.sum(), scores.astype(np.float64), axes=1)
-    return np.asarray(mean, dtype=scores.dtype)
-
-
-def merge_spans(candidates: Iterable[Iterable[Span]]) -> list[Span]:
-    """The spans of all windows in the order of the text; one that several windows found keeps its best score.
-
-    A span is not asked to lie in what its window owns: one that crosses to the next window's part is whole in only
-    one of them, whichever that is.
-    """
-    best: dict[tuple[int, int, str], Span] = {}
-    for span in (span for window in candidates for span in window):
-        key = (span.start, span.end, span.label)
-        if key not in best or span.score > best[key].score:
-            best[key] = span
-    return [best[key] for key in sorted(best)]

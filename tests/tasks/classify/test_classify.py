@@ -24,11 +24,12 @@ from filbert.tasks.classify import items as classify
 from filbert.tasks.classify import spec as classify_spec
 from filbert.tasks.classify.decode import predictions
 from filbert.text.tokenizer import Tokenizer
-from filbert.text.windows import encode_windows, merge_scores
+from filbert.text.windows import encode_windows
 from filbert.train import listeners, loop, machine
 from filbert.train.step import on_device
 from kit.files import labelled as file_of
 from kit.models import small_bert
+from kit.windows import mean_by_owned
 
 LABELS = ("rail", "sea", "sky")
 THREADS = "machine.threads=1"
@@ -120,7 +121,7 @@ def test_windows_of_a_text_are_one_decision(tokenizer: Tokenizer) -> None:
             batch = on_device(collate(each), "cpu")
             with torch.inference_mode():
                 window_scores = head(model.pooled(model(batch.packed, batch.starts))).numpy()
-            assert np.allclose(merge_scores(windows, window_scores), row, atol=1e-5)
+            assert np.allclose(mean_by_owned(windows, window_scores), row, atol=1e-5)
 
 
 @pytest.mark.slow

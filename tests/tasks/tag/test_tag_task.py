@@ -22,10 +22,11 @@ from filbert.tasks.tag import decode
 from filbert.tasks.tag import items as tag
 from filbert.tasks.tag import spec as tag_spec
 from filbert.text.tokenizer import Tokenizer
-from filbert.text.windows import encode_windows, merge_tokens
+from filbert.text.windows import encode_windows
 from filbert.train import loop, machine
 from filbert.train.step import on_device
 from kit.models import small_bert
+from kit.windows import by_owner
 
 FILL = "我们坐火车去公园，今天天气很好。"
 NAMES = {"PER": ("医生", "我们"), "LOC": ("公园", "火车站")}
@@ -84,7 +85,7 @@ def test_packed_equals_one_by_one_and_the_one_rule(tokenizer: Tokenizer, before:
             with torch.inference_mode():
                 scores = task.scores(TorchHost(model), batch).numpy()
             hidden.append(scores[packed.boundaries[at[0]] : packed.boundaries[at[0] + 1]])
-        np.testing.assert_allclose(together[index], merge_tokens(windows, hidden), atol=1e-5)
+        np.testing.assert_allclose(together[index], by_owner(windows, hidden), atol=1e-5)
 
 
 def test_every_token_is_learnt_once_with_its_own_tag(tokenizer: Tokenizer) -> None:

@@ -3,8 +3,8 @@
 Legend: P passage tokens in one window, L allowed lengths, R starts that can matter, K candidates, Q questions.
 
 The one rule for windows: an answer is a stretch of characters. Whichever windows and tokens give it, it is one
-candidate, with the best score of all windows that hold it whole (as in text/windows.py, merge_spans). The score of
-"no answer" is the lowest of all windows: there is none only where every window says so (Devlin et al. 2019, 4.3).
+candidate, with the best score of all windows that hold it whole. The score of "no answer" is the lowest of all windows:
+there is none only where every window says so (Devlin et al. 2019, 4.3).
 """
 
 from __future__ import annotations
