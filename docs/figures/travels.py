@@ -1,12 +1,13 @@
 """How a text travels: real runs traced by `sys.setprofile`; numbers printed, drawings as SVG beside this file.
 
-python docs/figures/travels.py             counts the three walks, and draws them
+python docs/figures/travels.py             counts the four walks, and draws three of them
 python docs/figures/travels.py OTHER/src   counts them in another checkout, for comparison; draws nothing
 
-The three walks, all of a classifier that the built-in model becomes in three steps on 32 short texts:
+The walks, all of a classifier that the built-in model becomes in three steps on 32 short texts:
 
 - a training step: from the end of one step to the end of the next, so with the batch that is read for it
 - an answer: `model.predict([text])`, the second time
+- an answer over HTTP: the third request to `filbert serve`, in all threads of the server; not drawn
 - an explanation: `model.explain(text)`, the second time
 
 What is counted: functions of filbert (without lambdas, comprehensions and functions within functions), files that they
@@ -22,9 +23,13 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import signal
+import socket
 import subprocess
 import sys
 import tempfile
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -144,8 +149,75 @@ def turns(root: Call) -> list[tuple[Call, int]]:
     raise SystemExit("the run took no second step")
 
 
-def walks(src: Path) -> dict[str, Call]:
-    """The calls of each walk in a checkout."""
+class Entered:
+    """The functions of filbert that are first entered while it is on, by any thread, in this order."""
+
+    def __init__(self, house: str) -> None:
+        self.house, self.is_on = house, False
+        self.functions: dict[tuple[str, str], None] = {}
+
+    def __call__(self, frame: FrameType, event: str, argument: object) -> None:
+        """What `threading.setprofile` calls."""
+        path = frame.f_code.co_filename or ""
+        if self.is_on and event == "call" and path.startswith(self.house):
+            name = frame.f_code.co_qualname
+            if "<" not in name:
+                self.functions.setdefault((path[len(self.house) :], name))
+
+
+def asked(port: int) -> None:
+    """One request for an answer, whose answer is read."""
+    body = json.dumps({"texts": [TEXT]}).encode()
+    head = (
+        "POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as link:
+        link.sendall(head.encode() + body)  # in one piece, so that the walk is the same each time
+        while link.recv(1 << 16):
+            pass
+
+
+def over_http(house: str, folder: Path) -> list[tuple[str, str]]:
+    """The functions that the third request to a server of this process enters."""
+    from filbert.cli.main import main as command
+
+    entered = Entered(house)
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        port = one.getsockname()[1]
+
+    def client() -> None:
+        for _ in range(240):
+            try:
+                asked(port)
+                break
+            except OSError:
+                time.sleep(0.25)
+        asked(port)
+        time.sleep(0.5)  # what a server does after it has answered is no part of the next request
+        entered.is_on = True
+        asked(port)
+        time.sleep(0.3)
+        entered.is_on = False
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=client).start()  # before profiles are set: the client is none of filbert
+    threading.setprofile(entered)
+    sys.setprofile(entered)
+    sys.argv = ["filbert", "serve", str(folder), "--port", str(port)]
+    try:
+        command()
+    except SystemExit:
+        pass
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+    return list(entered.functions)
+
+
+def walks(src: Path) -> tuple[dict[str, Call], list[tuple[str, str]]]:
+    """The calls of each walk in a checkout, and the functions of an answer over HTTP."""
     sys.path.insert(0, str(src))
     import filbert as fb
 
@@ -164,12 +236,17 @@ def walks(src: Path) -> dict[str, Call]:
         run.model.explain(TEXT)  # what is imported once is no part of the walk
         answer, _ = trace.of(lambda: run.model.predict([TEXT]))
         explanation, _ = trace.of(lambda: run.model.explain(TEXT))
-    return {"step": step, "alone": loop.inner[second], "answer": answer, "explanation": explanation}
+        served = over_http(trace.house, Path(folder, "run"))
+    return {"step": step, "alone": loop.inner[second], "answer": answer, "explanation": explanation}, served
 
 
-def counted(walk: Call) -> tuple[int, int, int]:
+def entered(walk: Call) -> list[tuple[str, str]]:
+    """The functions of a walk, as they are first entered."""
+    return list(dict.fromkeys((call.file, call.name) for call in walk.all() if call.is_whole and call.file))
+
+
+def counted(entered: list[tuple[str, str]]) -> tuple[int, int, int]:
     """How many functions and files a walk enters, and how often the file changes."""
-    entered = list(dict.fromkeys((call.file, call.name) for call in walk.all() if call.is_whole and call.file))
     files = [file for file, _ in entered]
     return len(entered), len(set(files)), sum(one != other for one, other in itertools.pairwise(files))
 
@@ -263,8 +340,9 @@ def main() -> None:
     """Counts, and draws where it is this checkout."""
     if len(sys.argv) > 1 and sys.argv[1] == "--child":
         src = Path(sys.argv[2])
-        found = walks(src)
-        sys.stdout.write(json.dumps({name: counted(walk) for name, walk in found.items()}) + "\n")
+        found, served = walks(src)
+        numbers = {name: counted(entered(walk)) for name, walk in found.items()} | {"http": counted(served)}
+        sys.stdout.write("\n" + json.dumps(numbers) + "\n")
         if src == OURS:
             for name, language, (shade, colours) in itertools.product(TITLES, CAPTIONS, SHADES.items()):
                 path = HERE / f"{name}{language}-{shade}.svg"
@@ -275,7 +353,7 @@ def main() -> None:
     child = [sys.executable, str(Path(__file__).resolve()), "--child", str(src)]
     environment = os.environ | {"PYTHONPATH": str(src), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(child, stdout=subprocess.PIPE, text=True, check=True, env=environment)
-    names = TITLES | {"alone": "  the step without its batch"}
+    names = TITLES | {"alone": "  the step without its batch", "http": "An answer over HTTP"}
     lines = [str(src), f"{'walk':30}{'functions':>10}{'files':>7}{'changes of file':>17}"]
     for name, (functions, files, changes) in json.loads(done.stdout.splitlines()[-1]).items():
         lines.append(f"{names[name]:30}{functions:>10}{files:>7}{changes:>17}")

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from filbert.core.protocols import Item, ItemPlan
+from filbert.core.protocols import Item
 from filbert.core.records import Encoding
 from filbert.pack.batches import EpochPlan, OneByOne, batches, part, part_budget
+from filbert.tasks.windowed import ItemPlan
 
 LENGTHS = st.lists(st.integers(1, 60), max_size=80).map(lambda sizes: np.array(sizes, dtype=np.int64))
 

@@ -93,17 +93,6 @@ class Plan(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class ItemPlan:
-    """The plan of a task of which every epoch has the same items: an item's order is its number."""
-
-    lengths: npt.NDArray[np.int64]
-
-    def orders(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """The numbers themselves."""
-        return indices
-
-
 class Task(Protocol):
     """An objective over data it holds: MLM+NSP, skip-grams, classification, answers (tasks.task.Items).
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
-from filbert.core.protocols import Batch, Item, ItemPlan, Plan
+from filbert.core.protocols import Batch, Item, Plan
 from filbert.core.records import Array, Encoding, Example, Ints, Packed
 from filbert.nn.ops import A, Host, Ops
 from filbert.pack.cuts import Cuts, cuts
@@ -24,8 +26,18 @@ from filbert.text.tokenizer import Pieces, Tokenizer
 
 ROUND = 32  # what bounds lengths in a compiled graph is a multiple of it, so that other data find the graph again
 
-
 W = TypeVar("W", bound=Reads)
+
+
+@dataclass(frozen=True, slots=True)
+class ItemPlan:
+    """The plan of a task of which every epoch has the same items: an item's order is its number."""
+
+    lengths: npt.NDArray[np.int64]
+
+    def orders(self, indices: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """The numbers themselves."""
+        return indices
 
 
 class Windowed(Labelled[W, R]):

@@ -307,7 +307,7 @@ def test_real_files(shared: Path, tokenizer: Tokenizer, name: str, count: int, m
     assert sum(reading.report.others.values()) == mended
     task = task_of(tokenizer, given[:400], max_length=64, overlap=16)
     assert task.evaluated([np.zeros(n) for n in np.diff(task.options)])["accuracy"] > 0.15
-    assert int(task.num_tokens.sum()) == int(task.batch(np.arange(400)).packed.num_tokens)
+    assert int(task.lengths.sum()) == int(task.batch(np.arange(400)).packed.num_tokens)
 
 
 # From files to answers ------------------------------------------------------------------------------------------------
