@@ -72,9 +72,8 @@ def encodes(runtime: str, home: str) -> None:
     if kind == "onnx":
         exported = Path(home) / "model"
         if not exported.exists():
-            from filbert.ship import onnx
-
-            onnx.export(folder, exported, int8=True)
+            command = [sys.executable, "-m", "filbert", "export", str(folder), "--out", str(exported), "--int8"]
+            subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
         folder = exported
     if kind == "torch":
         import torch

@@ -25,13 +25,14 @@ from filbert.core.records import Example
 from filbert.doctor.diagnosis import examine
 from filbert.doctor.mending import LIST, mended
 from filbert.engine.reader import TASK
-from filbert.folder.folder import save
+from filbert.folder.folder import load, save
 from filbert.nn.attention import batch_tensors
 from filbert.nn.torch_ops import TorchHost
 from filbert.run.finetune import finetune
 from filbert.tasks.task import AnyItems, Trait
 from filbert.tasks.view import View
 from filbert.tasks.wire import Wire
+from filbert.train.step import LossModule
 from kit import samples
 from kit.models import small_bert
 
@@ -271,6 +272,27 @@ def test_packed_is_as_one_by_one(learnt: Learnt) -> None:
             assert {name: float(term.total) for name, term in filled.items()} == pytest.approx(
                 {name: float(term.total) for name, term in plain.items()}, abs=1e-3
             )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("learnt", LEARNT, indirect=True)
+def test_a_loss_that_says_so_is_one_graph(learnt: Learnt) -> None:
+    """Traced as a GPU run compiles it, forward and backward, with batches of two sizes; the losses stay the same."""
+    items, model = learnt.items, load(learnt.folder).model
+    if not items.one_graph:
+        pytest.skip("some of its loss stays outside of a compiled graph")
+    module = LossModule(model.train(), items)
+    torch._dynamo.reset()
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+    for order in (np.arange(8), np.array([5, 0, 2])):
+        batch = batch_tensors(items.batch(order, 1_024), "cpu")
+        losses = []
+        for run in (module, compiled):
+            torch.manual_seed(0)
+            terms = run(batch)
+            sum(total for name, (total, _) in terms.items() if name.endswith("_loss")).backward()
+            losses.append({name: float(total.detach()) for name, (total, _) in terms.items()})
+        assert losses[1] == pytest.approx(losses[0], abs=1e-3)
 
 
 @pytest.mark.slow

@@ -167,7 +167,7 @@ class Bert(Encoder):
         self.config: Config = config
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(_layer(config, index) for index in range(config.layers))
-        self.is_local = [bool(reach(config, index)) for index in range(config.layers)]
+        self.angles_of = [int(bool(reach(config, index))) for index in range(config.layers)]  # global, or near alone
         pre = config.norm == "pre"
         self.final_norm = nn.LayerNorm(config.width, eps=config.eps, bias=False) if pre else nn.Identity()
         if config.positions.startswith("rotary"):
@@ -187,7 +187,7 @@ class Bert(Encoder):
         angles: list[Angles] = [rotary.angles(packed.positions) for rotary in self.rotary] or [None, None]  # type: ignore[operator]
         last = len(self.layers) - 1
         for index, layer in enumerate(self.layers):
-            x_TD = layer(x_TD, packed, angles[self.is_local[index]], rows if index == last else None)
+            x_TD = layer(x_TD, packed, angles[self.angles_of[index]], rows if index == last else None)
         return self.final_norm(x_TD)  # type: ignore[no-any-return]
 
     @property

@@ -92,11 +92,13 @@ class Items(classify.Items[Any]):
             raise InputError(f"blank needs a template: {HINT}.")
         if len(labels) < 2:
             raise InputError(f"task.words has {len(labels)} labels, but two or more are needed: {HINT}.")
-        if len(numbers(config.offsets)) not in (0, len(labels)):
+        offsets = numbers(config.offsets)
+        if len(offsets) not in (0, len(labels)):
             raise InputError(
                 f"task.offsets has not one number for each of these {len(labels)} labels; measure them anew: "
                 f"--set task.offsets=."
             )
+        self.offsets: Floats = np.array(offsets or (0.0,))
         self.words = Words(config, labels, tokenizer)
         super().__init__(examples, labels, tokenizer, config)
 
@@ -176,8 +178,7 @@ class Items(classify.Items[Any]):
     def scores(self, host: Host[A], batch: Batch) -> A:
         """[N, L] in float32, the prior taken from them."""
         log_chances_NL = self.log_chances(host, batch)
-        offsets: Floats = np.array(numbers(self.config.offsets) or [0.0], dtype=np.float32)
-        scores_NL: A = log_chances_NL - host.xp.at(offsets, log_chances_NL)
+        scores_NL: A = log_chances_NL - host.xp.at(self.offsets.astype(np.float32), log_chances_NL)
         return scores_NL
 
     def log_chances(self, host: Host[A], batch: Batch) -> A:
@@ -211,4 +212,4 @@ class Items(classify.Items[Any]):
         return super().evaluated(self._calibrated(raw))
 
     def _calibrated(self, raw: Sequence[Floats]) -> list[Floats]:
-        return list(np.asarray(raw, dtype=np.float64) - (numbers(self.config.offsets) or 0.0))
+        return list(np.asarray(raw, dtype=np.float64) - self.offsets)
