@@ -97,8 +97,9 @@ class Stepper:
         self.thaw(0)
         self.settled = self.sharded or ranks.world == 1
         compiled = machine.compiled and ranks.world == 1
-        whole = task.one_graph
-        self.run = torch.compile(self.module, fullgraph=whole) if compiled else self.module
+        if compiled:
+            torch._dynamo.reset()  # it remembers eight graphs of one function, and each run in a process makes its own
+        self.run = torch.compile(self.module, fullgraph=task.one_graph) if compiled else self.module
 
     def thaw(self, least: int) -> None:
         """From the next step on the weights of that depth and more learn (train.tune); others are as in use."""
