@@ -185,7 +185,7 @@ def test_what_a_server_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
     def plan(*words: str) -> Any:
         with serve.command.make_context("serve", ["builtin", *words]) as context:
-            return serve._plan(context.params)
+            return serve._plan(serve.Options(**context.params))
 
     before = plan()
     assert plan(option, *([value] if value else [])) != before

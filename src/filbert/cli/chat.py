@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
 
 import click
 
-from filbert.cli.shared import device_option, encoding_option, json_option, refuse_options, say
-from filbert.cli.translate import Job, answer_all, writer
+from filbert.cli.shared import device_option, encoding_option, json_option, refuse_options, say, typed
+from filbert.cli.translate import Options, answer_all, writer
 
 TURNS = 6  # that an answer is written to; what was said before them is forgotten
 
@@ -23,10 +22,11 @@ TURNS = 6  # that an answer is written to; what was said before them is forgotte
 @device_option
 @encoding_option
 @json_option
-def command(model: str, text: tuple[str, ...], data: tuple[str, ...], out: str | None, **options: Any) -> None:
+@typed(Options)
+def command(model: str, options: Options) -> None:
     """Talk with a model of `filbert finetune chat`, line by line; an empty line ends it."""
-    if text or data:
-        answer_all("chat", model, Job(text, data, out), options)
+    if options.text or options.data:
+        answer_all("chat", model, options)
         return
     refuse_options(
         ("out", "resume", "encoding", "as_json"), "is for --text or --data; without them one talks, line by line"

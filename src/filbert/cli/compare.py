@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import click
 
-from filbert.cli.shared import LearntTask, Trains, UsualTask, json_option, result, say
+from filbert.cli.shared import LearntTask, Trains, UsualTask, json_option, result, say, typed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What was given on the command line, beside what `command` names."""
+
+    task: str
+    train: tuple[str, ...]
+    dev: tuple[str, ...]
+    test: tuple[str, ...]
+    corpus: tuple[str, ...]
+    tokens: int
+    preset: str
+    vocab: str | None
+    settings: tuple[str, ...]
+    seed: int
 
 
 @click.command("compare", cls=Trains)
@@ -25,16 +41,20 @@ from filbert.cli.shared import LearntTask, Trains, UsualTask, json_option, resul
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Of everything random.")
 @json_option
-def command(models: str, out: str, as_json: bool, **options: Any) -> None:
+@typed(Options)
+def command(models: str, out: str, as_json: bool, options: Options) -> None:
     """Train several models alike and compare them.
 
     Rows that are done are kept: the same command goes on where it was stopped.
     """
     from filbert.run.compare import HEAD, Contest, cells, compare
 
-    data: dict[str, Any] = {name: _one(options.pop(name)) for name in ("train", "dev", "test")}
     names = tuple(name.strip() for name in models.split(",") if name.strip())
-    contest = Contest(models=names, **data, **options)
+    contest = Contest(
+        task=options.task, train=_one(options.train) or (), test=_one(options.test) or (), models=names,
+        dev=_one(options.dev), corpus=options.corpus, tokens=options.tokens, preset=options.preset,
+        vocab=options.vocab, settings=options.settings, seed=options.seed,
+    )  # fmt: skip
     comparison = compare(contest, out, say)
     if as_json:
         rows = [

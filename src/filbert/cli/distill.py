@@ -3,15 +3,46 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
-from filbert.cli.shared import OptionValues, Trains, check_force, data_encoding_option, json_option, result, roles
+from filbert.cli.shared import (
+    Trains,
+    check_force,
+    data_encoding_option,
+    json_option,
+    result,
+    roles,
+    typed,
+)
 
 if TYPE_CHECKING:
     from filbert.run.distill import Wish
     from filbert.run.run import Finished
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What was given on the command line, beside what `command` names."""
+
+    preset: str | None
+    arch: str | None
+    layers: str | None
+    inner: int | None
+    student: str | None
+    general: bool
+    task: str | None
+    dev: tuple[str, ...]
+    test: tuple[str, ...]
+    epochs: float | None
+    columns: str | None
+    settings: tuple[str, ...]
+    seed: int
+    resume: bool
+    force: bool
+    encoding: str | None
 
 
 @click.command("distill", cls=Trains)
@@ -35,7 +66,8 @@ if TYPE_CHECKING:
 @click.option("--force", is_flag=True, help="Resume even if the recipe or the data changed.")
 @data_encoding_option
 @json_option
-def command(teacher: str, data: tuple[str, ...], out: str, as_json: bool, **options: Any) -> None:
+@typed(Options)
+def command(teacher: str, data: tuple[str, ...], out: str, as_json: bool, options: Options) -> None:
     """Train a small model to say what a large one says; TEACHER is a fine-tuned folder or a run.
 
     Rows without a label are learnt from too: the teacher says what is right. Both models are then measured side by
@@ -45,16 +77,20 @@ def command(teacher: str, data: tuple[str, ...], out: str, as_json: bool, **opti
     from filbert.run.finetune import Finetuned
     from filbert.run.folders import is_first
 
-    check_force(options)
+    check_force(force=options.force, resume=options.resume)
     started = time.monotonic()
-    wish = Wish(**{name: options.pop(name) for name in ("preset", "arch", "layers", "inner", "student")})
+    wish = Wish(
+        preset=options.preset, arch=options.arch, layers=options.layers, inner=options.inner, student=options.student
+    )
     finished: Finished
-    if options.pop("general"):
+    if options.general:
         finished = _general(teacher, data, out, wish, options)
     else:
-        options["columns"] = roles(options["columns"])
-        dev, test = _one(options.pop("dev")), _one(options.pop("test"))
-        finished = distill(teacher, _one(data) or (), out, wish, dev=dev, test=test, **options)
+        finished = distill(
+            teacher, _one(data) or (), out, wish, dev=_one(options.dev), test=_one(options.test), task=options.task,
+            settings=options.settings, epochs=options.epochs, seed=options.seed, columns=roles(options.columns),
+            encoding=options.encoding, resume=options.resume, force=options.force,
+        )  # fmt: skip
     if not is_first():
         return
     took, report = time.monotonic() - started, finished.report if isinstance(finished, Finetuned) else {}
@@ -69,18 +105,24 @@ def command(teacher: str, data: tuple[str, ...], out: str, as_json: bool, **opti
         click.echo(f"{out}/report.html tells more.")
 
 
-def _general(teacher: str, data: tuple[str, ...], out: str, wish: Wish, options: OptionValues) -> Finished:
+def _general(teacher: str, data: tuple[str, ...], out: str, wish: Wish, options: Options) -> Finished:
     """The run without a task; what only a task has is refused."""
-    from filbert.corpus.shards import Options
+    from filbert.corpus.shards import Options as ReadOptions
     from filbert.run.distill import distill_general
     from filbert.run.pretrain import Corpus
 
-    for name in ("task", "dev", "test", "epochs", "columns"):
-        if options[name]:
+    of_tasks = {
+        "task": options.task, "dev": options.dev, "test": options.test, "epochs": options.epochs,
+        "columns": options.columns,
+    }  # fmt: skip
+    for name, value in of_tasks.items():
+        if value:
             raise click.UsageError(f"--{name} is of a task, which --general has none; give train.steps with --set.")
-    corpus = Corpus(sources=data, reading=Options(encoding=options["encoding"] or "utf-8"))
-    how = {name: options[name] for name in ("settings", "seed", "resume", "force")}
-    return distill_general(teacher, corpus, out, wish, **how)
+    corpus = Corpus(sources=data, reading=ReadOptions(encoding=options.encoding or "utf-8"))
+    return distill_general(
+        teacher, corpus, out, wish, settings=options.settings, seed=options.seed, resume=options.resume,
+        force=options.force,
+    )  # fmt: skip
 
 
 def _one(files: tuple[str, ...]) -> str | tuple[str, ...] | None:

@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
-from filbert.cli.shared import encoding_option, json_option, result, roles, say
+from filbert.cli.shared import encoding_option, json_option, result, roles, say, typed
 
 if TYPE_CHECKING:
     from filbert.doctor.checks import Measure
     from filbert.tasks.task import Json
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What was given on the command line, beside what `command` names."""
+
+    task: str | None
+    model: str | None
+    fix: str | None
+    encoding: str
 
 
 @click.command("doctor")
@@ -22,25 +33,27 @@ if TYPE_CHECKING:
 @click.option("--fix", metavar="OUT", help="Folder to write repaired copies to; what is told is what is left in them.")
 @encoding_option
 @json_option
-def command(data: tuple[str, ...], columns: str | None, as_json: bool, **options: Any) -> None:
+@typed(Options)
+def command(data: tuple[str, ...], columns: str | None, as_json: bool, options: Options) -> None:
     """Examine corpora and labelled files: broken rows, odd labels, spans and answers that miss, duplicates, leakage.
 
     Give the training file first: a text that stands in a later file too is leakage. Exits with 2 on any error.
     """
     from filbert.doctor.diagnosis import MAX_OF_A_KIND, examine, rendered
 
-    how = {"task": options["task"], "columns": roles(columns), "encoding": options["encoding"]}
-    measure = _measure(options["model"])
+    task, named, encoding = options.task, roles(columns), options.encoding
+    measure = _measure(options.model)
     fixes = None
-    if options["fix"]:
+    if options.fix:
         from filbert.doctor.mending import LIST, mended
 
-        done = mended(data, options["fix"], **how)
+        done = mended(data, options.fix, task=task, columns=named, encoding=encoding)
         for remark in done.remarks:
             say(f"note: {remark}")
         data = tuple(done.files)
-        fixes = {"list": f"{options['fix']}/{LIST}", "files": done.files, "counts": _by_file(done.counts)}
-    findings = examine(data, measure=measure, most=None if as_json else MAX_OF_A_KIND, **how)
+        fixes = {"list": f"{options.fix}/{LIST}", "files": done.files, "counts": _by_file(done.counts)}
+    most = None if as_json else MAX_OF_A_KIND
+    findings = examine(data, measure=measure, most=most, task=task, columns=named, encoding=encoding)
     counts = {severity: sum(f.severity == severity for f in findings) for severity in ("error", "warning", "note")}
     if as_json:
         summary = {f"{name}s": count for name, count in counts.items()} | ({"fixes": fixes} if fixes else {})

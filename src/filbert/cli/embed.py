@@ -7,32 +7,49 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from filbert.cli.shared import (
-    OptionValues,
+    CorpusOptions,
+    ModelOptions,
     corpus,
     corpus_options,
     json_line,
     json_option,
+    load_model,
     model_options,
-    model_wishes,
     refuse_for_texts,
     refuse_options,
     result,
     say,
+    typed,
 )
 
 if TYPE_CHECKING:
     from filbert.core.records import Floats
-    from filbert.engine.model import Model
     from filbert.engine.results import Record
 
 CHUNK = 1_024  # texts held in memory at a time: large enough for full packs of any mixture of lengths
 Write = Callable[[Sequence[str], Any], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(ModelOptions, CorpusOptions):
+    """What was given on the command line, beside what `command` names."""
+
+    pool: str | None
+    normalize: bool
+    prompt: str | None
+    width: int | None
+    search: str | None
+    top: int
+    clusters: int | None
+    as_json: bool
 
 
 @click.command("embed")
@@ -59,32 +76,29 @@ Write = Callable[[Sequence[str], Any], None]
 @model_options
 @corpus_options
 @json_option
-def command(model: str, data: tuple[str, ...], text: tuple[str, ...], out: str | None, **options: Any) -> None:
+@typed(Options)
+def command(model: str, data: tuple[str, ...], text: tuple[str, ...], out: str | None, options: Options) -> None:
     """Turn texts into vectors, or search or group them by these.
 
     MODEL is a folder, a run, or `builtin` for the one that ships. Texts of any length are read whole, in windows.
     """
-    from filbert import load
     from filbert.core.errors import InputError
     from filbert.engine.results import FORMS, check_place, form_of
     from filbert.text.corpus import files as corpus_files
 
-    as_json, width = options["as_json"], options["width"]
-    how = {
-        "pool": options["pool"], "normalize": options["normalize"] or None, "width": width, "prompt": options["prompt"],
-    }  # fmt: skip
+    as_json, width = options.as_json, options.width
     if (not data) == (not text):
         raise InputError("give the texts once: either --data FILE or one or more --text.")
     refuse_for_texts(text, ("field", "unit", "encoding", "errors"))
-    if options["search"] is None:
+    if options.search is None:
         refuse_options(["top"], "says how many texts --search prints; give that too")
-    is_query = options["search"] is not None or options["clusters"]
+    is_query = options.search is not None or options.clusters
     if out:
         form_of(out, FORMS if is_query else {".npy": "array", **FORMS})
         check_place(out, corpus_files(data) if data else ())
-    if options["search"] is not None and options["clusters"]:
+    if options.search is not None and options.clusters:
         raise click.UsageError("--search and --clusters are two questions: ask one at a time.")
-    loaded = load(model, **model_wishes(options))
+    loaded = load_model(model, options)
     for note in loaded.notes:
         say(f"note: {note}")
     if width and width not in loaded.widths:
@@ -93,14 +107,17 @@ def command(model: str, data: tuple[str, ...], text: tuple[str, ...], out: str |
             f"note: the model was not fine-tuned for vectors of {width} numbers, only of {learnt}; they may serve less."
         )
     texts = (document.text for document in corpus(data, options)) if data else iter(text)
+    embed = partial(
+        loaded.embed, pool=options.pool, normalize=options.normalize or None, width=width, prompt=options.prompt
+    )
     if is_query:
-        _ask(loaded, texts, how, options, out)
+        _ask(embed, texts, options, out)
         return
     start, count = time.perf_counter(), 0
     kept: list[list[float]] | None = [] if as_json and not out else None
     with _writer(out, kept) as write:
         while chunk := list(islice(texts, CHUNK)):
-            write(chunk, loaded.embed(chunk, **how))
+            write(chunk, embed(chunk))
             count += len(chunk)
     seconds, size = time.perf_counter() - start, width or loaded.widths[0]
     if as_json:
@@ -110,29 +127,30 @@ def command(model: str, data: tuple[str, ...], text: tuple[str, ...], out: str |
         say(f"{count:,} texts, {size} numbers each, in {seconds:.1f} s.")
 
 
-def _ask(loaded: Model, texts: Iterator[str], how: OptionValues, options: OptionValues, out: str | None) -> None:
+def _ask(embed: Callable[[list[str]], Floats], texts: Iterator[str], options: Options, out: str | None) -> None:
     """The texts nearest to a query, or every text's cluster: one JSON object a line, or all in one."""
     import numpy as np
 
     from filbert.engine.neighbours import Index, clusters
 
     kept: list[str] = []
-    rows: list[Any] = [loaded.embed([], **how)]
+    rows: list[Any] = [embed([])]
     while chunk := list(islice(texts, CHUNK)):
         kept += chunk
-        rows.append(loaded.embed(chunk, **how))
-    vectors, query = np.concatenate(rows), options["search"]
+        rows.append(embed(chunk))
+    vectors, query = np.concatenate(rows), options.search
     if query is not None:
-        hits = Index(vectors, kept).search(loaded.embed([query], **how), options["top"])[0]
+        hits = Index(vectors, kept).search(embed([query]), options.top)[0]
         results = [{"text": hit.key, "score": round(hit.score, 6), "place": hit.place} for hit in hits]
     else:
-        labels = clusters(vectors, options["clusters"]).tolist() if kept else []
+        assert options.clusters is not None  # or there was no question
+        labels = clusters(vectors, options.clusters).tolist() if kept else []
         results = [{"text": text, "cluster": label} for text, label in zip(kept, labels, strict=True)]
     query_fields = {"query": query} if query is not None else {"clusters": len({each["cluster"] for each in results})}
     if out:
         with _table(out) as add:
             add(results)
-    if options["as_json"]:
+    if options.as_json:
         result({"texts": len(kept), **query_fields, **({"out": out} if out else {"found": results})})
     elif not out:
         for each in results:

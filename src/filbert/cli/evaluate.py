@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import click
 
-from filbert.cli.shared import data_encoding_option, device_option, json_option, result, roles, table
+from filbert.cli.shared import data_encoding_option, device_option, json_option, result, roles, table, typed
 
 if TYPE_CHECKING:
     from filbert.tasks.task import Report
 
 SHOWN = 30  # labels in the table for people; --json has all
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What was given on the command line, beside what `command` names."""
+
+    train: tuple[str, ...]
+    out: str | None
+    task: str | None
+    settings: tuple[str, ...]
+    device: str
+    encoding: str | None
 
 
 @click.command("evaluate")
@@ -25,7 +38,8 @@ SHOWN = 30  # labels in the table for people; --json has all
 @device_option
 @data_encoding_option
 @json_option
-def command(model: str, data: str, columns: str | None, as_json: bool, **options: Any) -> None:
+@typed(Options)
+def command(model: str, data: str, columns: str | None, as_json: bool, options: Options) -> None:
     """Measure a fine-tuned model on labelled data; MODEL is a model folder or a run.
 
     Beside the score: simple models that it has to beat, rows that it knew from training, how far its probabilities can
@@ -33,7 +47,10 @@ def command(model: str, data: str, columns: str | None, as_json: bool, **options
     """
     from filbert.run.evaluate import evaluate
 
-    scores = evaluate(model, data, columns=roles(columns), **options)
+    scores = evaluate(
+        model, data, train=options.train, out=options.out, columns=roles(columns), encoding=options.encoding,
+        task=options.task, settings=options.settings, device=options.device,
+    )  # fmt: skip
     if as_json:
         result(scores)
         return
@@ -46,8 +63,8 @@ def command(model: str, data: str, columns: str | None, as_json: bool, **options
     _details(scores)
     for sentence in scores["sentences"]:
         click.echo(f"- {sentence}")
-    if options["out"]:
-        click.echo(f"{options['out']}/report.html tells more.")
+    if options.out:
+        click.echo(f"{options.out}/report.html tells more.")
 
 
 def _details(scores: Report) -> None:

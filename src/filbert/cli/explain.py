@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import re
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from filbert.cli.shared import (
-    OptionValues,
     data_encoding_option,
     errors_option,
     json_option,
@@ -20,6 +22,7 @@ from filbert.cli.shared import (
     result,
     say,
     table,
+    typed,
     usual_task,
 )
 
@@ -29,11 +32,33 @@ if TYPE_CHECKING:
     from filbert.core.records import Example
     from filbert.engine.model import Model
     from filbert.explain.explanation import Explanation
+    from filbert.tasks.question import Target
+    from filbert.tasks.task import Asked
 
 METHODS = ("integrated-gradients", "gradient-x-input", "occlusion", "sampling", "attention-rollout")
 LINES = {".jsonl": "jsonl", ".ndjson": "jsonl"}
 BAR = 16  # signs of the longest bar
 SHOWN = 80  # words that are printed at most: the strongest
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What was given on the command line, beside what `command` names."""
+
+    pair: str | None
+    target: str | None
+    at: str | None
+    method: str
+    baseline: str
+    certificate: bool
+    budget: int
+    resume: bool
+    columns: str | None
+    task: str | None
+    seed: int
+    errors: str
+    encoding: str | None
+    as_json: bool
 
 
 @click.command("explain")
@@ -58,7 +83,8 @@ SHOWN = 80  # words that are printed at most: the strongest
 @errors_option
 @data_encoding_option
 @json_option
-def command(model: str, text: str | None, data: tuple[str, ...], out: str | None, **options: Any) -> None:
+@typed(Options)
+def command(model: str, text: str | None, data: tuple[str, ...], out: str | None, options: Options) -> None:
     """Explain what a model says of a text by its words, and test the explanation.
 
     Numbers are log-odds: above 0 a word speaks for the target, below against it. MODEL is a model folder or a run.
@@ -71,12 +97,12 @@ def command(model: str, text: str | None, data: tuple[str, ...], out: str | None
 
     if (not data) == (text is None):
         raise InputError("give the text once: either --text TEXT or --data FILE.")
-    if data and options["pair"] is not None:
+    if data and options.pair is not None:
         raise InputError("--pair stands beside --text; a file of --data has both texts.")
     if data and out and Path(out).suffix == ".html":
         raise InputError("--out with --data is a file of JSON lines, one for each row; a page is of one --text.")
     refuse_for_texts([text] if text is not None else [], ("columns", "encoding", "errors"))
-    if options["resume"] and (not data or not out):
+    if options.resume and (not data or not out):
         raise click.UsageError("--resume goes on with a file of --data: give its --out.")
     if out:
         form_of(out, LINES if data else {".html": "page", ".htm": "page", **LINES})
@@ -88,11 +114,11 @@ def command(model: str, text: str | None, data: tuple[str, ...], out: str | None
         _rows(loaded, data, out, options)
         return
     started = time.perf_counter()
-    request = text if options["pair"] is None else (text, options["pair"])
-    explanation = loaded.explain(request, **_how(options))
+    request = text if options.pair is None else (text, options.pair)
+    explanation = _explainer(loaded, options)(request)
     if out:
         _write(explanation, Path(out))
-    if options["as_json"]:
+    if options.as_json:
         seconds = {"seconds": round(time.perf_counter() - started, 3)}
         result({**explanation.as_view(), **({"out": out} if out else {}), **seconds})
     elif not out:
@@ -101,26 +127,29 @@ def command(model: str, text: str | None, data: tuple[str, ...], out: str | None
         say(explanation.certificate.sentence_en)
 
 
-def _unused(options: OptionValues) -> list[str]:
+def _unused(options: Options) -> list[str]:
     """What was given and changes nothing, since the method reads one way alone and nothing is tested."""
-    method = options["method"]
+    method = options.method
     idle = [("budget", ("occlusion", "sampling")), ("seed", ("sampling",))]
-    names = [name for name, methods in idle if method not in methods and not options["certificate"]]
+    names = [name for name, methods in idle if method not in methods and not options.certificate]
     return [f"{option} changes nothing of {method} without a certificate." for option in options_set(names)]
 
 
-def _how(options: OptionValues) -> dict[str, Any]:
-    """What `Model.explain` takes."""
+def _explainer(loaded: Model, options: Options) -> Callable[[Asked], Explanation]:
+    """`Model.explain` as the options say."""
     from filbert.core.errors import InputError
 
-    target = options["target"]
-    if options["at"] is not None:
-        match = re.fullmatch(r"(\d+):(\d+)", options["at"])
+    target: Target = options.target
+    if options.at is not None:
+        match = re.fullmatch(r"(\d+):(\d+)", options.at)
         if match is None:
-            raise InputError(f"--at is {options['at']!r}, but must be START:END, such as 3:7.")
-        target = (int(match[1]), int(match[2]), *([target] if target is not None else []))
-    names = ("task", "method", "baseline", "certificate", "budget", "seed")
-    return {"target": target, **{name: options[name] for name in names}}
+            raise InputError(f"--at is {options.at!r}, but must be START:END, such as 3:7.")
+        start, end = int(match[1]), int(match[2])
+        target = (start, end) if options.target is None else (start, end, options.target)
+    return partial(
+        loaded.explain, target=target, task=options.task, method=options.method, baseline=options.baseline,
+        certificate=options.certificate, budget=options.budget, seed=options.seed,
+    )  # fmt: skip
 
 
 def _write(explanation: Explanation, path: Path) -> None:
@@ -166,30 +195,30 @@ def _print(explanation: Explanation) -> None:
             click.echo(explanation.certificate.sentence_zh)
 
 
-def _rows(loaded: Model, data: tuple[str, ...], out: str | None, options: OptionValues) -> None:
+def _rows(loaded: Model, data: tuple[str, ...], out: str | None, options: Options) -> None:
     """Every row of the files, each written as soon as it is explained; what cannot be explained says why."""
     from filbert.cli.asking import Bar, Texts
     from filbert.engine.results import Results
     from filbert.text.streams import Reading
 
-    reading, how = Reading(errors=options["errors"]), _how(options)
-    how_read = read_options(options["columns"], options["encoding"], loaded.trained_on)
-    kind = _kind(loaded, options["task"])
+    reading, explain = Reading(errors=options.errors), _explainer(loaded, options)
+    how_read = read_options(options.columns, options.encoding, loaded.trained_on)
+    kind = _kind(loaded, options.task)
     texts = Texts((), data, kind, how_read)
     started, count, failed = time.perf_counter(), 0, 0
     kept: list[dict[str, Any]] = []
     with contextlib.ExitStack() as stack:
-        results = stack.enter_context(Results(out, options["resume"])) if out else None
-        if results is not None and options["resume"] and not results.count:
+        results = stack.enter_context(Results(out, options.resume)) if out else None
+        if results is not None and options.resume and not results.count:
             say(f"note: {out}: holds no result to go on from with --resume, so it is begun.")
         examples = texts.read(reading) if results is None else results.rest(texts.read(reading))
         bar = stack.enter_context(Bar(texts, reading, results.count if results else 0, quiet=results is None))
         for example in examples:
-            row = {**texts.place(example), **_row(loaded, kind, example, how)}
+            row = {**texts.place(example), **_row(explain, kind, example)}
             count, failed = count + 1, failed + ("error" in row)
             if results is not None:
                 results.write([row])
-            elif options["as_json"]:
+            elif options.as_json:
                 kept.append(row)
             else:
                 result(row)
@@ -197,14 +226,14 @@ def _rows(loaded: Model, data: tuple[str, ...], out: str | None, options: Option
     for note in reading.report.remarks():
         say(f"note: {note}")
     seconds = round(time.perf_counter() - started, 3)
-    if options["as_json"]:
+    if options.as_json:
         summary = {"texts": count, "failed": failed, "seconds": seconds}
         result({**summary, **({"out": out} if out else {"explanations": kept})})
         return
     say(f"{count:,} texts in {seconds:.1f} s" + (f"; {failed:,} of them say why they could not be." if failed else "."))
 
 
-def _row(loaded: Model, kind: str, example: Example, how: OptionValues) -> dict[str, Any]:
+def _row(explain: Callable[[Asked], Explanation], kind: str, example: Example) -> dict[str, Any]:
     """One row as it is written: where it stood, its texts, and the explanation or why there is none."""
     from filbert.core import registry
     from filbert.core.errors import InputError
@@ -213,7 +242,7 @@ def _row(loaded: Model, kind: str, example: Example, how: OptionValues) -> dict[
     texts = dict(zip(("text", "second"), example.texts, strict=False))
     options = {"options": list(example.texts[2:])} if len(example.texts) > 2 else {}
     try:
-        return {**place, **texts, **options, **loaded.explain(registry.task(kind).unasked(example), **how).as_view()}
+        return {**place, **texts, **options, **explain(registry.task(kind).unasked(example)).as_view()}
     except InputError as error:
         return {**place, **texts, **options, "error": str(error)}
 

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import click
 
-from filbert.cli.shared import data_encoding_option, json_option, read_options, refuse_options, result, say
+from filbert.cli.shared import data_encoding_option, json_option, read_options, refuse_options, result, say, typed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What was given on the command line, beside what `command` names."""
+
+    dev: tuple[str, ...]
+    columns: str | None
+    encoding: str | None
 
 
 @click.command("export")
@@ -26,13 +35,14 @@ from filbert.cli.shared import data_encoding_option, json_option, read_options, 
 @click.option("--columns", metavar="ROLE=NAME,…", help="Of --dev: which column is what, e.g. text=review,label=2.")
 @data_encoding_option
 @json_option
-def command(model: str, out: str, form: str, int8: bool, as_json: bool, **options: Any) -> None:
+@typed(Options)
+def command(model: str, out: str, form: str, int8: bool, as_json: bool, options: Options) -> None:
     """Write a model folder again, ready to ship; MODEL is a model folder, a run or `builtin`.
 
     As onnx it runs with torch or without it, and gives the same answers: `filbert verify` compares them. What --int8
     costs is measured and written into the card.
     """
-    dev = options["dev"] if len(options["dev"]) > 1 else next(iter(options["dev"]), None)
+    dev = options.dev if len(options.dev) > 1 else next(iter(options.dev), None)
     if dev is not None and not int8:
         raise click.UsageError("--dev measures what --int8 costs: give both, or neither.")
     if dev is None:
@@ -44,7 +54,7 @@ def command(model: str, out: str, form: str, int8: bool, as_json: bool, **option
         return
     from filbert.ship import cost, export
 
-    how = read_options(options["columns"], options["encoding"])
+    how = read_options(options.columns, options.encoding)
     folder, stated = export.export(model, out, int8=int8, dev=dev, options=how)
     sizes = {path.name: path.stat().st_size for path in sorted(folder.iterdir())}
     if as_json:

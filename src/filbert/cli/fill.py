@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from dataclasses import dataclass
 
 import click
 
-from filbert.cli.shared import json_option, model_options, model_wishes, result, say, table
+from filbert.cli.shared import ModelOptions, json_option, load_model, model_options, result, say, table, typed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(ModelOptions):
+    """What was given on the command line, beside what `command` names."""
 
 
 @click.command("fill")
@@ -18,12 +23,12 @@ from filbert.cli.shared import json_option, model_options, model_wishes, result,
 @click.option("--top", default=5, show_default=True, type=click.IntRange(1), help="How many candidates to show.")
 @model_options
 @json_option
-def command(text: str, model: str, top: int, as_json: bool, **options: Any) -> None:
+@typed(Options)
+def command(text: str, model: str, top: int, as_json: bool, options: Options) -> None:
     """Fill in the blanks: filbert fill "今天[MASK]气很好"."""
-    from filbert import load
     from filbert.engine.blanks import filled
 
-    loaded = load(model, **model_wishes(options))
+    loaded = load_model(model, options)
     for note in loaded.notes:
         say(f"note: {note}")
     blanks = loaded.fill(text, top=top)

@@ -3,12 +3,30 @@
 from __future__ import annotations
 
 import time
-from typing import Any
+from dataclasses import dataclass
 
 import click
 
-from filbert.cli.shared import LearntTask, Trains, check_force, encoding_option, json_option, result, roles
+from filbert.cli.shared import LearntTask, Trains, check_force, encoding_option, json_option, result, roles, typed
 from filbert.core import registry
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What was given on the command line, beside what `command` names."""
+
+    dev: tuple[str, ...]
+    test: tuple[str, ...]
+    arch: str | None
+    preset: str | None
+    vocab: str | None
+    epochs: float | None
+    columns: str | None
+    settings: tuple[str, ...]
+    seed: int
+    resume: bool
+    force: bool
+    encoding: str
 
 
 @click.command("finetune", cls=Trains)
@@ -33,7 +51,8 @@ from filbert.core import registry
 @click.option("--force", is_flag=True, help="Resume even if the recipe or the data changed.")
 @encoding_option
 @json_option
-def command(task: str, train: tuple[str, ...], model: str | None, out: str, as_json: bool, **options: Any) -> None:
+@typed(Options)
+def command(task: str, train: tuple[str, ...], model: str | None, out: str, as_json: bool, options: Options) -> None:
     """Train a model for a task on labelled data.
 
     Texts longer than task.max_length are read whole, in overlapping windows.
@@ -41,13 +60,15 @@ def command(task: str, train: tuple[str, ...], model: str | None, out: str, as_j
     from filbert.run.finetune import finetune
     from filbert.run.folders import is_first
 
-    check_force(options)
-    if model is not None and options["arch"] is not None:
+    check_force(force=options.force, resume=options.resume)
+    if model is not None and options.arch is not None:
         raise click.UsageError("give one of --model (a folder to begin with, or builtin) and --arch (a new model).")
     started = time.monotonic()
-    columns = roles(options.pop("columns"))
-    dev, test = _one(options.pop("dev")), _one(options.pop("test"))
-    finished = finetune(task, _one(train) or (), model, out, dev=dev, test=test, columns=columns, **options)
+    finished = finetune(
+        task, _one(train) or (), model, out, dev=_one(options.dev), test=_one(options.test), settings=options.settings,
+        epochs=options.epochs, seed=options.seed, columns=roles(options.columns), encoding=options.encoding,
+        arch=options.arch, preset=options.preset, vocab=options.vocab, resume=options.resume, force=options.force,
+    )  # fmt: skip
     if not is_first():
         return
     state, took = finished.outcome.state, time.monotonic() - started
@@ -55,7 +76,7 @@ def command(task: str, train: tuple[str, ...], model: str | None, out: str, as_j
     if as_json:
         summary = {
             "out": out,
-            "model": model or options["arch"] or "builtin",
+            "model": model or options.arch or "builtin",
             "steps": state.step,
             "seconds": round(took, 1),
             "labels": len(finished.labels),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from filbert.cli.shared import (
-    OptionValues,
+    CorpusOptions,
     Trains,
     check_force,
     corpus_options,
@@ -20,6 +20,7 @@ from filbert.cli.shared import (
     refuse_options,
     result,
     say,
+    typed,
 )
 from filbert.run import defaults
 
@@ -34,6 +35,26 @@ if TYPE_CHECKING:
 
 SECTIONS = ("model", "task", "train", "machine")
 OLDEST_S = 60.0  # a process that is older began for something else
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(CorpusOptions):
+    """What was given on the command line, beside what `command` names."""
+
+    budget: str | None
+    arch: str
+    preset: str | None
+    objective: str | None
+    masking: str | None
+    vocab: str | None
+    vocab_size: int
+    start: str | None
+    without: tuple[str, ...]
+    shards: str | None
+    settings: tuple[str, ...]
+    seed: int | None
+    resume: bool
+    force: bool
 
 
 @click.command("pretrain", cls=Trains)
@@ -64,67 +85,68 @@ OLDEST_S = 60.0  # a process that is older began for something else
 @click.option("--force", is_flag=True, help="Resume even if the recipe, corpus or vocabulary changed.")
 @corpus_options
 @json_option
-def command(sources: tuple[str, ...], out: str, as_json: bool, **options: Any) -> None:
+@typed(Options)
+def command(sources: tuple[str, ...], out: str, as_json: bool, options: Options) -> None:
     """Pretrain a BERT on raw text.
 
     Beside one process: torchrun --nproc-per-node N -m filbert pretrain …
     """
-    started, options["out"] = process_start(), out
-    check_force(options)
-    steps_set = any(word.split("=")[0].strip() == "train.steps" for word in options["settings"])
-    if options["budget"] and steps_set:
+    started = process_start()
+    check_force(force=options.force, resume=options.resume)
+    steps_set = any(word.split("=")[0].strip() == "train.steps" for word in options.settings)
+    if options.budget and steps_set:
         raise click.UsageError("--budget and --set train.steps both say when to end; give one.")
-    if options["arch"] != "bert":
+    if options.arch != "bert":
         _check_other(options)
         steps_set = True  # only what BERT does in a given time is known
     _check_parts(options)
-    options["by_clock"] = not steps_set
     from filbert.clock.budget import EXIT
     from filbert.run.folders import is_first
     from filbert.run.pretrain import check_unbegun, prepared, pretrain
 
     imported = time.monotonic()
-    options["given"] = _fields(options)  # a wrong field is refused before the corpus is read …
-    check_unbegun(Path(out), options["resume"])  # … and a folder before anything is made in it
+    sections = _fields(options, by_clock=not steps_set)  # a wrong field is refused before the corpus is read …
+    check_unbegun(Path(out), options.resume)  # … and a folder before anything is made in it
     plan = None if steps_set else _plan(Path(out), options, imported - started)
-    inputs = _inputs(sources, Path(out), options, plan.most_bytes if plan else 0)
+    inputs = _inputs(sources, Path(out), options, sections, plan.most_bytes if plan else 0)
     shards = prepared(inputs.corpus, inputs.tokenizer, Path(out))
     if is_first():
         for note in shards.report.remarks():
             say(f"note: {note}")
     clock = None
     if plan is not None:
-        clock = _clock(plan, started, Path(out), _chooser(inputs, shards, options))
+        clock = _clock(plan, started, Path(out), _chooser(inputs, shards, options, sections))
         clock.acts.exit_s = EXIT * (imported - started)
     finished = pretrain(
-        shards, inputs.tokenizer, _recipe(inputs, options, clock), out, start=inputs.start, base=options["start"],
-        settings=options["settings"], clock=clock, resume=options["resume"], force=options["force"],
+        shards, inputs.tokenizer, _recipe(inputs, options, sections, clock), out, start=inputs.start,
+        base=options.start, settings=options.settings, clock=clock, resume=options.resume, force=options.force,
     )  # fmt: skip
     if is_first():
         _report(finished, clock, as_json, started)
 
 
-def _check_other(options: OptionValues) -> None:
+def _check_other(options: Options) -> None:
     """Refuses what only BERT has."""
     from filbert.core.errors import one_of
     from filbert.core.registry import members
 
-    arch, others = options["arch"], [name for name in members("models") if name != "bert"]
+    arch, others = options.arch, [name for name in members("models") if name != "bert"]
     if arch not in others:
         raise one_of("--arch", arch, ["bert", *others])
-    for name in ("budget", "objective", "masking"):
-        if options[name]:
+    of_bert = {"budget": options.budget, "objective": options.objective, "masking": options.masking}
+    for name, value in of_bert.items():
+        if value:
             raise click.UsageError(f"--{name} is for --arch bert; for {arch} give fields of its recipe with --set.")
 
 
-def _check_parts(options: OptionValues) -> None:
+def _check_parts(options: Options) -> None:
     """Refuses what a model to train further, or a vocabulary that is there, leaves nothing to."""
-    if options["start"]:
+    if options.start:
         refuse_options(("preset", "vocab", "vocab_size"), "is of a new model; that of --model has its own")
-    if options["vocab"]:
+    if options.vocab:
         refuse_options(["vocab_size"], "is of a vocabulary that is trained; --vocab names one that is there")
-    for name in ("objective", "masking"):
-        if options[name] and any(word.split("=")[0].strip() == f"task.{name}" for word in options["settings"]):
+    for name, value in (("objective", options.objective), ("masking", options.masking)):
+        if value and any(word.split("=")[0].strip() == f"task.{name}" for word in options.settings):
             raise click.UsageError(f"--{name} and --set task.{name} say the same; give one.")
 
 
@@ -142,21 +164,21 @@ def process_start() -> float:
     return now - age if 0 <= age < OLDEST_S else now
 
 
-def _plan(out: Path, options: OptionValues, imported_s: float) -> Plan:
+def _plan(out: Path, options: Options, imported_s: float) -> Plan:
     """The time for the run, and how much of the corpus it will read; a run that goes on keeps its own."""
     import torch
 
     from filbert.clock import budget as budgets
     from filbert.train.distributed import is_launched, is_restarted
 
-    before = budgets.Plan.read(out) if options["resume"] or is_restarted() else None
-    wished = options["budget"]
+    before = budgets.Plan.read(out) if options.resume or is_restarted() else None
+    wished = options.budget
     if before is not None and before.choice is not None:
         return replace(before, seconds=budgets.seconds(wished) if wished else before.seconds)
     seconds = budgets.seconds(wished or defaults.BUDGET)
-    on_gpu = torch.cuda.is_available() and "machine.device=cpu" not in options["settings"]
+    on_gpu = torch.cuda.is_available() and "machine.device=cpu" not in options.settings
     how = () if is_launched() else (imported_s,)  # all ranks must read the same
-    most = 0 if options["shards"] else budgets.most_bytes(seconds, on_gpu, *how)
+    most = 0 if options.shards else budgets.most_bytes(seconds, on_gpu, *how)
     return budgets.Plan(seconds=seconds, most_bytes=most)
 
 
@@ -169,30 +191,32 @@ class Inputs:
     start: Encoder | None = None
 
 
-def _inputs(sources: tuple[str, ...], out: Path, options: OptionValues, most_bytes: int) -> Inputs:
+def _inputs(sources: tuple[str, ...], out: Path, options: Options, sections: Fields, most_bytes: int) -> Inputs:
     """The corpus, the tokenizer and the model to start from, if any."""
-    from filbert.corpus.shards import Options
+    from filbert.corpus.shards import Options as ReadOptions
     from filbert.folder.folder import load
     from filbert.run.pretrain import Corpus, check_length, vocabulary
     from filbert.run.recipe import masked_words
     from filbert.text.tokenizer import Tokenizer
 
-    words = (options["masking"] or "whole-word") != "token"
-    how = {name: options[name] for name in ("field", "encoding", "errors", "unit")}
-    reading = Options(words=words, most_bytes=most_bytes, held_tokens=defaults.HELD_TOKENS, **how)
-    folder = Path(options["shards"]) if options["shards"] else None
-    corpus = Corpus(sources=sources, reading=reading, without=options["without"], folder=folder)
+    words = (options.masking or "whole-word") != "token"
+    reading = ReadOptions(
+        words=words, most_bytes=most_bytes, held_tokens=defaults.HELD_TOKENS, field=options.field,
+        encoding=options.encoding, errors=options.errors, unit=options.unit,
+    )  # fmt: skip
+    folder = Path(options.shards) if options.shards else None
+    corpus = Corpus(sources=sources, reading=reading, without=options.without, folder=folder)
     _ = corpus.excluded  # a file that is not there is refused now
-    if options["start"]:
-        start = load(options["start"])
-        if start.family != options["arch"]:
-            raise click.UsageError(f"--model {options['start']} is of {start.family}: give --arch {start.family}.")
-        if options["arch"] == "bert":
-            check_length(masked_words().config(**options["given"].get("task", {})), start.config)
+    if options.start:
+        start = load(options.start)
+        if start.family != options.arch:
+            raise click.UsageError(f"--model {options.start} is of {start.family}: give --arch {start.family}.")
+        if options.arch == "bert":
+            check_length(masked_words().config(**sections.get("task", {})), start.config)
         return Inputs(corpus=corpus, tokenizer=Tokenizer.load(start.folder), start=start.model)
-    if options["vocab"]:
-        return Inputs(corpus=corpus, tokenizer=Tokenizer.load(options["vocab"]))
-    made = vocabulary(corpus, options["vocab_size"], out, _note, options["force"])
+    if options.vocab:
+        return Inputs(corpus=corpus, tokenizer=Tokenizer.load(options.vocab))
+    made = vocabulary(corpus, options.vocab_size, out, _note, options.force)
     return Inputs(corpus=corpus, tokenizer=made)
 
 
@@ -200,26 +224,26 @@ def _note(sentence: str) -> None:
     say(f"note: {sentence}")
 
 
-def _chooser(inputs: Inputs, shards: Shards, options: OptionValues) -> Callable[[float], Choice]:
+def _chooser(inputs: Inputs, shards: Shards, options: Options, sections: Fields) -> Callable[[float], Choice]:
     """What chooses a run of so many seconds."""
     from filbert.clock import budget as budgets
     from filbert.models.bert import Bert
 
     shape = inputs.start.config if isinstance(inputs.start, Bert) else None
-    limits = budgets.Limits(preset=options["preset"], shape=shape, fields=options["given"])
+    limits = budgets.Limits(preset=options.preset, shape=shape, fields=sections)
     return lambda left: budgets.choose(left, shards, inputs.tokenizer, limits, defaults.CLOCK)
 
 
-def _recipe(inputs: Inputs, options: OptionValues, clock: Clock | None) -> Recipe:
+def _recipe(inputs: Inputs, options: Options, sections: Fields, clock: Clock | None) -> Recipe:
     """The recipe that the options ask for, by the clock where there is one."""
     from filbert.core.settings import changed
     from filbert.models import bert
     from filbert.run.recipe import Recipe, recipe_of
 
-    sections, preset, tokenizer = options["given"], options["preset"], inputs.tokenizer
+    preset, tokenizer = options.preset, inputs.tokenizer
     shape = inputs.start.config if inputs.start is not None else None
-    if options["arch"] != "bert":
-        return recipe_of(options["arch"], preset, tokenizer, sections, shape)
+    if options.arch != "bert":
+        return recipe_of(options.arch, preset, tokenizer, sections, shape)
     usual = bert.SPEC.preset(preset or defaults.PRESET, tokenizer.vocab_size)
     recipe = Recipe(model=shape if shape is not None else usual)
     if clock is not None:
@@ -227,32 +251,32 @@ def _recipe(inputs: Inputs, options: OptionValues, clock: Clock | None) -> Recip
     return replace(recipe, **{name: changed(vars(recipe)[name], sections.get(name, {})) for name in SECTIONS})
 
 
-def _fields(options: OptionValues) -> dict[str, dict[str, Any]]:
+def _fields(options: Options, *, by_clock: bool) -> dict[str, dict[str, Any]]:
     """The fields of the recipe that the command line fixes, by section."""
     from filbert.core.registry import model
     from filbert.core.settings import parsed
     from filbert.run.recipe import learnt_by
     from filbert.train import loop, machine
 
-    spec, learns = model(options["arch"]), learnt_by(options["arch"])
+    spec, learns = model(options.arch), learnt_by(options.arch)
     configs = (spec.config, learns.config, loop.Config, machine.Config)
-    sections = parsed(options["settings"], dict(zip(SECTIONS, configs, strict=True)))
-    for name in ("objective", "masking"):
-        if options[name]:
-            sections.setdefault("task", {})[name] = options[name]
-    if options["seed"] is not None:
+    sections = parsed(options.settings, dict(zip(SECTIONS, configs, strict=True)))
+    for name, value in (("objective", options.objective), ("masking", options.masking)):
+        if value:
+            sections.setdefault("task", {})[name] = value
+    if options.seed is not None:
         for section in ("task", "train"):
-            if sections.get(section, {}).get("seed", options["seed"]) != options["seed"]:
+            if sections.get(section, {}).get("seed", options.seed) != options.seed:
                 raise click.UsageError(f"--seed and --set {section}.seed say different things; give one.")
         for section in ("task", "train"):
             if section == "task" and "seed" not in {field.name for field in fields(learns.config)}:
                 continue
-            sections.setdefault(section, {}).setdefault("seed", options["seed"])
-    _check(sections, options)
+            sections.setdefault(section, {}).setdefault("seed", options.seed)
+    _check(sections, options, by_clock)
     return sections
 
 
-def _check(sections: Fields, options: OptionValues) -> None:
+def _check(sections: Fields, options: Options, by_clock: bool) -> None:
     """Refuses what no recipe can have, by making each of its parts once."""
     from filbert.clock import budget
     from filbert.core.registry import model
@@ -260,16 +284,16 @@ def _check(sections: Fields, options: OptionValues) -> None:
     from filbert.run.recipe import learnt_by
     from filbert.train import loop, machine
 
-    spec, learns = model(options["arch"]), learnt_by(options["arch"])
+    spec, learns = model(options.arch), learnt_by(options.arch)
     loop.Config(**{**dict[str, Any](spec.train), **sections.get("train", {})})
     machine.device_of(machine.Config(**sections.get("machine", {})))
     task = learns.config(**{**spec.task, **sections.get("task", {})})
-    if options["start"]:
+    if options.start:
         if set(sections.get("model", {})) - {"dropout"}:
             raise click.UsageError("--model fixes the model's shape: of --set model.… only model.dropout can be given.")
         return
-    size, preset = options["vocab_size"], options["preset"]
-    if options["by_clock"] and not preset:
+    size, preset = options.vocab_size, options.preset
+    if by_clock and not preset:
         shapes = list(budget.candidates(budget.Limits(fields=sections), size, defaults.CLOCK).values())
     else:
         shapes = [replace(spec.preset(preset or defaults.PRESET, size), **sections.get("model", {}))]

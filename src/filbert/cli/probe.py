@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import click
 
-from filbert.cli.shared import ProbedTask, UsualTask, encoding_option, json_option, read_options, result, say, table
+from filbert.cli.shared import (
+    ProbedTask,
+    UsualTask,
+    encoding_option,
+    json_option,
+    read_options,
+    result,
+    say,
+    table,
+    typed,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What was given on the command line, beside what `command` names."""
+
+    limit: int
+    untrained: bool
+    columns: str | None
+    seed: int
+    encoding: str
 
 
 @click.command("probe")
@@ -20,7 +42,8 @@ from filbert.cli.shared import ProbedTask, UsualTask, encoding_option, json_opti
 @click.option("--seed", type=int, default=0, show_default=True, help="Of everything random.")
 @encoding_option
 @json_option
-def command(model: str, data: str, task: str, out: str | None, as_json: bool, **options: Any) -> None:
+@typed(Options)
+def command(model: str, data: str, task: str, out: str | None, as_json: bool, options: Options) -> None:
     """Tell what each layer of a model knows.
 
     A linear probe for each layer reads the labels off its vectors, which stay as they are; a control task with random
@@ -43,13 +66,13 @@ def command(model: str, data: str, task: str, out: str | None, as_json: bool, **
     loaded = load(model)
     for note in loaded.notes:
         say(f"note: {note}")
-    how = read_options(options["columns"], options["encoding"])
+    how = read_options(options.columns, options.encoding)
     reading = Reading()
     examples = sources.read(task, data, how, reading)
     sources.tell(data, reading)
-    wishes: dict[str, Any] = {"limit": options["limit"], "seed": options["seed"]}
+    wishes: dict[str, Any] = {"limit": options.limit, "seed": options.seed}
     probed = replace(probe.probed(loaded, examples, task, **wishes), model=model)
-    fresh = probe.untrained(loaded, options["seed"]) if options["untrained"] else None
+    fresh = probe.untrained(loaded, options.seed) if options.untrained else None
     other = None if fresh is None else probe.probed(fresh, examples, task, **wishes)
     if out:
         probe.write(out, probed, other)

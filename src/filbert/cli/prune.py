@@ -2,11 +2,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import click
 
-from filbert.cli.shared import data_encoding_option, device_option, json_option, progress, refuse_options, result, roles
+from filbert.cli.shared import (
+    data_encoding_option,
+    device_option,
+    json_option,
+    progress,
+    refuse_options,
+    result,
+    roles,
+    typed,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What was given on the command line, beside what `command` names."""
+
+    layers: str | None
+    inner: int | None
+    method: str
+    most: int
+    device: str
+    encoding: str | None
 
 
 @click.command("prune")
@@ -22,8 +43,9 @@ from filbert.cli.shared import data_encoding_option, device_option, json_option,
 @device_option
 @data_encoding_option
 @json_option
+@typed(Options)
 def command(
-    model: str, data: str | None, out: str, heads: str, columns: str | None, as_json: bool, **options: Any
+    model: str, data: str | None, out: str, heads: str, columns: str | None, as_json: bool, options: Options
 ) -> None:
     """Take away the attention heads that matter least, or layers; MODEL is a fine-tuned bert folder or a run.
 
@@ -32,7 +54,7 @@ def command(
     """
     from filbert.ship.prune import prune
 
-    layers, inner = options.pop("layers"), options.pop("inner")
+    layers, inner = options.layers, options.inner
     if layers or inner:
         others = ("data", "heads", "method", "most", "columns", "device", "encoding")
         refuse_options(others, "is of heads; --layers and --inner take away without asking any data")
@@ -41,8 +63,9 @@ def command(
     if data is None:
         raise click.UsageError("give --data, which tells the heads that matter, or --layers, or --inner.")
     done = prune(
-        model, data, out, heads=_number(heads), columns=roles(columns),
-        shown=lambda things: progress(things, len(things), "example", as_json), **options,
+        model, data, out, heads=_number(heads), method=options.method, most=options.most, columns=roles(columns),
+        encoding=options.encoding, device=options.device,
+        shown=lambda things: progress(things, len(things), "example", as_json),
     )  # fmt: skip
     if as_json:
         summary = {"out": out, "heads": [list(head) for head in done.heads], "left": list(done.left)}

@@ -4,11 +4,19 @@ from __future__ import annotations
 
 import math
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from filbert.cli.shared import OptionValues, model_options, model_wishes, refuse_options, result, say
+from filbert.cli.shared import (
+    ModelOptions,
+    model_options,
+    refuse_options,
+    result,
+    say,
+    typed,
+)
 
 if TYPE_CHECKING:
     import socket
@@ -38,6 +46,35 @@ class Port(click.IntRange):
 
 # Every option can come from the environment as FILBERT_ and its name; --keys alone does not, since FILBERT_KEYS are
 # the hashes themselves (serve.keys).
+@dataclass(frozen=True, kw_only=True)
+class Options(ModelOptions):
+    """What was given on the command line, beside what `command` names."""
+
+    model: tuple[str, ...]
+    name: str | None
+    port: int
+    host: str
+    hosts: tuple[str, ...]
+    workers: int
+    task: str | None
+    batch_tokens: int | None
+    max_body: int
+    max_texts: int
+    max_tokens: int
+    max_answer: int
+    max_in_work: int
+    queue: int
+    deadline: float
+    patience: float
+    look: bool
+    look_seconds: float
+    drain: float
+    keys: str | None
+    cors: tuple[str, ...]
+    log: str
+    as_json: bool
+
+
 @click.command("serve", context_settings={"auto_envvar_prefix": PREFIX})
 @click.argument("model", nargs=-1, required=True, envvar="FILBERT_MODEL")
 @click.option("--name", help="What clients call the model, where there is one; else the folder's name.")
@@ -82,7 +119,8 @@ class Port(click.IntRange):
     help="What goes to standard error as JSON, never with a user's text.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, envvar="FILBERT_JSON", help="Print one JSON object instead of text.")
-def command(**options: Any) -> None:
+@typed(Options)
+def command(options: Options) -> None:
     """Answer over HTTP as `predict` does, to many at once; MODEL is a folder, a run, `builtin`, or NAME=FOLDER.
 
     POST /predict takes {"texts": ["…"]}; /v1/embeddings, /embed, /rerank and /models/NAME are as clients of OpenAI,
@@ -106,23 +144,23 @@ def command(**options: Any) -> None:
     needed("uvicorn", "serve")
     needed("fastapi", "serve")
     plan = _plan(options)
-    listening = _listening(options["host"], options["port"])
-    plan = replace(plan, hosts=_hosts(options["hosts"], options["host"], listening.getsockname()[0]))
+    listening = _listening(options.host, options.port)
+    plan = replace(plan, hosts=_hosts(options.hosts, options.host, listening.getsockname()[0]))
     where = "http://{}:{}/".format(*_address(listening))
 
     def ready(shelf: Shelf | None = None) -> None:
-        if options["as_json"]:
-            result({"url": where, "models": dict(plan.models), "workers": options["workers"]})
+        if options.as_json:
+            result({"url": where, "models": dict(plan.models), "workers": options.workers})
             sys.stdout.flush()  # whoever started it reads this line while it goes on
             return
         tasks = {name: one.task or "a pretrained model" for name, one in shelf.loaded.items()} if shelf else {}
         listed = ", ".join(f"{name} ({tasks[name]})" if name in tasks else name for name, _ in plan.models)
         say(f"{listed}: {where} (a page) and {where}predict; Ctrl-C ends it.")
 
-    if options["workers"] == 1:
+    if options.workers == 1:
         run(plan, listening, Tally([name for name, _ in plan.models]), ready)
     else:
-        Supervisor(plan, listening, options["workers"]).run(ready)
+        Supervisor(plan, listening, options.workers).run(ready)
 
 
 def _note_unread(environment: Mapping[str, str]) -> None:
@@ -141,32 +179,35 @@ def _note_unread(environment: Mapping[str, str]) -> None:
             say(f"note: {name} is no option of serve; it is passed over.{did_you_mean(name, variables)}")
 
 
-def _plan(options: OptionValues) -> Plan:
+def _plan(options: Options) -> Plan:
     from filbert.core.errors import InputError
     from filbert.serve import guard
     from filbert.serve.keys import hashes
     from filbert.serve.limits import Limits
     from filbert.serve.process import Plan
 
-    if options["name"] and len(options["model"]) > 1:
+    if options.name and len(options.model) > 1:
         raise InputError("--name is for one model; name several as one=DIR two=DIR.")
-    if not options["look"]:
+    if not options.look:
         refuse_options(["look_seconds"], "is of a look inside a model, which --no-look takes away")
-    for name, least in (("deadline", 1e-3), ("patience", 1e-3), ("look_seconds", 0), ("drain", 0)):
-        if not least <= options[name] < math.inf:
-            named = name.replace("_", "-")
-            raise InputError(f"--{named} is {options[name]:g}, but must be a number of seconds of {least:g} or more.")
+    for name, seconds, least in (
+        ("deadline", options.deadline, 1e-3), ("patience", options.patience, 1e-3),
+        ("look-seconds", options.look_seconds, 0), ("drain", options.drain, 0),
+    ):  # fmt: skip
+        if not least <= seconds < math.inf:
+            raise InputError(f"--{name} is {seconds:g}, but must be a number of seconds of {least:g} or more.")
     limits = Limits(
-        body_bytes=options["max_body"], texts=options["max_texts"], tokens=options["max_tokens"],
-        waiting=options["queue"], batch_tokens=options["batch_tokens"] or 0, deadline_s=options["deadline"],
-        patience_s=options["patience"], answer_bytes=options["max_answer"], held_bytes=options["max_in_work"],
-        look_s=options["look_seconds"] if options["look"] else 0.0,
+        body_bytes=options.max_body, texts=options.max_texts, tokens=options.max_tokens,
+        waiting=options.queue, batch_tokens=options.batch_tokens or 0, deadline_s=options.deadline,
+        patience_s=options.patience, answer_bytes=options.max_answer, held_bytes=options.max_in_work,
+        look_s=options.look_seconds if options.look else 0.0,
     )  # fmt: skip
-    models = tuple(_named(word, options["name"]) for word in options["model"])
+    models = tuple(_named(word, options.name) for word in options.model)
     return Plan(
-        models=models, task=options["task"], **model_wishes(options), limits=limits, keys=hashes(options["keys"]),
-        origins=tuple(map(guard.origin, options["cors"])), hosts=_hosts(options["hosts"], options["host"]),
-        drain_s=options["drain"], log=options["log"],
+        models=models, task=options.task, device=options.device, runtime=options.runtime, dtype=options.dtype,
+        limits=limits, keys=hashes(options.keys),
+        origins=tuple(map(guard.origin, options.cors)), hosts=_hosts(options.hosts, options.host),
+        drain_s=options.drain, log=options.log,
     )  # fmt: skip
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -14,6 +16,7 @@ from filbert.core import names, registry
 
 if TYPE_CHECKING:
     from filbert.core.records import Document
+    from filbert.engine.model import Model
     from filbert.forms.sources import ReadOptions
 
     Choice = click.Choice[str]
@@ -98,9 +101,43 @@ def _renamed(args: list[str], options: set[str]) -> Iterator[str]:
             raise click.UsageError(f"there is no option {option}: {advice} Fields of the recipe are given with --set.")
 
 
-OptionValues = dict[str, Any]  # of a command, by their names
 Command = TypeVar("Command", bound=Callable[..., Any])
 Thing = TypeVar("Thing")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions:
+    """What `model_options` say."""
+
+    device: str
+    runtime: str | None
+    dtype: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CorpusOptions:
+    """What `corpus_options` say."""
+
+    field: str | None
+    encoding: str
+    errors: str
+    unit: str
+
+
+def typed(record: type[Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A command that gets its options in a record, as `options`: each field of the name that click has for it."""
+    names = {each.name for each in fields(record)}
+
+    def wrap(command: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(command)
+        def call(**values: object) -> None:
+            options = record(**{name: values.pop(name) for name in names})
+            command(**values, options=options)
+
+        return call
+
+    return wrap
+
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 encoding_option = click.option(
@@ -158,9 +195,9 @@ def refuse_for_texts(here: Sequence[object], names: Iterable[str]) -> None:
         )
 
 
-def check_force(options: OptionValues) -> None:
+def check_force(*, force: bool, resume: bool) -> None:
     """Refuses --force of a run that is not to go on."""
-    if options["force"] and not options["resume"]:
+    if force and not resume:
         raise click.UsageError("--force goes on with a run although something changed: give --resume too.")
 
 
@@ -172,12 +209,12 @@ def check_once(command: click.Command, context: click.Context, args: Sequence[st
     options_set, _, order = command.make_parser(context).parse_args(
         words
     )  # what else is wrong the command itself tells
-    fields: dict[str, str] = {}
+    seen: dict[str, str] = {}
     for word in options_set.get("settings") or ():
         name, value = (part.strip() for part in str(word).partition("=")[::2])
-        if fields.get(name, value) != value:
-            say(f"note: {name} is set to {fields[name]} and then to {value}, which counts.")
-        fields[name] = value
+        if seen.get(name, value) != value:
+            say(f"note: {name} is set to {seen[name]} and then to {value}, which counts.")
+        seen[name] = value
     for parameter, count in Counter(order).items():
         if count < 2 or not isinstance(parameter, click.Option) or parameter.multiple:
             continue
@@ -186,9 +223,11 @@ def check_once(command: click.Command, context: click.Context, args: Sequence[st
             raise click.UsageError(f"{option} is given {count} times, but takes one value.", context)
 
 
-def model_wishes(options: OptionValues) -> dict[str, Any]:
-    """What `model_options` say, as `filbert.load` takes it."""
-    return {name: options[name] for name in ("device", "runtime", "dtype")}
+def load_model(model: str, options: ModelOptions) -> Model:
+    """The model, where and in the numbers that `model_options` say."""
+    from filbert import load
+
+    return load(model, device=options.device, runtime=options.runtime, dtype=options.dtype)
 
 
 def corpus_options(command: Command) -> Command:
@@ -205,13 +244,15 @@ def corpus_options(command: Command) -> Command:
     return command
 
 
-def corpus(sources: Sequence[str], options: OptionValues) -> Iterator[Document]:
+def corpus(sources: Sequence[str], options: CorpusOptions) -> Iterator[Document]:
     """The documents that `corpus_options` describe; what was skipped or mended is printed at the end."""
     from filbert.text.corpus import CorpusReport, documents
 
     report = CorpusReport()
-    reading = {name: options[name] for name in ("field", "encoding", "errors", "unit")}
-    yield from documents(list(sources), report=report, **reading)
+    yield from documents(
+        list(sources), report=report, field=options.field, encoding=options.encoding, errors=options.errors,
+        unit=options.unit,
+    )  # fmt: skip
     for note in report.remarks():
         say(f"note: {note}")
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from filbert.cli.shared import (
-    OptionValues,
     data_encoding_option,
     device_option,
     json_option,
@@ -16,6 +16,7 @@ from filbert.cli.shared import (
     refuse_for_texts,
     result,
     say,
+    typed,
 )
 
 if TYPE_CHECKING:
@@ -25,12 +26,18 @@ if TYPE_CHECKING:
 LINES = "lines"  # how a file is written whose suffix does not say otherwise
 
 
-class Job(NamedTuple):
-    """Texts that are given as options, or files of them, and the file to write."""
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a command that writes is given, beside its model."""
 
-    texts: tuple[str, ...]
+    text: tuple[str, ...]
     data: tuple[str, ...]
     out: str | None
+    resume: bool
+    settings: tuple[str, ...]
+    device: str
+    encoding: str | None
+    as_json: bool
 
 
 def writing(task: str, about: str) -> click.Command:
@@ -51,8 +58,9 @@ def writing(task: str, about: str) -> click.Command:
     @device_option
     @data_encoding_option
     @json_option
-    def command(model: str, text: tuple[str, ...], data: tuple[str, ...], out: str | None, **options: Any) -> None:
-        answer_all(task, model, Job(text, data, out), options)
+    @typed(Options)
+    def command(model: str, options: Options) -> None:
+        answer_all(task, model, options)
 
     return command
 
@@ -60,18 +68,18 @@ def writing(task: str, about: str) -> click.Command:
 command = writing("translate", "Translate texts.")
 
 
-def answer_all(task: str, model: str, job: Job, options: OptionValues) -> None:
+def answer_all(task: str, model: str, options: Options) -> None:
     """Writes what the model writes for each text: a line each, a record each, or one JSON object."""
     from filbert.cli.asking import Asking, Texts, results_file
     from filbert.core.errors import InputError
     from filbert.engine.results import Table, check_place, form_of
     from filbert.text.streams import Reading
 
-    here, data, out = job
+    here, data, out = options.text, options.data, options.out
     if (not data) == (not here):
         raise InputError("give the texts once: either --data FILE, or one or more --text.")
     refuse_for_texts(here, ["encoding"])
-    if options["resume"] and not out:
+    if options.resume and not out:
         raise click.UsageError("--resume goes on with a file: give its --out.")
     if out:
         form_of(out, otherwise=LINES)
@@ -79,37 +87,37 @@ def answer_all(task: str, model: str, job: Job, options: OptionValues) -> None:
     loaded = writer(task, model, options)
     for note in loaded.notes:
         say(f"note: {note}")
-    how = read_options(None, options["encoding"], loaded.trained_on)
+    how = read_options(None, options.encoding, loaded.trained_on)
     texts, reading = Texts([(text,) for text in here], data, task, how), Reading()
     kept: list[dict[str, Any]] = []
 
     def show(records: list[Record]) -> None:
-        if options["as_json"]:
+        if options.as_json:
             kept.extend(records)
         else:
             click.echo(Table(LINES).text(records), nl=False)
 
     with contextlib.ExitStack() as stack:
-        results = stack.enter_context(results_file(out, options["resume"], task, texts, LINES)) if out else None
+        results = stack.enter_context(results_file(out, options.resume, task, texts, LINES)) if out else None
         count = Asking(loaded, task, texts, results, show).all(texts.read(reading), reading)
-    if options["as_json"]:
+    if options.as_json:
         result({"texts": count, **({"out": out} if out else {"written": kept})})
     elif out:
         say(f"{out}: {count:,} texts.")
 
 
-def writer(task: str, model: str, options: OptionValues) -> Model:
+def writer(task: str, model: str, options: Options) -> Model:
     """The model, if that is what it was trained for; with the task's fields that were set."""
     from filbert import load
     from filbert.core.errors import InputError
     from filbert.ship.verify import task_of
 
-    loaded = load(model, device=options["device"])
+    loaded = load(model, device=options.device)
     learnt = task_of(loaded)
     if learnt not in (None, task):
         raise InputError(f"{model}: is a model for {learnt}, not for {task}; ask it with filbert {named(learnt)}.")
     loaded.task(task)  # refuses a model that was trained for nothing, and says how one for this is made
-    return loaded.reading(task, options["settings"], []) if options["settings"] else loaded
+    return loaded.reading(task, options.settings, []) if options.settings else loaded
 
 
 def named(task: str) -> str:

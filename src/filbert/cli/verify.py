@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from filbert.cli.shared import (
-    OptionValues,
     data_encoding_option,
     json_option,
     read_options,
@@ -17,12 +16,23 @@ from filbert.cli.shared import (
     result,
     say,
     table,
+    typed,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from filbert.ship.verify import Replayed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What was given on the command line, beside what `command` names."""
+
+    expect: str | None
+    dev: tuple[str, ...]
+    columns: str | None
+    encoding: str | None
 
 
 @click.command("verify")
@@ -32,7 +42,8 @@ if TYPE_CHECKING:
 @click.option("--columns", metavar="ROLE=NAME,…", help="Of --dev: which column is what, e.g. text=review,label=2.")
 @data_encoding_option
 @json_option
-def command(model: str, as_json: bool, **options: Any) -> None:
+@typed(Options)
+def command(model: str, as_json: bool, options: Options) -> None:
     """Check a model folder: every file's hash, and its golden cases in each runtime that is here.
 
     The fingerprint is the SHA-256 of the manifest, which has that of every other file: compare it with what the maker
@@ -44,14 +55,14 @@ def command(model: str, as_json: bool, **options: Any) -> None:
     from filbert.folder.manifest import fingerprint, model_folder
     from filbert.ship.verify import verified
 
-    if not options["dev"]:
+    if not options.dev:
         refuse_options(("columns", "encoding"), "says how the files of --dev are read; give those too")
-    replays = verified(model, options["expect"])
+    replays = verified(model, options.expect)
     actual = fingerprint(model_folder(model))
-    broken, measured = _held(model, options) if options["dev"] else ([], {})
+    broken, measured = _held(model, options) if options.dev else ([], {})
     holds = all(each.holds and not each.missing for each in replays) and not broken
     if as_json:
-        more = {"int8": measured, "broken": broken} if options["dev"] else {}
+        more = {"int8": measured, "broken": broken} if options.dev else {}
         result(
             {
                 "folder": model,
@@ -88,17 +99,17 @@ def _rows(replays: Sequence[Replayed]) -> list[list[str]]:
     return rows
 
 
-def _held(model: str, options: OptionValues) -> tuple[list[str], dict[str, Any]]:
+def _held(model: str, options: Options) -> tuple[list[str], dict[str, Any]]:
     """What int8 costs on these data, and what of the folder's promise that breaks."""
     from filbert.core.errors import InputError
     from filbert.folder.manifest import model_folder, stated
     from filbert.folder.runtime import SMALL_ENCODER
     from filbert.ship import cost
 
-    folder, files = model_folder(model), options["dev"]
+    folder, files = model_folder(model), options.dev
     promised = stated(folder, cost.INT8)
     if not promised or not (folder / SMALL_ENCODER).exists():
         raise InputError(f"{folder}: states no cost of int8 to be held to; export it with --int8.")
-    how = read_options(options["columns"], options["encoding"])
+    how = read_options(options.columns, options.encoding)
     now = cost.measured(folder, files[0] if len(files) == 1 else files, how)
     return cost.kept(promised, now), now

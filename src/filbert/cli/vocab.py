@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import click
 
-from filbert.cli.shared import corpus, corpus_options, json_option, progress, result, say
+from filbert.cli.shared import CorpusOptions, corpus, corpus_options, json_option, progress, result, say, typed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options(CorpusOptions):
+    """What was given on the command line, beside what `command` names."""
+
+    lowercase: bool
+    min_count: int
+    workers: int
 
 
 @click.command("vocab")
@@ -18,12 +27,13 @@ from filbert.cli.shared import corpus, corpus_options, json_option, progress, re
 @click.option("--workers", default=1, show_default=True, type=click.IntRange(1), help="Processes that count words.")
 @corpus_options
 @json_option
-def command(sources: tuple[str, ...], size: int, out: str, as_json: bool, **options: Any) -> None:
+@typed(Options)
+def command(sources: tuple[str, ...], size: int, out: str, as_json: bool, options: Options) -> None:
     """Train a WordPiece vocabulary. The same texts give the same file, in any order and with any number of workers."""
     from filbert.text.tokenizer import Tokenizer
     from filbert.text.vocab import train
 
-    lowercase, min_count, workers = (options.pop(name) for name in ("lowercase", "min_count", "workers"))
+    lowercase, min_count, workers = options.lowercase, options.min_count, options.workers
     texts = (document.text for document in corpus(sources, options))
     report = train(progress(texts, unit=" documents"), size, lowercase=lowercase, min_count=min_count, workers=workers)
     Tokenizer(report.tokens, lowercase=lowercase).save(out)
