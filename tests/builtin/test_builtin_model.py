@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import logging
@@ -19,6 +18,7 @@ from click.testing import CliRunner
 import filbert as fb
 from filbert.builtin import model as builtin
 from filbert.cli.main import filbert
+from filbert.core.settings import stated
 from filbert.folder import folder as folders
 from filbert.folder import weights
 from filbert.ship import onnx
@@ -121,7 +121,7 @@ def test_it_loads_without_complaint(model: fb.Model) -> None:
 
 def test_the_recipe_is_the_models(model: fb.Model) -> None:
     recipe = json.loads(read("recipe.json"))
-    assert recipe["model"] == dataclasses.asdict(model.config)
+    assert recipe["model"] == stated(model.config)
     assert recipe["task"]["max_length"] == model.config.max_length
     log = [json.loads(line) for line in read("log.jsonl").splitlines()]
     steps = [line["step"] for line in log if "loss" in line]

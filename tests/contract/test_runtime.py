@@ -23,6 +23,7 @@ from filbert.nn.attention import tensors
 from filbert.nn.crf import CRF
 from filbert.nn.crf_walk import marginals
 from filbert.nn.ops import erf
+from filbert.nn.reach import REACH
 from filbert.pack.lay import pack
 from filbert.ship import encoder, int8, onnx
 from filbert.tasks.tag.decode import allowed
@@ -234,7 +235,7 @@ def test_erf() -> None:
 
 def test_configs_are_of_bert() -> None:
     """The graph reads `heads_in`, `head_width` and the constants of models.bert: a renamed one must fail here."""
-    assert bert.reach(bert.PRESETS["modern"], 1) == bert.REACH
+    assert bert.reach(bert.PRESETS["modern"], 1) == REACH
 
 
 @pytest.mark.slow

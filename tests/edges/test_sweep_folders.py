@@ -17,9 +17,9 @@ import pytest
 
 import filbert as fb
 from filbert.core.errors import InputError
-from filbert.folder import config as configs
 from filbert.folder import fields, sentence_transformers
 from filbert.folder.folder import save
+from filbert.folder.layouts.table import layout
 from filbert.models import bert
 from filbert.text import tokenizer_files
 from filbert.text.tokenizer import Tokenizer
@@ -83,7 +83,7 @@ ADAPTER: dict[str, Any] = {
     "target_modules": ["query"], "task_type": "SEQ_CLS", "modules_to_save": ["classifier"], "inference_mode": True,
 }  # fmt: skip
 MODERN: dict[str, Any] = {
-    **dict.fromkeys(configs.FIXED["modernbert"], 7), "norm_eps": 0.05, "mlp_dropout": 0.5, "hidden_size": 64,
+    **dict.fromkeys(layout("modernbert").fixed, 7), "norm_eps": 0.05, "mlp_dropout": 0.5, "hidden_size": 64,
     "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 32, "vocab_size": 99,
     "max_position_embeddings": 32, "layer_types": ["full_attention"],
     "rope_parameters": {"full_attention": {"rope_theta": 3.0}}, "my_own": 1,

@@ -11,6 +11,7 @@ import torch
 
 from filbert.core.records import Encoding
 from filbert.folder.folder import load
+from filbert.folder.layouts.table import layout
 from filbert.models import bert
 from filbert.nn.attention import tensors
 from filbert.pack.lay import pack
@@ -51,7 +52,7 @@ def pair(kind: str) -> tuple[torch.nn.Module, bert.Bert, dict[str, tuple[str, ..
             transformers.BertConfig(**shape, num_hidden_layers=3, intermediate_size=80), add_pooling_layer=False
         )
         config = bert.Config(vocab_size=211, width=48, layers=3, heads=4, inner=80, dropout=0.0)
-        names = dict(bert.classic_names(config, ()))
+        names = dict(layout("bert").names(config, ()))
     else:
         ids = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 1)
         theirs = transformers.ModernBertModel(
@@ -61,7 +62,7 @@ def pair(kind: str) -> tuple[torch.nn.Module, bert.Bert, dict[str, tuple[str, ..
             vocab_size=211, width=48, layers=4, heads=4, inner=40, max_length=8_192, segments=0, norm="pre",
             positions="rotary-local", feedforward="geglu", dropout=0.0, eps=1e-5,
         )  # fmt: skip
-        names = dict(bert.modern_names(config, ()))
+        names = dict(layout("modernbert").names(config, ()))
     for weight in theirs.parameters():  # wider than the usual start, so that a mistake cannot hide in small numbers
         torch.nn.init.normal_(weight, std=0.2)
     ours = bert.Bert(config)

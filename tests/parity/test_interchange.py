@@ -29,6 +29,11 @@ CLASSIC = (
     "BertForSequenceClassification", "BertForTokenClassification", "BertForQuestionAnswering",
 )  # fmt: skip
 MODERN = ("ModernBertModel", "ModernBertForMaskedLM")
+DISTIL = (
+    "DistilBertModel", "DistilBertForMaskedLM", "DistilBertForMultipleChoice", "DistilBertForSequenceClassification",
+    "DistilBertForTokenClassification", "DistilBertForQuestionAnswering",
+)  # fmt: skip
+EVERY = CLASSIC + MODERN + DISTIL
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -48,11 +53,15 @@ def theirs(name: str, **more: Any) -> Any:
         "vocab_size": VOCAB, "hidden_size": 48, "num_attention_heads": 2, "intermediate_size": 80,
         "max_position_embeddings": MAX_LENGTH, "pad_token_id": 0,
     }  # fmt: skip
-    if name.startswith("Modern"):
+    labels = {"id2label": {0: "体育", 1: "财经", 2: "其他"}} if "ation" in name else {}
+    if name.startswith("Distil"):
+        names = {"hidden_size": "dim", "num_attention_heads": "n_heads", "intermediate_size": "hidden_dim"}
+        shape = {names.get(field, field): value for field, value in shape.items()}
+        config = transformers.DistilBertConfig(n_layers=3, **shape, **labels, **more)
+    elif name.startswith("Modern"):
         ids = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 2)
         config = transformers.ModernBertConfig(num_hidden_layers=4, **shape, **ids, **more)
     else:
-        labels = {"id2label": {0: "体育", 1: "财经", 2: "其他"}} if "ation" in name else {}
         config = transformers.BertConfig(num_hidden_layers=3, **shape, **labels, **more)
     model = getattr(transformers, name)(config).eval()
     with torch.no_grad():
@@ -120,17 +129,17 @@ def their_outputs(model: Any, every: list[Encoding], segments: int) -> list[torc
     batch = padded_of(every, segments)
     mask = batch["attention_mask"].bool()
     name = type(model).__name__
-    if name == "BertForMultipleChoice":
+    if name.endswith("BertForMultipleChoice"):
         batch = {key: value.view(-1, 2, value.shape[1]) for key, value in batch.items()}
     out = model(**batch)
-    if name in ("BertModel", "ModernBertModel"):
+    if name.endswith("BertModel"):
         pooled = getattr(out, "pooler_output", None)
         return [out.last_hidden_state[mask]] + ([] if pooled is None else [pooled])
-    if name == "BertForQuestionAnswering":
+    if name.endswith("BertForQuestionAnswering"):
         return [torch.stack((out.start_logits, out.end_logits), -1)[mask]]
     if name == "BertForPreTraining":
         return [out.prediction_logits[mask], out.seq_relationship_logits]
-    if name == "BertForMultipleChoice":
+    if name.endswith("BertForMultipleChoice"):
         return [out.logits.view(-1, 1)]
     return [out.logits[mask] if out.logits.dim() == 3 else out.logits]
 
@@ -142,7 +151,7 @@ def scalar(outputs: list[torch.Tensor]) -> torch.Tensor:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", CLASSIC + MODERN)
+@pytest.mark.parametrize("name", EVERY)
 def test_outputs_and_gradients_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     other = theirs(name)
     loaded = folders.load(saved(other, tmp_path / "x"))
@@ -165,7 +174,7 @@ def check_gradients(model: bert.Bert, other: Any, kind: str) -> None:
     wanted = {name: parameter.grad for name, parameter in other.named_parameters()}
     largest = max(float(gradient.abs().max()) for gradient in wanted.values())
     mine = dict(model.named_parameters())
-    for ours, names in read_transformers.layout(kind, model.config, model.parts):
+    for ours, names in read_transformers.names(kind, model.config, model.parts):
         assert mine[ours].grad is not None, ours
         for name, gradient in zip(names, mine.pop(ours).grad.chunk(len(names)), strict=True):
             # A key's bias changes nothing (softmax is blind to it): its gradient is noise around zero in both.
@@ -177,7 +186,7 @@ def check_gradients(model: bert.Bert, other: Any, kind: str) -> None:
     assert not wanted
 
 
-@pytest.mark.parametrize("name", CLASSIC + MODERN)
+@pytest.mark.parametrize("name", EVERY)
 def test_transformers_to_ours_and_back_changes_no_bit(name: str, tmp_path: Path) -> None:
     other = theirs(name)
     loaded = folders.load(saved(other, tmp_path / "theirs"))

@@ -6,9 +6,12 @@ import dataclasses
 import types
 import typing
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from filbert.core.errors import InputError, did_you_mean, one_of
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Config = TypeVar("Config")
 Settings = Sequence[str] | Mapping[str, object]  # fields of a recipe: ["train.steps=500"], or {"train.steps": 500}
@@ -124,3 +127,14 @@ def _value(word: str, text: str, kind: object) -> Any:
     names = {int: "a whole number", float: "a number", bool: "true or false"}
     wanted = " or ".join(names[one] for one in kinds if one in names)
     raise InputError(f"--set {word}: {text!r} is not {wanted or 'allowed here'}.")
+
+
+LATER = {"later": True}  # metadata of a field that older folders and runs do not know
+
+
+def stated(config: DataclassInstance) -> dict[str, Any]:
+    """The fields of a config and their values, without those that came LATER and have their default: as it was."""
+    late = {each.name for each in dataclasses.fields(config) if each.metadata.get("later")}
+    usual = {each.name: each.default for each in dataclasses.fields(config)}
+    values = dataclasses.asdict(config)
+    return {name: value for name, value in values.items() if name not in late or value != usual[name]}

@@ -62,7 +62,7 @@ class Runtime:
         for named, array in exported.heads.items():
             part, _, rest = named.removeprefix("heads.").partition(".")
             self.weights.setdefault(part, {})[rest] = np.asarray(array, dtype=np.float32)
-        self.eps, self.activation = exported.eps, ACTIVATIONS[exported.activation]
+        self.eps, self.activation, self.pooler = exported.eps, ACTIVATIONS[exported.activation], exported.pooler
         self.threads = threads or _cores()
         self.on_progress: Progress | None = None  # called while `answers` works
         self.graph = exported.folder / name
@@ -109,7 +109,8 @@ class Runtime:
         if part == "pooler":
             if part not in self.weights:
                 raise InputError(heads.NO_POOLER)
-            return NUMPY.tanh(heads.linear(NUMPY, self.weights[part], x))
+            mapped = heads.linear(NUMPY, self.weights[part], x)
+            return NUMPY.tanh(mapped) if self.pooler == "tanh" else NUMPY.activation(self.pooler, mapped)
         if part == "mlm":
             if part not in self.weights:
                 raise InputError(heads.NO_MASKED_HEAD)

@@ -14,29 +14,22 @@ from filbert.core.files import Json
 from filbert.folder.weights import inside, small_json
 from filbert.text import tokenizer_files
 
-NAMES = {  # transformers' names of our whole numbers
-    "vocab_size": "vocab_size", "hidden_size": "width", "num_hidden_layers": "layers", "num_attention_heads": "heads",
-    "intermediate_size": "inner", "max_position_embeddings": "max_length", "type_vocab_size": "segments",
-}  # fmt: skip
-ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu"}
-DEFAULTS = {  # what transformers takes for a number that a folder leaves out
-    "bert": {"vocab_size": 30_522, "width": 768, "max_length": 512, "eps": 1e-12},
-    "modernbert": {"vocab_size": 50_368, "width": 768, "max_length": 8_192, "eps": 1e-5},
-}
 CODE = ("auto_map", "trust_remote_code", "custom_pipelines")  # and _attn_implementation*: they choose code to run
 PROBLEMS = ("single_label_classification", "multi_label_classification", "regression")
 MOST_LABELS = 1_000_000
 GENERATION, ADAPTER = "generation_config.json", "adapter_config.json"
 GENERATION_HARMLESS = ("_from_model_config", "transformers_version", "pad_token_id", "bos_token_id", "eos_token_id",
                        "decoder_start_token_id", "use_cache", "output_attentions", "output_hidden_states")  # fmt: skip
-USED = {  # fields that some reader here uses, or refuses by their value
-    *NAMES, "model_type", "architectures", "hidden_act", "layer_norm_eps", "hidden_dropout_prob", "id2label",
-    "label2id", "num_labels", "problem_type", "dtype", "torch_dtype", "tie_word_embeddings", "is_decoder",
-    "is_encoder_decoder", "add_cross_attention", "position_embedding_type", "quantization_config", "pruned_heads",
-    "tokenizer_class", "filbert", "sentence_transformers", "sbert_ce_default_activation_function",
-    "attention_bias", "mlp_bias", "norm_bias", "classifier_bias", "decoder_bias", "hidden_activation",
-    "classifier_activation", "local_attention", "global_attn_every_n_layers", "global_rope_theta", "local_rope_theta",
-    "rope_scaling", "rope_parameters", "layer_types", "norm_eps", "mlp_dropout",
+USED = {  # fields that some reader here uses, or refuses by their value; of BERT and ModernBERT, whatever the kind
+    "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+    "max_position_embeddings", "type_vocab_size", "model_type", "architectures", "hidden_act", "layer_norm_eps",
+    "hidden_dropout_prob", "id2label", "label2id", "num_labels", "problem_type", "dtype", "torch_dtype",
+    "tie_word_embeddings", "is_decoder", "is_encoder_decoder", "add_cross_attention", "position_embedding_type",
+    "quantization_config", "pruned_heads", "tokenizer_class", "filbert", "sentence_transformers",
+    "sbert_ce_default_activation_function", "attention_bias", "mlp_bias", "norm_bias", "classifier_bias",
+    "decoder_bias", "hidden_activation", "classifier_activation", "local_attention", "global_attn_every_n_layers",
+    "global_rope_theta", "local_rope_theta", "rope_scaling", "rope_parameters", "layer_types", "norm_eps",
+    "mlp_dropout",
 }  # fmt: skip
 TRAINING = "training alone knows it, and what a folder says does not change by it"
 SHAPE = "what transformers gives back besides the numbers"
@@ -53,6 +46,9 @@ HARMLESS = {  # what else published folders carry, and why it changes nothing th
     "output_attentions": SHAPE, "output_hidden_states": SHAPE, "return_dict": SHAPE, "output_past": SHAPE,
     "torchscript": SHAPE, "use_cache": SHAPE, "use_return_dict": SHAPE, "compile": SHAPE,
     "chunk_size_feed_forward": "the same numbers in smaller pieces",
+    "qa_dropout": f"{TRAINING}; heads drop as much as dropout says (docs/folders.md)",
+    "seq_classif_dropout": f"{TRAINING}; heads drop as much as dropout says (docs/folders.md)",
+    "sinusoidal_pos_embds": "the table of positions is in the weights, however it was made",
     "pad_token_id": "nothing is padded here", "bos_token_id": "the tokenizer says what begins a text",
     "eos_token_id": "the tokenizer says what ends a text", "cls_token_id": "the tokenizer says what begins a text",
     "sep_token_id": "the tokenizer says what ends a text", "mask_token_id": "the tokenizer knows its [MASK]",
@@ -72,6 +68,16 @@ HARMLESS = {  # what else published folders carry, and why it changes nothing th
 def short(value: object) -> object:
     """The value, or the beginning of a long one: it will stand in a sentence."""
     return value if isinstance(value, int | float | bool | None) and abs(value or 0) < 10**20 else str(value)[:60]
+
+
+def must_be(path: Path, name: str, value: object, allowed: object) -> None:
+    """Refuses a field that changes the arithmetic; what is absent, or empty where that is meant, is as usual."""
+    if value is None or (value == allowed and isinstance(value, bool) == isinstance(allowed, bool)):
+        return
+    if allowed in (None, {}) and not value:
+        return
+    shown = "absent" if allowed in (None, {}) else repr(allowed)
+    raise InputError(f"{path}: {name} is {short(value)!r}, but must be {shown}: filbert computes nothing else.")
 
 
 def word(path: Path, fields: Json, name: str, allowed: Sequence[str]) -> str | None:

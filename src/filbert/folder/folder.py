@@ -64,7 +64,7 @@ class Loaded:
 
     folder: Path  # its tokenizer's files lie here too
     model: Encoder  # in eval mode
-    kind: str  # bert, modernbert, or filbert- and a file of models
+    kind: str  # one of folder.layouts, or filbert- and a file of models
     labels: list[str]  # the task head's, in order; empty where there are none
     problem_type: str | None
     fields: dict[str, Any]  # config.json as it stands
@@ -176,7 +176,7 @@ def save(
 
 def _pieces(kind: str, model: Encoder, state: Mapping[str, Tensor]) -> Iterator[tuple[str, weights.Raw]]:
     """The model's tensors as the folder names them, cut where transformers keeps three for our one."""
-    for ours, theirs in read_transformers.layout(kind, model.config, model.parts):
+    for ours, theirs in read_transformers.names(kind, model.config, model.parts):
         for name, piece in zip(theirs, state[ours].detach().cpu().chunk(len(theirs)), strict=True):
             raw = piece.contiguous().view(torch.uint8).numpy().reshape(-1)
             yield name, weights.Raw(STORED[piece.dtype], tuple(piece.shape), raw)
@@ -209,7 +209,7 @@ def import_folder(source: Path | str, out: Path | str) -> read_transformers.Sour
     read_transformers.check_finite(loaded)
     tensors = {
         name: weights.Raw(piece.dtype, piece.shape, piece.raw())
-        for ours, theirs in read_transformers.layout(about.kind, about.config, loaded.parts)
+        for ours, theirs in read_transformers.names(about.kind, about.config, loaded.parts)
         for name, piece in zip(theirs, loaded.tensors[ours], strict=True)
     }
     dtype = WORDS[loaded.tensors["embeddings.words.weight"][0].dtype]

@@ -17,33 +17,13 @@ from filbert.core.errors import InputError
 from filbert.core.records import Reals
 from filbert.folder import config as configs
 from filbert.folder import meta, weights
+from filbert.folder.layouts.table import layout
 from filbert.folder.weights import Stored, Tensors, named
 from filbert.models import bert
 from filbert.nn.encoder import Shape
 from filbert.nn.heads import every
 
-TIED = {  # copies that some folders carry along, and what they must be equal to
-    "bert": {
-        "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
-        "cls.predictions.decoder.bias": "cls.predictions.bias",
-    },
-    "modernbert": {"decoder.weight": "embeddings.tok_embeddings.weight"},
-}
 PASSED_OVER = ("position_ids", "embeddings.token_type_ids")  # counters that old folders stored as if they were learnt
-# A tensor whose name begins so shows that the head is there; a `classifier` of theirs does not say which it is.
-EVIDENCE: dict[str, dict[str, str | tuple[str, ...]]] = {
-    "bert": {
-        "pooler": "pooler.", "mlm": "cls.predictions.", "nsp": "cls.seq_relationship.",
-        **{
-            part: f"{head.theirs}." if head.theirs and not head.needs_pooler else f"filbert.heads.{part}."
-            for part, head in every().items() if head.theirs != "classifier" or head.needs_pooler
-        },
-    },
-    "modernbert": {
-        "mlm": ("head.", "decoder."), "pooler": "filbert.pooler.", "nsp": "filbert.nsp.",
-        **{part: f"filbert.heads.{part}." for part in every()},
-    },
-}  # fmt: skip
 NAMED = ("labels", "tokens", "pointer", "relation")  # heads with an output for each label
 TABLE_LIMIT = 8 * 2**20  # bytes of a computed position table that no file has to justify
 
@@ -61,17 +41,16 @@ class Source:
     copies: tuple[tuple[Stored, Stored], ...]  # tied tensors that were stored twice and must be equal
 
 
-def layout(kind: str, config: Shape, parts: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def names(kind: str, config: Shape, parts: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """Our names and the folder's, as transformers writes them for the architecture that has those parts."""
     if kind in configs.OUR_KINDS:
         yield from ((name, (name,)) for name in meta.shapes(config, parts, 2))
         return
     assert isinstance(config, bert.Config)  # that of all kinds but our own
-    names = bert.classic_names if kind == "bert" else bert.modern_names
-    bare = configs.architecture_of(kind, parts) in ("BertModel", "ModernBertModel")
-    prefix = "" if bare else bert.ENCODER_PREFIX[kind]
-    for ours, theirs in names(config, parts):
-        yield ours, tuple(name if name.startswith(bert.HEAD_NAMES) else prefix + name for name in theirs)
+    published = layout(kind)
+    prefix = "" if published.class_of(parts) == published.bare else published.prefix
+    for ours, theirs in published.names(config, parts):
+        yield ours, tuple(name if name.startswith(published.beside) else prefix + name for name in theirs)
 
 
 def read(folder: Path) -> Source:
@@ -96,12 +75,10 @@ def read(folder: Path) -> Source:
 def _canonical(folder: Path, kind: str, stored: Tensors) -> tuple[Tensors, tuple[tuple[Stored, Stored], ...]]:
     """The tensors without the encoder's prefix and under today's names; copies of tied ones apart."""
     tensors: Tensors = {}
-    prefix = bert.ENCODER_PREFIX.get(kind, "")
+    published = None if kind in configs.OUR_KINDS else layout(kind)
     for stored_name, tensor in stored.items():
-        name = stored_name.removeprefix(prefix)
-        if kind == "bert":  # the names of 2018
-            name = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
-        if kind not in configs.OUR_KINDS and name.endswith(PASSED_OVER):
+        name = published.today(stored_name) if published else stored_name
+        if published and name.endswith(PASSED_OVER):
             continue
         if name in tensors:
             raise InputError(
@@ -109,7 +86,7 @@ def _canonical(folder: Path, kind: str, stored: Tensors) -> tuple[Tensors, tuple
             )
         tensors[name] = tensor
     copies = []
-    for copy, original in TIED.get(kind, {}).items():
+    for copy, original in (published.tied if published else {}).items():
         if copy in tensors and original in tensors:
             copies.append((tensors.pop(copy), tensors[original]))
         elif copy in tensors and copy.endswith(".bias"):
@@ -124,10 +101,11 @@ def _parts(about: configs.Described, tensors: Tensors, is_copied: bool) -> tuple
     """
     if about.kind in configs.OUR_KINDS:
         return about.parts
+    published = layout(about.kind)
     have = {
-        part for part, start in EVIDENCE[about.kind].items() if any(name.startswith(start) for name in tensors)
+        part for part, start in published.evidence().items() if any(name.startswith(start) for name in tensors)
     }  # fmt: skip
-    if about.kind == "bert" and any(name.startswith("classifier.") for name in tensors):
+    if published.has_classifier and any(name.startswith("classifier.") for name in tensors):
         named_heads = {"labels", "tokens", "choice"} & set(about.parts)
         have |= named_heads or {"labels" if "pooler" in have else "tokens"}
     lost = set(about.parts) - have
@@ -178,11 +156,11 @@ def _fitted(
     about: configs.Described, parts: tuple[str, ...], expected: dict[str, tuple[int, ...]], tensors: Tensors
 ) -> dict[str, tuple[Stored, ...]]:
     """Our names with the tensors that make them up, or one sentence that lists all that do not fit."""
-    prefix = bert.ENCODER_PREFIX.get(about.kind, "")
+    published = None if about.kind in configs.OUR_KINDS else layout(about.kind)
     fitted: dict[str, tuple[Stored, ...]] = {}
     missing, wrong, used = [], [], set()
-    for ours, names in layout(about.kind, about.config, parts):
-        theirs = [name if name.startswith(bert.HEAD_NAMES) else name.removeprefix(prefix) for name in names]
+    for ours, stored in names(about.kind, about.config, parts):
+        theirs = [published.today(name) if published else name for name in stored]
         used.update(theirs)
         missing += [name for name in theirs if name not in tensors]
         pieces = tuple(tensors[name] for name in theirs if name in tensors)

@@ -19,6 +19,9 @@ from filbert.core.errors import InputError
 from filbert.core.files import Json, json_text, write_text
 from filbert.folder import fields as keys
 from filbert.folder import weights
+from filbert.folder.layouts.layout import ACTIVATIONS
+from filbert.folder.layouts.table import KINDS as PUBLISHED
+from filbert.folder.layouts.table import layout
 from filbert.folder.manifest import CONFIG, check_manifest, model_folder
 from filbert.nn import heads
 
@@ -29,31 +32,16 @@ ENCODER, RUNTIME = "model.onnx", "runtime.json"
 SMALL_WEIGHTS, SMALL_ENCODER = "model.int8.safetensors", "model.int8.onnx"  # in eight bits (ship.int8)
 FORMER_ENCODER = "model.int8.any.onnx"  # of earlier exports, whose other graph is right on some CPUs only
 FORMAT = "filbert runtime 1"
-EPS, ACTIVATION = 1e-12, "gelu"  # of heads of models whose shape does not say
+EPS, ACTIVATION, POOLER = 1e-12, "gelu", "tanh"  # of heads of models whose shape does not say
 WORDS = "embeddings.words.weight"
 ENCODER_NAMES = ("embeddings.", "layers.", "final_norm.")
 FIELDS: Mapping[str, type] = {
     "kind": str, "vocab_size": int, "width": int, "max_length": int, "parts": list, "labels": list, "eps": float,
-    "activation": str, "heads": dict,
+    "activation": str, "pooler": str, "heads": dict,
 }  # fmt: skip
 TIED = (CONFIG, RUNTIME, ENCODER, SMALL_ENCODER, FORMER_ENCODER)  # files whose hashes are compared at every load
 SHAPE_FIELDS = {"vocab_size": "vocab_size", "width": "width", "max_length": "max_length", "eps": "eps",
-       "activation": "feedforward"}  # fmt: skip
-PREFIX = {"bert": "bert.", "modernbert": "model."}
-HEADS = {  # our heads' tensors, and what transformers calls them
-    "bert": {
-        "words": "embeddings.word_embeddings.weight", "pooler": "pooler.dense", "nsp": "cls.seq_relationship",
-        "mlm.dense": "cls.predictions.transform.dense", "mlm.norm": "cls.predictions.transform.LayerNorm",
-        "mlm.bias": "cls.predictions.bias",
-        **{f"heads.{part}": head.theirs for part, head in heads.HEADS.items() if head.theirs not in ("", "classifier")},
-    },
-    "modernbert": {
-        "words": "embeddings.tok_embeddings.weight", "mlm.dense": "head.dense", "mlm.norm": "head.norm",
-        "mlm.bias": "decoder.bias",
-    },
-}  # fmt: skip
-CLASSIFIERS = tuple(f"heads.{part}" for part, head in heads.HEADS.items() if head.theirs == "classifier")
-COPIES = ("cls.predictions.decoder.weight", "cls.predictions.decoder.bias", "decoder.weight")
+       "activation": "feedforward", "pooler": "pooler"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +66,7 @@ class Portable:
     notes: list[str]
     eps: float
     activation: str
+    pooler: str  # the activation of the pooler
     heads: dict[str, npt.NDArray[Any]]  # under our names; "words" is the word table, where a head scores words
     stored: weights.Tensors  # of its weight files: what its graphs may point to
 
@@ -100,6 +89,8 @@ def write(source: Source) -> Path:
         "activation": vars(about.config).get("feedforward", ACTIVATION),
         "heads": {name: [piece.name for piece in pieces] for name, pieces in heads_of.items()},
     }  # fmt: skip
+    if (pooler := vars(about.config).get("pooler", POOLER)) != POOLER:
+        metadata["pooler"] = pooler
     path = source.folder / RUNTIME
     write_text(path, json_text(metadata))
     return path
@@ -121,12 +112,14 @@ def load(path: Path | str, *, verify: bool = False) -> Portable:
     metadata = weights.small_json(path)
     if metadata.get("format") != FORMAT:
         raise InputError(f"{path}: is not of the form {FORMAT!r}; export the folder again.")
-    for name, kind in FIELDS.items():
-        if type(metadata.get(name)) is not kind:
-            raise InputError(f"{path}: {name} must be of type {kind.__name__}; export the folder again.")
+    metadata.setdefault("pooler", POOLER)  # of exports that knew no other
+    for name, form in FIELDS.items():
+        if type(metadata.get(name)) is not form:
+            raise InputError(f"{path}: {name} must be of type {form.__name__}; export the folder again.")
     where = weights.inside(folder, CONFIG)
     fields = weights.small_json(where)
-    notes = keys.passed_over(where, fields)
+    kind = str(fields.get("model_type"))
+    notes = keys.passed_over(where, fields, layout(kind).known if kind in PUBLISHED else ())
     labels, _, odd = keys.labels(where, fields)
     stored = weights.read_folder(folder)
     parts = tuple(map(str, metadata["parts"]))
@@ -140,7 +133,7 @@ def load(path: Path | str, *, verify: bool = False) -> Portable:
         kind=metadata["kind"],
         parts=parts, labels=[str(label) for label in metadata["labels"]], problem_type=metadata.get("problem_type"),
         notes=[*notes, *odd, *keys.beside(folder, fields)], eps=metadata["eps"],
-        activation=metadata["activation"], heads=heads,
+        activation=metadata["activation"], pooler=metadata["pooler"], heads=heads,
         stored=tensors,
     )  # fmt: skip
 
@@ -149,17 +142,19 @@ def _compare(path: Path, metadata: Json, fields: Json, labels: list[str]) -> Non
     """Refuses a runtime.json that differs from config.json."""
     kind = str(fields.get("model_type"))
     expected: dict[str, Any] = {"kind": kind, "problem_type": keys.word(path, fields, "problem_type", keys.PROBLEMS)}
-    if kind in keys.DEFAULTS:
-        named = {ours: theirs for theirs, ours in keys.NAMES.items()}
-        usual = keys.DEFAULTS[kind]
+    if kind in PUBLISHED:
+        published = layout(kind)
+        named = {ours: theirs for theirs, ours in published.numbers.items()}
+        usual = {**published.usual, **published.shape}
         expected |= {name: fields.get(named[name], usual[name]) for name in ("vocab_size", "width", "max_length")}
-        expected["eps"] = fields.get("norm_eps" if kind == "modernbert" else "layer_norm_eps", usual["eps"])
-        activation = keys.ACTIVATIONS.get(str(fields.get("hidden_act", "gelu")))
-        expected["activation"] = "geglu" if kind == "modernbert" else activation
+        expected["eps"] = fields.get(published.eps, usual["eps"])
+        activation = ACTIVATIONS.get(str(fields.get(published.activation, "gelu")))
+        expected["activation"] = activation if published.activation else usual["feedforward"]
+        expected["pooler"] = usual["pooler"]
     else:
         of_filbert = fields.get("filbert")
         shape = of_filbert.get("config") if isinstance(of_filbert, dict) else None
-        otherwise: dict[str, Any] = {"eps": EPS, "feedforward": ACTIVATION}
+        otherwise: dict[str, Any] = {"eps": EPS, "feedforward": ACTIVATION, "pooler": POOLER}
         if isinstance(shape, dict):
             expected |= {ours: shape.get(theirs, otherwise.get(theirs)) for ours, theirs in SHAPE_FIELDS.items()}
         expected["parts"] = of_filbert.get("parts") if isinstance(of_filbert, dict) else None
@@ -180,7 +175,7 @@ def _check_heads(path: Path, metadata: Json, parts: tuple[str, ...], stored: wei
     for ours, names in named.items():
         if not isinstance(names, list) or len(names) != 1 or names[0] not in stored:
             raise InputError(f"{path}: names tensors that the weight file does not have; export the folder again.")
-        if _bare(kind, str(names[0])) not in _theirs(kind, ours):
+        if _bare(kind, str(names[0])) not in _theirs(kind, ours, parts):
             raise InputError(
                 f"{path}: {ours[:60]!r} is no head's tensor that {names[0][:60]!r} can be; export it again."
             )
@@ -212,30 +207,24 @@ def _shapes(width: int, words: int, labels: int) -> dict[str, tuple[int, ...]]:
 
 def _bare(kind: str, name: str) -> str:
     """A tensor's name without the encoder's prefix, in today's words."""
-    name = name.removeprefix(PREFIX.get(kind, ""))
-    if kind == "bert":
-        name = name.replace("LayerNorm.gamma", "LayerNorm.weight").replace("LayerNorm.beta", "LayerNorm.bias")
-    return name
+    return layout(kind).today(name) if kind in PUBLISHED else name
 
 
-def _theirs(kind: str, ours: str) -> set[str]:
+def _theirs(kind: str, ours: str, parts: tuple[str, ...]) -> set[str]:
     """The names that a folder of that kind has for a head's tensor of ours."""
-    if kind not in HEADS:
+    if kind not in PUBLISHED:
         return {WORDS if ours == "words" else ours}
-    tables = HEADS[kind]
-    base, _, end = ours.rpartition(".")
-    return {tables.get(ours, ""), f"{tables[base]}.{end}" if base in tables else "", f"filbert.{ours}",
-            *([f"classifier.{end}"] if kind == "bert" and base in CLASSIFIERS else []),
-            *(["cls.predictions.decoder.bias"] if ours == "mlm.bias" and kind == "bert" else [])}  # fmt: skip
+    published = layout(kind)
+    names = {"words": (published.words,), **dict(published.heads(parts))}.get(ours, ())
+    return {*names, *(copy for copy, original in published.tied.items() if original in names and ours != "words")}
 
 
 def _is_heads(kind: str, bare: str) -> bool:
     """Whether a tensor of the weight file is one of a head, and no copy of another."""
-    if kind not in HEADS:
+    if kind not in PUBLISHED:
         return not bare.startswith(ENCODER_NAMES)
-    starts = {"bert": ("pooler.", "cls.", "classifier.", "qa_outputs.", "filbert."),
-              "modernbert": ("head.", "decoder.", "filbert.")}  # fmt: skip
-    return bare.startswith(starts[kind]) and bare not in COPIES
+    published = layout(kind)
+    return bare.startswith((*published.beside, "pooler.")) and bare not in published.tied
 
 
 def _numbers(path: Path, piece: weights.Stored) -> npt.NDArray[Any]:

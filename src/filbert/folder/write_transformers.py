@@ -9,7 +9,8 @@ from filbert.core.files import Json, json_text, write_text
 from filbert.core.registry import is_task, task
 from filbert.folder import card, runtime, sentence_transformers, weights
 from filbert.folder import folder as folders
-from filbert.folder.config import ARCHITECTURES, OUR_KINDS, architecture_of
+from filbert.folder.config import OUR_KINDS
+from filbert.folder.layouts.table import layout
 from filbert.folder.manifest import MANIFEST, seal
 from filbert.nn.encoder import Shape
 from filbert.nn.heads import every
@@ -30,13 +31,14 @@ def export(path: Path | str, out: Path | str) -> tuple[Path, str, list[str]]:
     about = source.described
     if about.kind in OUR_KINDS:
         raise InputError(f"{source.folder}: is of the layout {about.kind}, and transformers has no class for it.")
-    architecture = architecture_of(about.kind, source.parts)
+    published = layout(about.kind)
+    architecture = published.class_of(source.parts)
     for part in source.parts:
-        if part in every() and part not in ARCHITECTURES[architecture]:
+        if part in every() and part not in published.classes[architecture]:
             raise InputError(f"{source.folder}: {every()[part].lacks}.")
     task_fields = weights.small_json(weights.inside(source.folder, TASK)) if (source.folder / TASK).exists() else {}
     remarks = _remarks(task_fields)
-    loads = "AutoModel" + architecture.removeprefix("Modern").removeprefix("Bert").removeprefix("Model")
+    loads = "AutoModel" + architecture.removeprefix(published.bare.removesuffix("Model")).removeprefix("Model")
     with folders.whole_folder(out, source.folder) as part_folder:
         folders.copied(source.folder, part_folder, LEFT)
         _write_modules(part_folder, task_fields, about.config)

@@ -1,14 +1,13 @@
 """BERT: token ids in, one vector per token out; classic (Devlin et al. 2019) and modern (Warner et al. 2024) layouts.
 
 Legend: T tokens in the pack, R rows asked for, B sequences, D width, V vocabulary.
-Classic folders of `transformers` (model_type bert) and its ModernBERT folders load and save bit-equal; the names of
-their tensors stand at the end of this file.
+Folders of `transformers` load and save bit-equal: BERT's, DistilBERT's and ModernBERT's (`folder.layouts` has the names
+of their tensors).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -16,15 +15,16 @@ from torch import Tensor, nn
 from filbert.core.errors import InputError, one_of
 from filbert.core.protocols import Objective
 from filbert.core.records import Packed
+from filbert.core.settings import LATER
 from filbert.nn.encoder import Encoder, ModelSpec, made
 from filbert.nn.heads import NO_MASKED_HEAD, every, masked_words
 from filbert.nn.layers import BLOCKS, FEED_FORWARDS, Angles, Dropout, Muted, Rows, SelfAttention, initialise
 from filbert.nn.positions import Learned, Rotary, Sinusoidal, Table
+from filbert.nn.reach import GLOBAL_EVERY, GLOBAL_THETA, LOCAL_THETA, REACH
 from filbert.nn.torch_ops import ACTIVATIONS, TORCH
 
 POSITIONS = ("learned", "sinusoidal", "rotary", "rotary-local")
-# rotary-local is ModernBERT's scheme: every third layer sees everything, the others 64 tokens to each side.
-GLOBAL_EVERY, REACH, GLOBAL_THETA, LOCAL_THETA = 3, 64, 160_000.0, 10_000.0
+POOLERS = ("tanh", "gelu", "relu")  # what follows the pooler's map
 LIMITS = {  # generous bounds: a config outside them is a mistake or an attack, and is refused before it allocates
     "vocab_size": (1, 4_000_000),
     "width": (1, 65_536),
@@ -50,6 +50,7 @@ class Config:
     positions: str = "learned"  # learned | sinusoidal | rotary | rotary-local
     norm: str = "post"  # post (classic, with biases) | pre (modern, without)
     feedforward: str = "gelu"  # gelu | gelu-tanh | relu | geglu
+    pooler: str = field(default="tanh", metadata=LATER)  # what follows the pooler's map: tanh | gelu | relu
     dropout: float = 0.1
     eps: float = 1e-12
 
@@ -60,7 +61,10 @@ class Config:
                 raise InputError(
                     f"bert config: {name} is {value!r}, but must be a whole number from {low} to {high:,}."
                 )
-        for name, allowed in (("positions", POSITIONS), ("norm", tuple(BLOCKS)), ("feedforward", tuple(FEED_FORWARDS))):
+        words = {
+            "positions": POSITIONS, "norm": tuple(BLOCKS), "feedforward": tuple(FEED_FORWARDS), "pooler": POOLERS,
+        }  # fmt: skip
+        for name, allowed in words.items():
             if getattr(self, name) not in allowed:
                 raise one_of(f"bert config: {name}", getattr(self, name), allowed)
         for name, most in (("dropout", 0.99), ("eps", 0.1)):
@@ -190,6 +194,12 @@ class Bert(Encoder):
             x_TD = layer(x_TD, packed, angles[self.angles_of[index]], rows if index == last else None)
         return self.final_norm(x_TD)  # type: ignore[no-any-return]
 
+    def pooled(self, first_BD: Tensor) -> Tensor:
+        """The activation of a learned map of each sequence's first vector, [B, D]."""
+        if self.config.pooler == "tanh" or self.pooler is None:
+            return super().pooled(first_BD)
+        return TORCH.activation(self.config.pooler, self.pooler(first_BD))
+
     @property
     def is_post_norm(self) -> bool:
         """Whether each layer's sum is normed behind it."""
@@ -218,78 +228,6 @@ def _layer(config: Config, index: int) -> nn.Module:
     if config.norm == "pre" and index == 0:
         norms[0] = nn.Identity()  # the embeddings were normed just before (as in ModernBERT)
     return BLOCKS[config.norm](attention, feed, (norms[0], norms[1]), config.dropout)
-
-
-# Foreign weight names ------------------------------------------------------------------------------------------------
-# Each line: our tensor, the tensors of a transformers folder that make it up, laid one under another (q, k, v).
-
-
-def classic_names(config: Config, parts: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Our names and those of a `BertModel` folder (without the `bert.` before the encoder's)."""
-    yield "embeddings.words.weight", ("embeddings.word_embeddings.weight",)
-    if config.positions == "learned":
-        yield "embeddings.positions.weight", ("embeddings.position_embeddings.weight",)
-    if config.segments:
-        yield "embeddings.segments.weight", ("embeddings.token_type_embeddings.weight",)
-    pairs: list[tuple[str, tuple[str, ...]]] = [("embeddings.norm", ("embeddings.LayerNorm",))]
-    for i in range(config.layers):
-        ours, theirs = f"layers.{i}.", f"encoder.layer.{i}."
-        pairs += [
-            (ours + "attention.qkv", tuple(f"{theirs}attention.self.{x}" for x in ("query", "key", "value"))),
-            (ours + "attention.out", (theirs + "attention.output.dense",)),
-            (ours + "attention_norm", (theirs + "attention.output.LayerNorm",)),
-            (ours + "feed.up", (theirs + "intermediate.dense",)),
-            (ours + "feed.down", (theirs + "output.dense",)),
-            (ours + "feed_norm", (theirs + "output.LayerNorm",)),
-        ]
-    named = {
-        "pooler": [("pooler", "pooler.dense")],
-        "mlm": [("mlm.dense", "cls.predictions.transform.dense"), ("mlm.norm", "cls.predictions.transform.LayerNorm")],
-        "nsp": [("nsp", "cls.seq_relationship")],
-    }
-    # transformers' classifiers read the pooler; a head that does not must not be taken for one (it passes over it).
-    pairs += [(ours, (name,)) for part in parts for ours, name in named.get(part, [])]
-    for ours, several in pairs:
-        for kind in ("weight", "bias"):
-            yield f"{ours}.{kind}", tuple(f"{name}.{kind}" for name in several)
-    head_specs = every()
-    for part in parts:
-        if part in head_specs:
-            head = head_specs[part]
-            is_theirs = head.theirs and ("pooler" in parts or not head.needs_pooler)
-            theirs = head.theirs if is_theirs else f"filbert.heads.{part}"
-            for name in head.shapes(config.width, 2):
-                yield f"heads.{part}.{name}", (f"{theirs}.{name}",)
-    if "mlm" in parts:
-        yield "mlm.bias", ("cls.predictions.bias",)
-
-
-def modern_names(config: Config, parts: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """Our names and those of a `ModernBertModel` folder (without the `model.` before the encoder's)."""
-    yield "embeddings.words.weight", ("embeddings.tok_embeddings.weight",)
-    yield "embeddings.norm.weight", ("embeddings.norm.weight",)
-    for i in range(config.layers):
-        for ours, theirs in (
-            ("attention_norm", "attn_norm"), ("attention.qkv", "attn.Wqkv"), ("attention.out", "attn.Wo"),
-            ("feed_norm", "mlp_norm"), ("feed.up", "mlp.Wi"), ("feed.down", "mlp.Wo"),
-        ):  # fmt: skip
-            if i or ours != "attention_norm":
-                yield f"layers.{i}.{ours}.weight", (f"layers.{i}.{theirs}.weight",)
-    yield "final_norm.weight", ("final_norm.weight",)
-    if "mlm" in parts:
-        yield "mlm.dense.weight", ("head.dense.weight",)
-        yield "mlm.norm.weight", ("head.norm.weight",)
-        yield "mlm.bias", ("decoder.bias",)
-    for part in parts:  # transformers has no such heads on ModernBERT: it passes over them and loads the rest
-        if part != "mlm":
-            ours = part if part in ("pooler", "nsp") else f"heads.{part}"
-            names = every()[part].shapes(config.width, 2) if part in every() else ("weight", "bias")
-            for kind in names:
-                yield f"{ours}.{kind}", (f"filbert.{ours}.{kind}",)
-
-
-ENCODER_PREFIX = {"bert": "bert.", "modernbert": "model."}  # where a head stands beside the encoder
-HEAD_NAMES = ("cls.", "classifier.", "qa_outputs.", "head.", "decoder.", "filbert.")
 
 
 def shapes(config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> dict[str, tuple[int, ...]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import json
 import os
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from filbert.core.errors import InputError
+from filbert.core.settings import stated
 from filbert.folder.folder import check_place
 from filbert.folder.manifest import CONFIG, MANIFEST
 from filbert.folder.weights import INDEX, WEIGHTS
@@ -59,7 +59,7 @@ def unbegun(out: Path) -> str:
 
 def recipe_fields(configs: Mapping[str, DataclassInstance]) -> dict[str, str]:
     """{"train.steps": "500"}: the fields that must not change within a run, each by its own name."""
-    sections = ((name, dataclasses.asdict(config)) for name, config in configs.items())
+    sections = ((name, stated(config)) for name, config in configs.items())
     fields = {f"{section}.{name}": json.dumps(value) for section, values in sections for name, value in values.items()}
     for name in ("checkpoint_every", "evaluate_every", "patience"):
         fields.pop(f"train.{name}", None)

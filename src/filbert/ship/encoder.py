@@ -29,6 +29,7 @@ from filbert.core.registry import model_of
 from filbert.folder import read_transformers
 from filbert.folder.weights import Stored
 from filbert.models import bert
+from filbert.nn.reach import GLOBAL_THETA, LOCAL_THETA
 
 EXTRA = "export"
 OPSET, IR = 20, 10  # LayerNormalization is of 17, Gelu of 20; onnxruntime 1.20 reads both numbers
@@ -328,7 +329,7 @@ class Encoder:
         config, main = self.config, self.main
         if not config.positions.startswith("rotary"):
             return []
-        thetas = [bert.GLOBAL_THETA, bert.LOCAL_THETA] if config.positions == "rotary-local" else [bert.LOCAL_THETA]
+        thetas = [GLOBAL_THETA, LOCAL_THETA] if config.positions == "rotary-local" else [LOCAL_THETA]
         angles = []
         place = main.op("Unsqueeze", main.op("Cast", "positions", to=self.float), main.constant([1]))
         for theta in thetas:

@@ -1,0 +1,111 @@
+"""Folders of other families than BERT, as transformers writes them, do here what BERT's do."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import filbert as fb
+from filbert.run.finetune import Finetuned, finetune
+from filbert.ship.export import export
+from filbert.ship.verify import verified
+from filbert.text.tokenizer import Tokenizer
+
+transformers = pytest.importorskip("transformers")
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
+
+ROWS = (
+    ("今天天气很好", "好"), ("我很开心", "好"), ("太棒了", "好"), ("这个电影很好", "好"),
+    ("今天很糟", "坏"), ("我很难过", "坏"), ("不喜欢这个", "坏"), ("糟透了", "坏"),
+)  # fmt: skip
+TEXTS = [text for text, _ in ROWS]
+FAMILIES = ("distilbert",)
+HERE = ["train.steps=60", "train.learning_rate=3e-3", "machine.device=cpu", "machine.threads=1"]
+
+
+def written(family: str, folder: Path) -> Path:
+    """A tiny folder of that family with random weights and a head for masked words."""
+    torch.manual_seed(0)
+    transformers.utils.logging.set_verbosity_error()
+    tokenizer = Tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(set("".join(TEXTS)))])
+    shapes: dict[str, Any] = {
+        "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64},
+    }
+    config = transformers.AutoConfig.for_model(
+        family, vocab_size=tokenizer.vocab_size, max_position_embeddings=64, **shapes[family]
+    )
+    transformers.AutoModelForMaskedLM.from_config(config).save_pretrained(folder)
+    tokenizer.save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tuned(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Finetuned:
+    """That family's folder, which has learnt eight examples."""
+    home = tmp_path_factory.mktemp(request.param)
+    folder = written(request.param, home / "theirs")
+    return finetune("classify", ROWS, folder, home / "run", settings=[*HERE, "task.pool=cls"], quiet=True)
+
+
+def chances(model: fb.Model) -> Any:
+    return np.array([each.scores["好"] for each in model.predict(TEXTS)])
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_blank_is_filled_as_there(family: str, tmp_path: Path) -> None:
+    folder = written(family, tmp_path / "theirs")
+    model = fb.load(folder, device="cpu")
+    assert model.notes == []
+    candidates = model.fill("今天[MASK]气很好", top=3)[0].candidates
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    batch = tokenizer("今天[MASK]气很好", return_tensors="pt")
+    with torch.no_grad():
+        scores = transformers.AutoModelForMaskedLM.from_pretrained(folder)(**batch).logits[0]
+    wanted = scores[batch.input_ids[0] == tokenizer.mask_token_id].softmax(-1).topk(3)
+    assert [each.score for each in candidates] == pytest.approx(wanted.values[0].tolist(), abs=1e-5)
+
+
+@pytest.mark.parametrize("tuned", FAMILIES, indirect=True)
+def test_it_learns_eight_examples_and_goes_back(tuned: Finetuned, tmp_path: Path) -> None:
+    model = tuned.model
+    assert [each.label for each in model.predict(TEXTS)] == [label for _, label in ROWS]
+    out, loads, _ = export_of(tuned, tmp_path / "theirs")
+    assert loads == "AutoModelForSequenceClassification"
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+    again = transformers.AutoModelForSequenceClassification.from_pretrained(out).eval()
+    with torch.no_grad():
+        shares = again(**tokenizer(TEXTS, return_tensors="pt", padding=True)).logits.softmax(-1)
+    np.testing.assert_allclose(shares[:, again.config.label2id["好"]], chances(model), atol=1e-5)
+
+
+def export_of(tuned: Finetuned, out: Path) -> tuple[Path, str, list[str]]:
+    from filbert.folder.write_transformers import export as back
+
+    return back(tuned.model.folder, out)
+
+
+@pytest.mark.parametrize("tuned", FAMILIES, indirect=True)
+def test_it_is_exported_and_answers_without_torch(tuned: Finetuned, tmp_path: Path) -> None:
+    pytest.importorskip("onnxruntime")
+    export(tuned.model.folder, tmp_path / "shipped", int8=True)
+    assert all(replay.holds and not replay.missing for replay in verified(tmp_path / "shipped"))
+    program = (
+        "import sys; sys.modules['torch'] = None\nimport filbert as fb\n"
+        f"model = fb.load({str(tmp_path / 'shipped')!r}, runtime='onnx')\n"
+        f"print(*(each.scores['好'] for each in model.predict({TEXTS!r})))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    np.testing.assert_allclose([float(word) for word in done.stdout.split()], chances(tuned.model), atol=1e-5)
+
+
+@pytest.mark.parametrize("tuned", FAMILIES, indirect=True)
+def test_it_is_explained(tuned: Finetuned) -> None:
+    explanation = tuned.model.explain("今天天气很好")
+    assert explanation.value == pytest.approx(explanation.baseline + explanation.scores.sum(), abs=0.05)
+    assert explanation.certificate is not None
