@@ -19,7 +19,7 @@ import filbert as fb
 from filbert.core.errors import InputError
 from filbert.folder import fields, sentence_transformers
 from filbert.folder.folder import save
-from filbert.folder.layouts.table import layout
+from filbert.folder.layouts.layout import layout
 from filbert.models import bert
 from filbert.text import tokenizer_files
 from filbert.text.tokenizer import Tokenizer

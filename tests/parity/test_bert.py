@@ -11,7 +11,7 @@ import torch
 
 from filbert.core.records import Encoding
 from filbert.folder.folder import load
-from filbert.folder.layouts.table import layout
+from filbert.folder.layouts.layout import layout
 from filbert.models import bert
 from filbert.nn.attention import tensors
 from filbert.pack.lay import pack

@@ -20,9 +20,8 @@ from filbert.core.settings import stated
 from filbert.core.version import VERSION
 from filbert.folder import fields as keys
 from filbert.folder import sentence_transformers
-from filbert.folder.layouts.layout import ACTIVATIONS, Layout
-from filbert.folder.layouts.table import KINDS as PUBLISHED
-from filbert.folder.layouts.table import layout
+from filbert.folder.layouts.layout import ACTIVATIONS, Layout, layout
+from filbert.folder.layouts.layout import KINDS as PUBLISHED
 from filbert.folder.meta import family
 from filbert.folder.weights import inside, small_json
 from filbert.models import bert
@@ -66,7 +65,7 @@ def described(folder: Path) -> Described:
     if kind not in KINDS:
         raise one_of(f"{path}: model_type", keys.short(kind), KINDS)
     published = layout(kind) if kind in PUBLISHED else None
-    notes = keys.passed_over(path, fields, published.known if published else ())
+    notes = keys.passed_over(path, fields, published.field_names if published else ())
     for name, allowed in (published.fixed if published else {}).items():
         keys.must_be(path, name, fields.get(name), allowed)
     keys.word(path, fields, "dtype", DTYPES)

@@ -17,7 +17,7 @@ from filbert.core.errors import InputError
 from filbert.core.records import Reals
 from filbert.folder import config as configs
 from filbert.folder import meta, weights
-from filbert.folder.layouts.table import layout
+from filbert.folder.layouts.layout import layout
 from filbert.folder.weights import Stored, Tensors, named
 from filbert.models import bert
 from filbert.nn.encoder import Shape

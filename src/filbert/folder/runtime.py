@@ -19,9 +19,8 @@ from filbert.core.errors import InputError
 from filbert.core.files import Json, json_text, write_text
 from filbert.folder import fields as keys
 from filbert.folder import weights
-from filbert.folder.layouts.layout import ACTIVATIONS
-from filbert.folder.layouts.table import KINDS as PUBLISHED
-from filbert.folder.layouts.table import layout
+from filbert.folder.layouts.layout import ACTIVATIONS, layout
+from filbert.folder.layouts.layout import KINDS as PUBLISHED
 from filbert.folder.manifest import CONFIG, check_manifest, model_folder
 from filbert.nn import heads
 
@@ -119,7 +118,7 @@ def load(path: Path | str, *, verify: bool = False) -> Portable:
     where = weights.inside(folder, CONFIG)
     fields = weights.small_json(where)
     kind = str(fields.get("model_type"))
-    notes = keys.passed_over(where, fields, layout(kind).known if kind in PUBLISHED else ())
+    notes = keys.passed_over(where, fields, layout(kind).field_names if kind in PUBLISHED else ())
     labels, _, odd = keys.labels(where, fields)
     stored = weights.read_folder(folder)
     parts = tuple(map(str, metadata["parts"]))

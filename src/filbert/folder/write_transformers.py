@@ -10,7 +10,7 @@ from filbert.core.registry import is_task, task
 from filbert.folder import card, runtime, sentence_transformers, weights
 from filbert.folder import folder as folders
 from filbert.folder.config import OUR_KINDS
-from filbert.folder.layouts.table import layout
+from filbert.folder.layouts.layout import layout
 from filbert.folder.manifest import MANIFEST, seal
 from filbert.nn.encoder import Shape
 from filbert.nn.heads import every

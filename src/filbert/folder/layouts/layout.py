@@ -5,8 +5,10 @@ No torch. Each kind is a file here that holds a `LAYOUT`; all of them are shapes
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 Names = Iterator[tuple[str, tuple[str, ...]]]  # our tensor, and theirs that make it up, one laid under another
 Evidence = Mapping[str, str | tuple[str, ...]]
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu"}
+KINDS = ("bert", "distilbert", "modernbert")  # that are read and written: files here
 MODEL = "Model"  # how the class without a head ends
 
 
@@ -56,10 +59,9 @@ class Layout:
     renamed: Mapping[str, str] = field(default_factory=dict)  # the ends of tensors' names in old folders, and today's
 
     @property
-    def known(self) -> set[str]:
+    def field_names(self) -> set[str]:
         """The fields of config.json that are used here, or refused by their value."""
-        own = {self.dropout, self.eps, self.activation} - {""}
-        return own | {*self.numbers, *self.fixed}
+        return {self.dropout, self.eps, self.activation, *self.numbers, *self.fixed} - {""}
 
     @property
     def bare(self) -> str:
@@ -68,8 +70,7 @@ class Layout:
 
     def holds(self, config: Config) -> bool:
         """Whether a model of that shape is of this kind."""
-        own = vars(config)
-        fits = all(own[name] == value for name, value in self.shape.items())
+        fits = all(vars(config)[name] == value for name, value in self.shape.items())
         return fits and ("segments" in self.shape or config.segments > 0) and (
             not self.activation or config.feedforward in ACTIVATIONS.values()
         )  # fmt: skip
@@ -91,6 +92,13 @@ class Layout:
         for old, new in self.renamed.items():
             name = name.replace(old, new)
         return name
+
+
+@cache
+def layout(kind: str) -> Layout:
+    """The layout of a kind, imported when it is asked for: an answer needs one of them."""
+    record: Layout = importlib.import_module(f"filbert.folder.layouts.{kind}").LAYOUT
+    return record
 
 
 def both(ours: str, *theirs: str) -> Names:
