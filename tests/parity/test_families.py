@@ -25,7 +25,7 @@ ROWS = (
     ("今天很糟", "坏"), ("我很难过", "坏"), ("不喜欢这个", "坏"), ("糟透了", "坏"),
 )  # fmt: skip
 TEXTS = [text for text, _ in ROWS]
-FAMILIES = ("distilbert",)
+FAMILIES = ("distilbert", "ernie")
 HERE = ["train.steps=60", "train.learning_rate=3e-3", "machine.device=cpu", "machine.threads=1"]
 
 
@@ -36,6 +36,13 @@ def written(family: str, folder: Path) -> Path:
     tokenizer = Tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(set("".join(TEXTS)))])
     shapes: dict[str, Any] = {
         "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64},
+        "ernie": {
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "intermediate_size": 64,
+            "use_task_id": True,
+        },
     }
     config = transformers.AutoConfig.for_model(
         family, vocab_size=tokenizer.vocab_size, max_position_embeddings=64, **shapes[family]

@@ -33,7 +33,8 @@ DISTIL = (
     "DistilBertModel", "DistilBertForMaskedLM", "DistilBertForMultipleChoice", "DistilBertForSequenceClassification",
     "DistilBertForTokenClassification", "DistilBertForQuestionAnswering",
 )  # fmt: skip
-EVERY = CLASSIC + MODERN + DISTIL
+ERNIE = tuple(name.replace("Bert", "Ernie") for name in CLASSIC)
+EVERY = CLASSIC + MODERN + DISTIL + ERNIE
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -58,6 +59,8 @@ def theirs(name: str, **more: Any) -> Any:
         names = {"hidden_size": "dim", "num_attention_heads": "n_heads", "intermediate_size": "hidden_dim"}
         shape = {names.get(field, field): value for field, value in shape.items()}
         config = transformers.DistilBertConfig(n_layers=3, **shape, **labels, **more)
+    elif name.startswith("Ernie"):
+        config = transformers.ErnieConfig(num_hidden_layers=3, use_task_id=True, **shape, **labels, **more)
     elif name.startswith("Modern"):
         ids = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 2)
         config = transformers.ModernBertConfig(num_hidden_layers=4, **shape, **ids, **more)
@@ -129,17 +132,17 @@ def their_outputs(model: Any, every: list[Encoding], segments: int) -> list[torc
     batch = padded_of(every, segments)
     mask = batch["attention_mask"].bool()
     name = type(model).__name__
-    if name.endswith("BertForMultipleChoice"):
+    if name.endswith("ForMultipleChoice"):
         batch = {key: value.view(-1, 2, value.shape[1]) for key, value in batch.items()}
     out = model(**batch)
-    if name.endswith("BertModel"):
+    if name.endswith("Model"):
         pooled = getattr(out, "pooler_output", None)
         return [out.last_hidden_state[mask]] + ([] if pooled is None else [pooled])
-    if name.endswith("BertForQuestionAnswering"):
+    if name.endswith("ForQuestionAnswering"):
         return [torch.stack((out.start_logits, out.end_logits), -1)[mask]]
-    if name == "BertForPreTraining":
+    if name.endswith("ForPreTraining"):
         return [out.prediction_logits[mask], out.seq_relationship_logits]
-    if name.endswith("BertForMultipleChoice"):
+    if name.endswith("ForMultipleChoice"):
         return [out.logits.view(-1, 1)]
     return [out.logits[mask] if out.logits.dim() == 3 else out.logits]
 
@@ -195,6 +198,16 @@ def test_transformers_to_ours_and_back_changes_no_bit(name: str, tmp_path: Path)
     assert same(again.state_dict(), other.state_dict())
     assert again.config.id2label == other.config.id2label
     assert json.loads((tmp_path / "ours/config.json").read_text("utf-8"))["architectures"] == [name]
+
+
+def test_an_ernie_without_kinds_of_tasks_is_a_bert(tmp_path: Path) -> None:
+    other = theirs("ErnieModel")
+    other = transformers.ErnieModel(transformers.ErnieConfig(**{**other.config.to_dict(), "use_task_id": False})).eval()
+    tokenizer().save(saved(other, tmp_path / "theirs"))
+    folders.import_folder(tmp_path / "theirs", tmp_path / "ours")
+    again = transformers.AutoModel.from_pretrained(tmp_path / "ours")
+    assert type(again) is transformers.BertModel
+    assert same(again.state_dict(), other.state_dict())
 
 
 def same(one: dict[str, torch.Tensor], two: dict[str, torch.Tensor]) -> bool:

@@ -96,7 +96,7 @@ def _of_transformers(path: Path, fields: Json, published: Layout) -> bert.Config
         shape["eps"] = _number(path, fields, published.eps, shape["eps"], 0.1)
     shape["dropout"] = _number(path, fields, published.dropout, shape["dropout"], 0.99)
     if published.check is not None:
-        published.check(path, fields, shape["layers"])
+        published.check(path, fields, shape)
     if published.activation:
         activation = fields.get(published.activation, "gelu")
         if not isinstance(activation, str) or activation not in ACTIVATIONS:

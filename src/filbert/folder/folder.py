@@ -209,7 +209,7 @@ def import_folder(source: Path | str, out: Path | str) -> read_transformers.Sour
     read_transformers.check_finite(loaded)
     tensors = {
         name: weights.Raw(piece.dtype, piece.shape, piece.raw())
-        for ours, theirs in read_transformers.names(about.kind, about.config, loaded.parts)
+        for ours, theirs in read_transformers.names(configs.kind_of(about.config), about.config, loaded.parts)
         for name, piece in zip(theirs, loaded.tensors[ours], strict=True)
     }
     dtype = WORDS[loaded.tensors["embeddings.words.weight"][0].dtype]

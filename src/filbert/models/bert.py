@@ -33,6 +33,7 @@ LIMITS = {  # generous bounds: a config outside them is a mistake or an attack, 
     "inner": (1, 1_000_000),
     "max_length": (1, 4_194_304),
     "segments": (0, 1_024),
+    "task_types": (0, 1_024),
 }
 
 
@@ -51,6 +52,7 @@ class Config:
     norm: str = "post"  # post (classic, with biases) | pre (modern, without)
     feedforward: str = "gelu"  # gelu | gelu-tanh | relu | geglu
     pooler: str = field(default="tanh", metadata=LATER)  # what follows the pooler's map: tanh | gelu | relu
+    task_types: int = field(default=0, metadata=LATER)  # kinds of task, of which a text has the first; 0: no table
     dropout: float = 0.1
     eps: float = 1e-12
 
@@ -123,6 +125,7 @@ class Embeddings(nn.Module):
         table = tables.get(config.positions)
         self.positions = table(config.max_length, config.width) if table else None
         self.segments = Table(config.segments, config.width) if config.segments else None
+        self.task_types = Table(config.task_types, config.width) if config.task_types else None
         self.norm = nn.LayerNorm(config.width, eps=config.eps, bias=config.norm == "post")
         self.dropout = Dropout(config.dropout)
 
@@ -133,6 +136,8 @@ class Embeddings(nn.Module):
             x_TD = x_TD + self.segments(packed.segments)
         if self.positions is not None:
             x_TD = x_TD + self.positions(packed.positions)
+        if self.task_types is not None:
+            x_TD = x_TD + self.task_types.weight[0]
         return self.dropout(self.norm(x_TD))  # type: ignore[no-any-return]
 
 
@@ -238,6 +243,8 @@ def shapes(config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> dict
         sizes["embeddings.positions.weight"] = (config.max_length, width)
     if config.segments:
         sizes["embeddings.segments.weight"] = (config.segments, width)
+    if config.task_types:
+        sizes["embeddings.task_types.weight"] = (config.task_types, width)
 
     def add(name: str, outputs: int, inputs: int | None = None, bias: bool = biased) -> None:
         sizes[f"{name}.weight"] = (outputs,) if inputs is None else (outputs, inputs)

@@ -160,6 +160,8 @@ class Encoder:
             table = Sinusoidal(config.max_length, config.width).weight.numpy()
             main.initializers["sines"] = main.onnx.numpy_helper.from_array(table, "sines")
             x = main.op("Add", x, main.op("Gather", "sines", "positions"))
+        if config.task_types:
+            x = main.op("Add", x, self.looked_up("embeddings.task_types.weight", main.constant([0])))
         return self.norm(x, "embeddings.norm")
 
     def _layer(self, x: str, normed: str, index: int, angles: Sequence[tuple[str, str]]) -> tuple[str, str]:

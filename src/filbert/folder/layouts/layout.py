@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Names = Iterator[tuple[str, tuple[str, ...]]]  # our tensor, and theirs that make it up, one laid under another
 Evidence = Mapping[str, str | tuple[str, ...]]
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu"}
-KINDS = ("bert", "distilbert", "modernbert")  # that are read and written: files here
+KINDS = ("bert", "distilbert", "ernie", "modernbert")  # that are read and written: files here
 MODEL = "Model"  # how the class without a head ends
 
 
@@ -48,7 +48,8 @@ class Layout:
     fixed: Mapping[str, Any]
     written: Mapping[str, Any]
     fields: Callable[[Config], dict[str, Any]]  # further ones, which follow from the shape
-    check: Callable[[Path, Json, int], None] | None = None  # of what no single value says, for so many layers
+    check: Callable[[Path, Json, dict[str, Any]], None] | None = None  # refuses, or adds to the shape, what is left
+    also: tuple[str, ...] = ()  # fields that `check` reads
     encoder: Callable[[Config], Names]
     heads: Callable[[tuple[str, ...]], Names]
     words: str  # the word table, without the prefix
@@ -61,7 +62,7 @@ class Layout:
     @property
     def field_names(self) -> set[str]:
         """The fields of config.json that are used here, or refused by their value."""
-        return {self.dropout, self.eps, self.activation, *self.numbers, *self.fixed} - {""}
+        return {self.dropout, self.eps, self.activation, *self.numbers, *self.fixed, *self.also} - {""}
 
     @property
     def bare(self) -> str:
@@ -70,10 +71,10 @@ class Layout:
 
     def holds(self, config: Config) -> bool:
         """Whether a model of that shape is of this kind."""
-        fits = all(vars(config)[name] == value for name, value in self.shape.items())
-        return fits and ("segments" in self.shape or config.segments > 0) and (
-            not self.activation or config.feedforward in ACTIVATIONS.values()
-        )  # fmt: skip
+        values = vars(config)
+        fits = all(values[name] == value for name, value in self.shape.items())
+        is_whole = all(values[name] for name in self.numbers.values())
+        return fits and is_whole and (not self.activation or config.feedforward in ACTIVATIONS.values())
 
     def names(self, config: Config, parts: tuple[str, ...]) -> Names:
         """Our tensors and theirs, without the prefix before the encoder's."""

@@ -58,10 +58,10 @@ def fields(config: Config) -> dict[str, Any]:
     }
 
 
-def check(path: Path, fields: Json, layers: int) -> None:
+def check(path: Path, fields: Json, shape: dict[str, Any]) -> None:
     """Rotations and windows, in the words of transformers 5."""
     kinds = fields.get("layer_types")
-    usual = [("sliding" if i % GLOBAL_EVERY else "full") + "_attention" for i in range(layers)]
+    usual = [("sliding" if i % GLOBAL_EVERY else "full") + "_attention" for i in range(shape["layers"])]
     if kinds is not None and kinds != usual:
         raise InputError(
             f"{path}: layer_types must be full_attention for every third layer from the first and sliding_attention "
@@ -91,7 +91,10 @@ LAYOUT = Layout(
     kind="modernbert",
     classes={"ModernBertForMaskedLM": ("mlm",), "ModernBertModel": ()},
     prefix="model.",
-    shape={"positions": "rotary-local", "norm": "pre", "feedforward": "geglu", "segments": 0, "pooler": "tanh"},
+    shape={
+        "positions": "rotary-local", "norm": "pre", "feedforward": "geglu", "segments": 0, "pooler": "tanh",
+        "task_types": 0,
+    },
     usual={
         "vocab_size": 50_368, "width": 768, "layers": 22, "heads": 12, "inner": 1_152, "max_length": 8_192,
         "dropout": 0.0, "eps": 1e-5,
