@@ -300,7 +300,7 @@ def test_M10_fractions_are_refused_by_field(field: str, value: Any, tiny: Path) 
 
 
 ODD: list[tuple[str, Any, str]] = [
-    ("model_type", "roberta", "must be one of: bert, distilbert, ernie, modernbert"),
+    ("model_type", "roberta", "must be one of: bert, distilbert, electra, ernie, modernbert"),
     ("model_type", None, "must be one of"),
     ("model_type", ["bert"], "must be one of"),
     ("model_type", "x" * 10**6, "must be one of"),

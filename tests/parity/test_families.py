@@ -25,7 +25,7 @@ ROWS = (
     ("今天很糟", "坏"), ("我很难过", "坏"), ("不喜欢这个", "坏"), ("糟透了", "坏"),
 )  # fmt: skip
 TEXTS = [text for text, _ in ROWS]
-FAMILIES = ("distilbert", "ernie")
+FAMILIES = ("distilbert", "electra", "ernie")
 HERE = ["train.steps=60", "train.learning_rate=3e-3", "machine.device=cpu", "machine.threads=1"]
 
 
@@ -36,6 +36,13 @@ def written(family: str, folder: Path) -> Path:
     tokenizer = Tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *sorted(set("".join(TEXTS)))])
     shapes: dict[str, Any] = {
         "distilbert": {"dim": 32, "n_layers": 2, "n_heads": 2, "hidden_dim": 64},
+        "electra": {
+            "hidden_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "intermediate_size": 64,
+            "embedding_size": 12,
+        },
         "ernie": {
             "hidden_size": 32,
             "num_hidden_layers": 2,
@@ -76,6 +83,12 @@ def test_a_blank_is_filled_as_there(family: str, tmp_path: Path) -> None:
         scores = transformers.AutoModelForMaskedLM.from_pretrained(folder)(**batch).logits[0]
     wanted = scores[batch.input_ids[0] == tokenizer.mask_token_id].softmax(-1).topk(3)
     assert [each.score for each in candidates] == pytest.approx(wanted.values[0].tolist(), abs=1e-5)
+    pytest.importorskip("onnxruntime")
+    export(folder, tmp_path / "shipped")
+    portable = fb.load(tmp_path / "shipped", runtime="onnx").fill("今天[MASK]气很好", top=3)[0].candidates
+    assert [each.score for each in portable] == pytest.approx([each.score for each in candidates], abs=1e-5)
+    explanation = model.explain("今天[MASK]气很好", task="fill")
+    assert explanation.value == pytest.approx(explanation.baseline + explanation.scores.sum(), abs=0.05)
 
 
 @pytest.mark.parametrize("tuned", FAMILIES, indirect=True)
@@ -109,6 +122,19 @@ def test_it_is_exported_and_answers_without_torch(tuned: Finetuned, tmp_path: Pa
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     np.testing.assert_allclose([float(word) for word in done.stdout.split()], chances(tuned.model), atol=1e-5)
+
+
+def test_a_discriminator_is_read_without_its_head_and_says_so(tmp_path: Path) -> None:
+    folder = written("electra", tmp_path / "theirs")
+    config = transformers.AutoConfig.from_pretrained(folder)
+    other = transformers.ElectraForPreTraining(config).eval()
+    other.save_pretrained(folder)
+    model = fb.load(folder, device="cpu")
+    assert [note for note in model.notes if "replaced tokens" in note] == model.notes
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    with torch.no_grad():
+        wanted = other.electra(**tokenizer(TEXTS[0], return_tensors="pt")).last_hidden_state[0, 0]
+    np.testing.assert_allclose(model.embed(TEXTS[:1], pool="cls", normalize=False)[0], wanted, atol=1e-5)
 
 
 @pytest.mark.parametrize("tuned", FAMILIES, indirect=True)

@@ -34,7 +34,8 @@ DISTIL = (
     "DistilBertForTokenClassification", "DistilBertForQuestionAnswering",
 )  # fmt: skip
 ERNIE = tuple(name.replace("Bert", "Ernie") for name in CLASSIC)
-EVERY = CLASSIC + MODERN + DISTIL + ERNIE
+ELECTRA = tuple(name.replace("Distil", "").replace("Bert", "Electra") for name in DISTIL)
+EVERY = CLASSIC + MODERN + DISTIL + ERNIE + ELECTRA
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -61,6 +62,8 @@ def theirs(name: str, **more: Any) -> Any:
         config = transformers.DistilBertConfig(n_layers=3, **shape, **labels, **more)
     elif name.startswith("Ernie"):
         config = transformers.ErnieConfig(num_hidden_layers=3, use_task_id=True, **shape, **labels, **more)
+    elif name.startswith("Electra"):
+        config = transformers.ElectraConfig(num_hidden_layers=3, embedding_size=20, **shape, **labels, **more)
     elif name.startswith("Modern"):
         ids = dict.fromkeys(("bos_token_id", "eos_token_id", "cls_token_id", "sep_token_id"), 2)
         config = transformers.ModernBertConfig(num_hidden_layers=4, **shape, **ids, **more)

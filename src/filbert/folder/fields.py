@@ -48,6 +48,7 @@ HARMLESS = {  # what else published folders carry, and why it changes nothing th
     "chunk_size_feed_forward": "the same numbers in smaller pieces",
     "qa_dropout": f"{TRAINING}; heads drop as much as dropout says (docs/folders.md)",
     "seq_classif_dropout": f"{TRAINING}; heads drop as much as dropout says (docs/folders.md)",
+    "summary_last_dropout": f"{TRAINING}; heads drop as much as hidden_dropout_prob says (docs/folders.md)",
     "sinusoidal_pos_embds": "the table of positions is in the weights, however it was made",
     "pad_token_id": "nothing is padded here", "bos_token_id": "the tokenizer says what begins a text",
     "eos_token_id": "the tokenizer says what ends a text", "cls_token_id": "the tokenizer says what begins a text",

@@ -56,7 +56,9 @@ def names(kind: str, config: Shape, parts: tuple[str, ...]) -> Iterator[tuple[st
 def read(folder: Path) -> Source:
     """The folder's config and headers, checked against each other."""
     about = configs.described(folder)
-    stored, copies = _canonical(about.path.parent, about.kind, weights.read_folder(folder))
+    tensors_of = weights.read_folder(folder)
+    about.notes.extend(_left(about, tensors_of))
+    stored, copies = _canonical(about.path.parent, about.kind, tensors_of)
     is_copied = any(copy.name.endswith("decoder.weight") for copy, _ in copies)
     parts = _parts(about, stored, is_copied)
     num_labels = _num_labels(about, parts, stored)
@@ -78,7 +80,7 @@ def _canonical(folder: Path, kind: str, stored: Tensors) -> tuple[Tensors, tuple
     published = None if kind in configs.OUR_KINDS else layout(kind)
     for stored_name, tensor in stored.items():
         name = published.today(stored_name) if published else stored_name
-        if published and name.endswith(PASSED_OVER):
+        if published and (name.endswith(PASSED_OVER) or name.startswith(tuple(published.left))):
             continue
         if name in tensors:
             raise InputError(
@@ -92,6 +94,16 @@ def _canonical(folder: Path, kind: str, stored: Tensors) -> tuple[Tensors, tuple
         elif copy in tensors and copy.endswith(".bias"):
             tensors[original] = tensors.pop(copy)
     return tensors, tuple(copies)
+
+
+def _left(about: configs.Described, stored: Tensors) -> list[str]:
+    """Notes on tensors that a kind of folder has and nothing here reads."""
+    left = {} if about.kind in configs.OUR_KINDS else layout(about.kind).left
+    return [
+        f"{about.path.parent}: left out {start}*: {what}."
+        for start, what in left.items()
+        if any(name.startswith(start) for name in stored)
+    ]
 
 
 def _parts(about: configs.Described, tensors: Tensors, is_copied: bool) -> tuple[str, ...]:

@@ -184,7 +184,8 @@ def _check_heads(path: Path, metadata: Json, parts: tuple[str, ...], stored: wei
     if lost or have != set(parts):
         what = lost[0] if lost else ", ".join(sorted(have ^ set(parts)))
         raise InputError(f"{path}: leaves out or makes up a head ({what[:120]}); export the folder again.")
-    shapes = _shapes(metadata["width"], metadata["vocab_size"], len(metadata["labels"]))
+    table = (stored[named["words"][0]].shape or (0,))[-1] if "words" in named else metadata["width"]
+    shapes = _shapes(metadata["width"], table, metadata["vocab_size"], len(metadata["labels"]))
     for ours, names in named.items():
         piece = stored[names[0]]
         if piece.shape != shapes.get(ours, piece.shape) or piece.dtype not in weights.FLOATS:
@@ -194,10 +195,10 @@ def _check_heads(path: Path, metadata: Json, parts: tuple[str, ...], stored: wei
             )
 
 
-def _shapes(width: int, words: int, labels: int) -> dict[str, tuple[int, ...]]:
+def _shapes(width: int, table: int, words: int, labels: int) -> dict[str, tuple[int, ...]]:
     """The shapes of heads' tensors, where they follow from these numbers alone."""
-    shapes: dict[str, tuple[int, ...]] = {"words": (words, width), "mlm.bias": (words,), "mlm.norm.weight": (width,)}
-    for name, size in {"pooler": width, "mlm.dense": width, "nsp": 2}.items():
+    shapes: dict[str, tuple[int, ...]] = {"words": (words, table), "mlm.bias": (words,), "mlm.norm.weight": (table,)}
+    for name, size in {"pooler": width, "mlm.dense": table, "nsp": 2}.items():
         shapes |= {f"{name}.weight": (size, width), f"{name}.bias": (size,)}
     for part, head in heads.every().items():
         shapes |= {f"heads.{part}.{name}": shape for name, shape in head.shapes(width, labels).items()}

@@ -1,8 +1,8 @@
 """BERT: token ids in, one vector per token out; classic (Devlin et al. 2019) and modern (Warner et al. 2024) layouts.
 
 Legend: T tokens in the pack, R rows asked for, B sequences, D width, V vocabulary.
-Folders of `transformers` load and save bit-equal: BERT's, DistilBERT's and ModernBERT's (`folder.layouts` has the names
-of their tensors).
+Folders of `transformers` load and save bit-equal: BERT's, DistilBERT's, ELECTRA's, ERNIE's and ModernBERT's
+(`folder.layouts` has the names of their tensors).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ LIMITS = {  # generous bounds: a config outside them is a mistake or an attack, 
     "max_length": (1, 4_194_304),
     "segments": (0, 1_024),
     "task_types": (0, 1_024),
+    "embedding": (0, 65_536),
 }
 
 
@@ -53,6 +54,7 @@ class Config:
     feedforward: str = "gelu"  # gelu | gelu-tanh | relu | geglu
     pooler: str = field(default="tanh", metadata=LATER)  # what follows the pooler's map: tanh | gelu | relu
     task_types: int = field(default=0, metadata=LATER)  # kinds of task, of which a text has the first; 0: no table
+    embedding: int = field(default=0, metadata=LATER)  # width of the tables of words, positions and segments; 0: width
     dropout: float = 0.1
     eps: float = 1e-12
 
@@ -91,6 +93,11 @@ class Config:
         return self.heads[0] if isinstance(self.heads, tuple) and self.heads else self.heads  # type: ignore[return-value]
 
     @property
+    def embedding_width(self) -> int:
+        """The width of the tables of words, positions and segments."""
+        return self.embedding or self.width
+
+    @property
     def head_width(self) -> int:
         """The width of a head, pruned model or not."""
         return self.width // self.all_heads
@@ -120,14 +127,16 @@ class Embeddings(nn.Module):
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.words = nn.Embedding(config.vocab_size, config.width)
+        width = config.embedding_width
+        self.words = nn.Embedding(config.vocab_size, width)
         tables = {"learned": Learned, "sinusoidal": Sinusoidal}
         table = tables.get(config.positions)
-        self.positions = table(config.max_length, config.width) if table else None
-        self.segments = Table(config.segments, config.width) if config.segments else None
-        self.task_types = Table(config.task_types, config.width) if config.task_types else None
-        self.norm = nn.LayerNorm(config.width, eps=config.eps, bias=config.norm == "post")
+        self.positions = table(config.max_length, width) if table else None
+        self.segments = Table(config.segments, width) if config.segments else None
+        self.task_types = Table(config.task_types, width) if config.task_types else None
+        self.norm = nn.LayerNorm(width, eps=config.eps, bias=config.norm == "post")
         self.dropout = Dropout(config.dropout)
+        self.project = nn.Linear(width, config.width) if width != config.width else None
 
     def forward(self, packed: Packed) -> Tensor:
         """[T, D]."""
@@ -138,7 +147,8 @@ class Embeddings(nn.Module):
             x_TD = x_TD + self.positions(packed.positions)
         if self.task_types is not None:
             x_TD = x_TD + self.task_types.weight[0]
-        return self.dropout(self.norm(x_TD))  # type: ignore[no-any-return]
+        x_TD = self.dropout(self.norm(x_TD))
+        return x_TD if self.project is None else self.project(x_TD)  # type: ignore[no-any-return]
 
 
 class MaskedHead(nn.Module):
@@ -147,8 +157,8 @@ class MaskedHead(nn.Module):
     def __init__(self, config: Config) -> None:
         super().__init__()
         bias = config.norm == "post"
-        self.dense = nn.Linear(config.width, config.width, bias=bias)
-        self.norm = nn.LayerNorm(config.width, eps=config.eps, bias=bias)
+        self.dense = nn.Linear(config.width, config.embedding_width, bias=bias)
+        self.norm = nn.LayerNorm(config.embedding_width, eps=config.eps, bias=bias)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         self.activation = config.feedforward if config.feedforward in ACTIVATIONS else "gelu"
 
@@ -237,21 +247,23 @@ def _layer(config: Config, index: int) -> nn.Module:
 
 def shapes(config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> dict[str, tuple[int, ...]]:
     """The shape of every tensor in such a Bert's state_dict, without building one: folders are checked by it."""
-    width, biased = config.width, config.norm == "post"
-    sizes: dict[str, tuple[int, ...]] = {"embeddings.words.weight": (config.vocab_size, width)}
+    width, table, biased = config.width, config.embedding_width, config.norm == "post"
+    sizes: dict[str, tuple[int, ...]] = {"embeddings.words.weight": (config.vocab_size, table)}
     if config.positions == "learned":
-        sizes["embeddings.positions.weight"] = (config.max_length, width)
+        sizes["embeddings.positions.weight"] = (config.max_length, table)
     if config.segments:
-        sizes["embeddings.segments.weight"] = (config.segments, width)
+        sizes["embeddings.segments.weight"] = (config.segments, table)
     if config.task_types:
-        sizes["embeddings.task_types.weight"] = (config.task_types, width)
+        sizes["embeddings.task_types.weight"] = (config.task_types, table)
 
     def add(name: str, outputs: int, inputs: int | None = None, bias: bool = biased) -> None:
         sizes[f"{name}.weight"] = (outputs,) if inputs is None else (outputs, inputs)
         if bias:
             sizes[f"{name}.bias"] = (outputs,)
 
-    add("embeddings.norm", width)
+    add("embeddings.norm", table)
+    if table != width:
+        add("embeddings.project", width, table, bias=True)
     for i in range(config.layers):
         inner = config.heads_in(i) * config.head_width
         if inner:
@@ -267,8 +279,8 @@ def shapes(config: Config, parts: tuple[str, ...] = (), labels: int = 2) -> dict
     if not biased:
         add("final_norm", width)
     if "mlm" in parts:
-        add("mlm.dense", width, width)
-        add("mlm.norm", width)
+        add("mlm.dense", table, width)
+        add("mlm.norm", table)
         sizes["mlm.bias"] = (config.vocab_size,)
     head_specs = every()
     for part in parts:

@@ -162,7 +162,8 @@ class Encoder:
             x = main.op("Add", x, main.op("Gather", "sines", "positions"))
         if config.task_types:
             x = main.op("Add", x, self.looked_up("embeddings.task_types.weight", main.constant([0])))
-        return self.norm(x, "embeddings.norm")
+        x = self.norm(x, "embeddings.norm")
+        return x if config.embedding_width == config.width else self.linear(x, "embeddings.project")
 
     def _layer(self, x: str, normed: str, index: int, angles: Sequence[tuple[str, str]]) -> tuple[str, str]:
         """x and its norm after a layer; where norms come last the two are one."""

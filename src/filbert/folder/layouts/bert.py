@@ -66,7 +66,7 @@ LAYOUT = Layout(
         **classes("Bert"),
     },
     prefix="bert.",
-    shape={"positions": "learned", "norm": "post", "pooler": "tanh", "task_types": 0},
+    shape={"positions": "learned", "norm": "post", "pooler": "tanh", "task_types": 0, "embedding": 0},
     usual={
         "vocab_size": 30_522, "width": 768, "layers": 12, "heads": 12, "inner": 3_072, "max_length": 512, "segments": 2,
         "dropout": 0.1, "eps": 1e-12,

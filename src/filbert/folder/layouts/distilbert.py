@@ -55,7 +55,10 @@ LAYOUT = Layout(
     kind="distilbert",
     classes=classes("DistilBert"),
     prefix="distilbert.",
-    shape={"positions": "learned", "norm": "post", "segments": 0, "pooler": "relu", "task_types": 0, "eps": 1e-12},
+    shape={
+        "positions": "learned", "norm": "post", "segments": 0, "pooler": "relu", "task_types": 0, "embedding": 0,
+        "eps": 1e-12,
+    },
     usual={
         "vocab_size": 30_522, "width": 768, "layers": 6, "heads": 12, "inner": 3_072, "max_length": 512, "dropout": 0.1,
     },

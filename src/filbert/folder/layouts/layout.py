@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Names = Iterator[tuple[str, tuple[str, ...]]]  # our tensor, and theirs that make it up, one laid under another
 Evidence = Mapping[str, str | tuple[str, ...]]
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu"}
-KINDS = ("bert", "distilbert", "ernie", "modernbert")  # that are read and written: files here
+KINDS = ("bert", "distilbert", "electra", "ernie", "modernbert")  # that are read and written: files here
 MODEL = "Model"  # how the class without a head ends
 
 
@@ -57,6 +57,7 @@ class Layout:
     evidence: Callable[[], Evidence]
     tied: Mapping[str, str]  # copies that some folders carry along, and what they must be equal to
     has_classifier: bool = False
+    left: Mapping[str, str] = field(default_factory=dict)  # how tensors begin that are not read, and what they are
     renamed: Mapping[str, str] = field(default_factory=dict)  # the ends of tensors' names in old folders, and today's
 
     @property

@@ -93,7 +93,7 @@ LAYOUT = Layout(
     prefix="model.",
     shape={
         "positions": "rotary-local", "norm": "pre", "feedforward": "geglu", "segments": 0, "pooler": "tanh",
-        "task_types": 0,
+        "task_types": 0, "embedding": 0,
     },
     usual={
         "vocab_size": 50_368, "width": 768, "layers": 22, "heads": 12, "inner": 1_152, "max_length": 8_192,
