@@ -27,8 +27,8 @@ PIECES = (
     b"null", b"true", b"-1", b"0", b"1e999", b"NaN", b"Infinity", b"99999999999999999999", b"1.5", b'""', b"[]", b"{}",
     b"[[[[[[[[", b'{"a":', b'"\\ud800"', b"\xff\xfe", b"\0", b'"__metadata__":', b'"F32"', b'"BF16"', b'"shape"', b",",
     b'"data_offsets"', b"[0,4]", b"[18446744073709551616]", b'"auto_map":{},', b'"is_decoder":true,', b"2147483648",
-    b'"bert"', b'"modernbert"', b'"filbert-bert"', b"\x80\x04", b"PK\x03\x04", b"\xe4\xb8\x80",
-    b'"num_labels":1000000,',
+    b'"bert"', b'"modernbert"', b'"electra"', b'"ernie"', b'"filbert-bert"', b"\x80\x04", b"PK\x03\x04",
+    b"\xe4\xb8\x80", b'"num_labels":1000000,',
 )  # fmt: skip
 
 
@@ -71,6 +71,9 @@ def folders_in(home: Path) -> list[Path]:
         "modernbert": (
             bert.Config(**tiny, segments=0, positions="rotary-local", norm="pre", feedforward="geglu"), ("mlm",),
         ),
+        "distilbert": (bert.Config(**tiny, segments=0, pooler="relu"), ("pooler", "labels", "mlm")),
+        "electra": (bert.Config(**tiny, pooler="gelu", embedding=2), ("mlm",)),
+        "ernie": (bert.Config(**tiny, task_types=3), ("tokens",)),
         "own": (bert.Config(**tiny, positions="sinusoidal"), ("pooler", "tokens")),
         "shards": (bert.Config(**tiny), ("span",)),
     }  # fmt: skip
