@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import filbert as fb
+from filbert.folder import folder as folders
 from filbert.run.finetune import Finetuned, finetune
 from filbert.ship.export import export
 from filbert.ship.verify import verified
@@ -122,6 +123,17 @@ def test_it_is_exported_and_answers_without_torch(tuned: Finetuned, tmp_path: Pa
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     np.testing.assert_allclose([float(word) for word in done.stdout.split()], chances(tuned.model), atol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_an_import_keeps_every_bit_and_the_kind(family: str, tmp_path: Path) -> None:
+    folder = written(family, tmp_path / "theirs")
+    folders.import_folder(folder, tmp_path / "ours")
+    again = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "ours")
+    wanted = transformers.AutoModelForMaskedLM.from_pretrained(folder)
+    assert type(again) is type(wanted)
+    assert again.state_dict().keys() == wanted.state_dict().keys()
+    assert all(torch.equal(again.state_dict()[name], one) for name, one in wanted.state_dict().items())
 
 
 def test_a_discriminator_is_read_without_its_head_and_says_so(tmp_path: Path) -> None:
