@@ -1,4 +1,4 @@
-"""filbert import: a transformers BERT or GPT-2 folder in, a filbert model folder out."""
+"""filbert import: a transformers folder in, a filbert model folder out."""
 
 from __future__ import annotations
 
@@ -12,7 +12,11 @@ from filbert.cli.shared import json_option, result, say
 @click.option("--out", "-o", required=True, help="Folder to write.")
 @json_option
 def command(source: str, out: str, as_json: bool) -> None:
-    """Check a transformers BERT or GPT-2 folder and write it as a filbert model folder, bit for bit."""
+    """Check a transformers folder and write it as a filbert model folder, bit for bit.
+
+    Kinds: bert, distilbert, electra, ernie, modernbert, gpt2. Of a pytorch_model.bin the tensors alone are read; no
+    code of it is run.
+    """
     from filbert.ship.export import imported
 
     read = imported(source, out)

@@ -112,11 +112,11 @@ def load(path: Path | str, *, dtype: str = "float32", verify: bool = False) -> L
     )  # fmt: skip
 
 
-def read(path: Path | str, *, verify: bool = False) -> read_transformers.Source:
-    """The folder's files, checked, with no number read yet and nothing built."""
+def read(path: Path | str, *, verify: bool = False, pickles: bool = False) -> read_transformers.Source:
+    """The folder's files, checked, with no number read yet and nothing built; pickles: for an import alone."""
     folder = model_folder(path)
     check_manifest(folder, hashes=verify)
-    return read_transformers.read(folder)
+    return read_transformers.read(folder, pickles)
 
 
 def _joined(pieces: Sequence[weights.Stored], dtype: torch.dtype | None) -> Tensor:
@@ -199,7 +199,7 @@ def import_folder(source: Path | str, out: Path | str) -> read_transformers.Sour
         done = read(out)
         done.described.notes.extend([*gpt2.notes(folder, fields), *vocab.unlike(folder, tokenizer.vocabulary)])
         return done
-    loaded = read(source, verify=True)
+    loaded = read(source, verify=True, pickles=True)
     about = loaded.described
     tokenizer = Tokenizer.load(loaded.folder)
     check_sizes(loaded.folder, tokenizer.vocab_size, about.config.vocab_size)

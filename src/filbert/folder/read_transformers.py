@@ -16,7 +16,7 @@ import numpy as np
 from filbert.core.errors import InputError
 from filbert.core.records import Reals
 from filbert.folder import config as configs
-from filbert.folder import meta, weights
+from filbert.folder import meta, pickled, weights
 from filbert.folder.layouts.layout import layout
 from filbert.folder.weights import Stored, Tensors, named
 from filbert.models import bert
@@ -53,10 +53,10 @@ def names(kind: str, config: Shape, parts: tuple[str, ...]) -> Iterator[tuple[st
         yield ours, tuple(name if name.startswith(published.beside) else prefix + name for name in theirs)
 
 
-def read(folder: Path) -> Source:
-    """The folder's config and headers, checked against each other."""
+def read(folder: Path, pickles: bool = False) -> Source:
+    """The folder's config and headers, checked against each other; pickles: whether its weights may be one."""
     about = configs.described(folder)
-    tensors_of = weights.read_folder(folder)
+    tensors_of = pickled.read_folder(folder) if pickles and pickled.is_one(folder) else weights.read_folder(folder)
     about.notes.extend(_left(about, tensors_of))
     stored, copies = _canonical(about.path.parent, about.kind, tensors_of)
     is_copied = any(copy.name.endswith("decoder.weight") for copy, _ in copies)
