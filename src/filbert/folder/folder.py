@@ -22,9 +22,9 @@ from torch import Tensor
 from filbert.core.errors import InputError, one_of
 from filbert.core.files import Json, check_free, json_text, named, write_text
 from filbert.core.files import whole_folder as written_whole
+from filbert.folder import caches, gpt2, meta, read_transformers, sentence_transformers, weights
 from filbert.folder import card as cards
 from filbert.folder import config as configs
-from filbert.folder import gpt2, meta, read_transformers, sentence_transformers, weights
 from filbert.folder.manifest import (
     CARD,
     FORMAT,
@@ -108,7 +108,7 @@ def load(path: Path | str, *, dtype: str = "float32", verify: bool = False) -> L
         model.spell(Tokenizer.load(source.folder).vocabulary)
     return Loaded(
         folder=source.folder, model=model.eval(), kind=about.kind, labels=source.labels, fields=about.fields,
-        problem_type=about.problem_type, notes=about.notes,
+        problem_type=about.problem_type, notes=[*caches.note(path, source.folder), *about.notes],
     )  # fmt: skip
 
 

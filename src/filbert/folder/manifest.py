@@ -11,7 +11,7 @@ from filbert.builtin import model as builtin
 from filbert.core.errors import InputError, did_you_mean
 from filbert.core.files import json_text, named, sha256, write_text
 from filbert.core.version import VERSION
-from filbert.folder import weights
+from filbert.folder import caches, weights
 
 MANIFEST, CARD, FORMAT = "manifest.json", "README.md", "filbert model folder 1"
 CONFIG = "config.json"
@@ -26,13 +26,19 @@ READ = (
 
 
 def model_folder(path: Path | str) -> Path:
-    """The folder itself, a run's `model` inside it, or the built-in model's."""
+    """The folder itself, a run's `model` inside it, the built-in model's, or that of a name in a cache here."""
     folder = named(path, "the model", f'the path of a folder or of a run, or "{builtin.NAME}"')
     if str(path) == builtin.NAME and not folder.exists():
         return builtin.folder()
+    if not folder.exists() and (cached := caches.find(str(path))) is not None:
+        return cached
     if not folder.is_dir():
-        what = "is a file" if folder.exists() else "there is no such folder"
-        hint = did_you_mean(str(path), [builtin.NAME])
+        cached_names = caches.names() if not folder.exists() and caches.NAME.fullmatch(str(path)) else []
+        there = (
+            f" and no such model among those in a cache here ({', '.join(cached_names[:10])})" if cached_names else ""
+        )
+        what = "is a file" if folder.exists() else f"there is no such folder{there}"
+        hint = did_you_mean(str(path), [builtin.NAME, *cached_names])
         raise InputError(f"{folder}: {what}; give the folder that holds {CONFIG} and {weights.WEIGHTS}.{hint}")
     if not (folder / CONFIG).exists() and (folder / "model" / CONFIG).exists():
         return folder / "model"
