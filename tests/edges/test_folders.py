@@ -391,7 +391,7 @@ def test_C4_import_writes_nothing_that_cannot_be_read(
 @pytest.mark.parametrize("name", ["BertForSequenceClassification", "BertForTokenClassification", "BertModel"])
 def test_C6_the_way_out_of_a_pickle_keeps_heads_and_vocabulary(name: str, tmp_path: Path) -> None:
     put(tmp_path / "m", "config.json", {"model_type": "bert", "architectures": [name]})
-    (tmp_path / "m/pytorch_model.bin").write_bytes(b"\x80\x02.")
+    (tmp_path / "m/model.bin").write_bytes(b"\x80\x02.")
     with pytest.raises(InputError, match=f"from transformers import {name} as M, AutoTokenizer as T") as caught:
         weights.read_folder(tmp_path / "m")
     assert "T.from_pretrained('IN').save_pretrained('OUT')" in str(caught.value)
@@ -399,7 +399,7 @@ def test_C6_the_way_out_of_a_pickle_keeps_heads_and_vocabulary(name: str, tmp_pa
 
 def test_C6_a_name_that_is_none_stands_in_no_command(tmp_path: Path) -> None:
     put(tmp_path / "m", "config.json", {"model_type": "bert", "architectures": ["x; import os"]})
-    (tmp_path / "m/pytorch_model.bin").write_bytes(b"\x80\x02.")
+    (tmp_path / "m/model.bin").write_bytes(b"\x80\x02.")
     with pytest.raises(InputError, match="import AutoModel as M"):
         weights.read_folder(tmp_path / "m")
 

@@ -11,10 +11,11 @@ from filbert.builtin import model as builtin
 from filbert.core.errors import InputError, did_you_mean
 from filbert.core.files import json_text, named, sha256, write_text
 from filbert.core.version import VERSION
-from filbert.folder import caches, weights
+from filbert.folder import weights
 
 MANIFEST, CARD, FORMAT = "manifest.json", "README.md", "filbert model folder 1"
 CONFIG = "config.json"
+WANTED = f"give the folder that holds {CONFIG} and {weights.WEIGHTS}"
 _NUMBERED = re.compile(r"[0-9]+_[A-Za-z]+$")
 # All that a folder's answers hang on: of these none may be a link that leaves it, or stand beside what was saved.
 READ = (
@@ -30,16 +31,17 @@ def model_folder(path: Path | str) -> Path:
     folder = named(path, "the model", f'the path of a folder or of a run, or "{builtin.NAME}"')
     if str(path) == builtin.NAME and not folder.exists():
         return builtin.folder()
-    if not folder.exists() and (cached := caches.find(str(path))) is not None:
-        return cached
+    if not folder.exists():
+        from filbert.folder import caches  # few need them
+
+        if (cached := caches.find(str(path))) is not None:
+            return cached
+        others = caches.names() if caches.NAME.fullmatch(str(path)) else []
+        there = f" and no such model among those in a cache here ({', '.join(others[:10])})" if others else ""
+        hint = did_you_mean(str(path), [builtin.NAME, *others])
+        raise InputError(f"{folder}: there is no such folder{there}; {WANTED}.{hint}")
     if not folder.is_dir():
-        cached_names = caches.names() if not folder.exists() and caches.NAME.fullmatch(str(path)) else []
-        there = (
-            f" and no such model among those in a cache here ({', '.join(cached_names[:10])})" if cached_names else ""
-        )
-        what = "is a file" if folder.exists() else f"there is no such folder{there}"
-        hint = did_you_mean(str(path), [builtin.NAME, *cached_names])
-        raise InputError(f"{folder}: {what}; give the folder that holds {CONFIG} and {weights.WEIGHTS}.{hint}")
+        raise InputError(f"{folder}: is a file; {WANTED}.")
     if not (folder / CONFIG).exists() and (folder / "model" / CONFIG).exists():
         return folder / "model"
     return folder
