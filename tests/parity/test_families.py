@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import filbert as fb
+from filbert.core.errors import InputError
 from filbert.folder import folder as folders
 from filbert.run.finetune import Finetuned, finetune
 from filbert.ship.export import export
@@ -134,6 +135,20 @@ def test_an_import_keeps_every_bit_and_the_kind(family: str, tmp_path: Path) -> 
     assert type(again) is type(wanted)
     assert again.state_dict().keys() == wanted.state_dict().keys()
     assert all(torch.equal(again.state_dict()[name], one) for name, one in wanted.state_dict().items())
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_output_weights_that_are_stored_a_second_time_must_be_the_word_table(family: str, tmp_path: Path) -> None:
+    model = transformers.AutoModelForMaskedLM.from_pretrained(written(family, tmp_path / "theirs"))
+    model.config.tie_word_embeddings = False
+    table = torch.nn.Parameter(model.get_input_embeddings().weight.detach().clone())
+    model.get_output_embeddings().weight = table
+    model.save_pretrained(tmp_path / "theirs")
+    assert fb.load(tmp_path / "theirs", device="cpu").fill("今天[MASK]", top=1)
+    table.data[0, 0] += 1
+    model.save_pretrained(tmp_path / "theirs")
+    with pytest.raises(InputError, match="is not equal to"):
+        fb.load(tmp_path / "theirs", device="cpu")
 
 
 def test_a_discriminator_is_read_without_its_head_and_says_so(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def read(folder: Path, pickles: bool = False) -> Source:
     tensors_of = pickled.read_folder(folder) if pickles and pickled.is_one(folder) else weights.read_folder(folder)
     about.notes.extend(_left(about, tensors_of))
     stored, copies = _canonical(about.path.parent, about.kind, tensors_of)
-    is_copied = any(copy.name.endswith("decoder.weight") for copy, _ in copies)
+    is_copied = any(copy.name.endswith(".weight") for copy, _ in copies)
     parts = _parts(about, stored, is_copied)
     num_labels = _num_labels(about, parts, stored)
     expected = meta.shapes(about.config, parts, num_labels)

@@ -4,10 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from filbert.folder.layouts.layout import ACTIVATIONS, Evidence, Layout, Names, both, classes, of_tasks, task_heads
+from filbert.folder.layouts.layout import (
+    ACTIVATIONS,
+    Evidence,
+    Layout,
+    Names,
+    both,
+    classes,
+    layers,
+    of_tasks,
+    task_heads,
+)
 
 if TYPE_CHECKING:
     from filbert.models.bert import Config
+
+
+LAYER = {
+    "attention.qkv": ("attention.self.query", "attention.self.key", "attention.self.value"),
+    "attention.out": ("attention.output.dense",),
+    "attention_norm": ("attention.output.LayerNorm",),
+    "feed.up": ("intermediate.dense",),
+    "feed.down": ("output.dense",),
+    "feed_norm": ("output.LayerNorm",),
+}
 
 
 def encoder(config: Config) -> Names:
@@ -18,14 +38,7 @@ def encoder(config: Config) -> Names:
     if config.segments:
         yield "embeddings.segments.weight", ("embeddings.token_type_embeddings.weight",)
     yield from both("embeddings.norm", "embeddings.LayerNorm")
-    for i in range(config.layers):
-        ours, theirs = f"layers.{i}.", f"encoder.layer.{i}."
-        yield from both(ours + "attention.qkv", *(f"{theirs}attention.self.{x}" for x in ("query", "key", "value")))
-        yield from both(ours + "attention.out", theirs + "attention.output.dense")
-        yield from both(ours + "attention_norm", theirs + "attention.output.LayerNorm")
-        yield from both(ours + "feed.up", theirs + "intermediate.dense")
-        yield from both(ours + "feed.down", theirs + "output.dense")
-        yield from both(ours + "feed_norm", theirs + "output.LayerNorm")
+    yield from layers(config, "encoder.layer", LAYER)
 
 
 def heads(parts: tuple[str, ...]) -> Names:

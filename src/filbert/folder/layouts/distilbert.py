@@ -4,10 +4,30 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from filbert.folder.layouts.layout import ACTIVATIONS, Evidence, Layout, Names, both, classes, of_tasks, task_heads
+from filbert.folder.layouts.layout import (
+    ACTIVATIONS,
+    Evidence,
+    Layout,
+    Names,
+    both,
+    classes,
+    layers,
+    of_tasks,
+    task_heads,
+)
 
 if TYPE_CHECKING:
     from filbert.models.bert import Config
+
+
+LAYER = {
+    "attention.qkv": ("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+    "attention.out": ("attention.out_lin",),
+    "attention_norm": ("sa_layer_norm",),
+    "feed.up": ("ffn.lin1",),
+    "feed.down": ("ffn.lin2",),
+    "feed_norm": ("output_layer_norm",),
+}
 
 
 def encoder(config: Config) -> Names:
@@ -15,14 +35,7 @@ def encoder(config: Config) -> Names:
     yield "embeddings.words.weight", ("embeddings.word_embeddings.weight",)
     yield "embeddings.positions.weight", ("embeddings.position_embeddings.weight",)
     yield from both("embeddings.norm", "embeddings.LayerNorm")
-    for i in range(config.layers):
-        ours, theirs = f"layers.{i}.", f"transformer.layer.{i}."
-        yield from both(ours + "attention.qkv", *(f"{theirs}attention.{x}_lin" for x in "qkv"))
-        yield from both(ours + "attention.out", theirs + "attention.out_lin")
-        yield from both(ours + "attention_norm", theirs + "sa_layer_norm")
-        yield from both(ours + "feed.up", theirs + "ffn.lin1")
-        yield from both(ours + "feed.down", theirs + "ffn.lin2")
-        yield from both(ours + "feed_norm", theirs + "output_layer_norm")
+    yield from layers(config, "transformer.layer", LAYER)
 
 
 def heads(parts: tuple[str, ...]) -> Names:

@@ -109,6 +109,13 @@ def both(ours: str, *theirs: str) -> Names:
         yield f"{ours}.{kind}", tuple(f"{name}.{kind}" for name in theirs)
 
 
+def layers(config: Config, home: str, tensors: Mapping[str, tuple[str, ...]]) -> Names:
+    """Weights and biases of each layer, which transformers keeps under home.INDEX: {ours: theirs} of one of them."""
+    for index in range(config.layers):
+        for ours, theirs in tensors.items():
+            yield from both(f"layers.{index}.{ours}", *(f"{home}.{index}.{name}" for name in theirs))
+
+
 def task_heads(parts: tuple[str, ...]) -> Names:
     """The tensors of heads of tasks, as a class with a `classifier` or `qa_outputs` has them; else under our names.
 
