@@ -11,6 +11,7 @@ import pytest
 import filbert as fb
 from filbert.core.errors import InputError
 from filbert.folder import caches
+from filbert.folder import folder as folders
 
 TEXTS = ["今天天气很好"]
 
@@ -48,6 +49,9 @@ def test_a_name_is_its_snapshot(home: Path, tiny_folder: Path) -> None:
         assert model.notes == [f"{name}: is read from {snapshot}."]
         np.testing.assert_array_equal(model.embed(TEXTS), wanted)
     assert fb.load(snapshot, device="cpu").notes == []
+    assert (
+        folders.import_folder("tiny-bert", home / "ours").described.notes[0] == f"tiny-bert: is read from {snapshot}."
+    )
 
 
 def test_modelscope_has_its_own_place(home: Path, tiny_folder: Path) -> None:

@@ -18,6 +18,7 @@ from filbert.run.finetune import Finetuned, finetune
 from filbert.ship.export import export
 from filbert.ship.verify import verified
 from filbert.text.tokenizer import Tokenizer
+from kit.models import small_bert
 
 transformers = pytest.importorskip("transformers")
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_thread")]
@@ -27,6 +28,10 @@ ROWS = (
     ("今天很糟", "坏"), ("我很难过", "坏"), ("不喜欢这个", "坏"), ("糟透了", "坏"),
 )  # fmt: skip
 TEXTS = [text for text, _ in ROWS]
+PARTS = (
+    (), ("pooler",), ("pooler", "mlm"), ("pooler", "mlm", "nsp"), ("mlm",), ("labels",), ("pooler", "labels"),
+    ("tokens",), ("tokens", "crf"), ("pooler", "span"), ("pooler", "choice"), ("choice",), ("pointer",), ("relation",),
+)  # fmt: skip
 FAMILIES = ("distilbert", "electra", "ernie")
 HERE = ["train.steps=60", "train.learning_rate=3e-3", "machine.device=cpu", "machine.threads=1"]
 
@@ -151,6 +156,27 @@ def test_output_weights_that_are_stored_a_second_time_must_be_the_word_table(fam
         fb.load(tmp_path / "theirs", device="cpu")
 
 
+@pytest.mark.parametrize("parts", PARTS)
+@pytest.mark.parametrize("family", ["bert", *FAMILIES])
+def test_any_heads_are_read_as_they_were_saved(family: str, parts: tuple[str, ...], tmp_path: Path) -> None:
+    """Those that the family has no class for too, as a run of pretraining or fine-tuning leaves them."""
+    shapes: dict[str, dict[str, Any]] = {
+        "bert": {}, "distilbert": {"segments": 0, "pooler": "relu"}, "electra": {"pooler": "gelu", "embedding": 12},
+        "ernie": {"task_types": 3},
+    }  # fmt: skip
+    tokenizer = Tokenizer(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"今天气"])
+    model = small_bert(tokenizer, parts, **shapes[family])
+    labels = ["a", "b"] if {"labels", "tokens", "pointer", "relation"} & set(parts) else []
+    folders.save(tmp_path / "model", model, tokenizer, labels=labels)
+    loaded = folders.load(tmp_path / "model")
+    assert loaded.kind == family
+    assert loaded.model.parts == model.parts
+    assert all(torch.equal(value, model.state_dict()[name]) for name, value in loaded.model.state_dict().items())
+    pytest.importorskip("onnxruntime")
+    export(tmp_path / "model", tmp_path / "shipped")
+    fb.load(tmp_path / "shipped", runtime="onnx")
+
+
 def test_a_discriminator_is_read_without_its_head_and_says_so(tmp_path: Path) -> None:
     folder = written("electra", tmp_path / "theirs")
     config = transformers.AutoConfig.from_pretrained(folder)
@@ -162,6 +188,10 @@ def test_a_discriminator_is_read_without_its_head_and_says_so(tmp_path: Path) ->
     with torch.no_grad():
         wanted = other.electra(**tokenizer(TEXTS[0], return_tensors="pt")).last_hidden_state[0, 0]
     np.testing.assert_allclose(model.embed(TEXTS[:1], pool="cls", normalize=False)[0], wanted, atol=1e-5)
+    pytest.importorskip("onnxruntime")
+    export(folder, tmp_path / "shipped")
+    portable = fb.load(tmp_path / "shipped", runtime="onnx")
+    np.testing.assert_allclose(portable.embed(TEXTS[:1], pool="cls", normalize=False)[0], wanted, atol=1e-5)
 
 
 @pytest.mark.parametrize("tuned", FAMILIES, indirect=True)

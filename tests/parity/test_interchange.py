@@ -210,6 +210,7 @@ def test_an_ernie_without_kinds_of_tasks_is_a_bert(tmp_path: Path) -> None:
     folders.import_folder(tmp_path / "theirs", tmp_path / "ours")
     again = transformers.AutoModel.from_pretrained(tmp_path / "ours")
     assert type(again) is transformers.BertModel
+    assert folders.load(tmp_path / "ours").notes == []
     assert same(again.state_dict(), other.state_dict())
 
 

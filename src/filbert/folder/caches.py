@@ -37,8 +37,8 @@ def names() -> list[str]:
 
 def note(name: object, folder: Path) -> list[str]:
     """What a user reads who gave a name and not a folder."""
-    is_name = isinstance(name, str) and bool(NAME.fullmatch(name)) and not Path(name).exists()
-    return [f"{name}: is read from {folder}."] if is_name and folder in {path for _, path in _models()} else []
+    is_cached = any(folder.is_relative_to(root) for root in (_hugging_face(), *_model_scope()))
+    return [f"{name}: is read from {folder}."] if is_cached and str(name) != str(folder) else []
 
 
 def _models() -> Iterator[tuple[str, Path]]:

@@ -197,5 +197,7 @@ def fields_of(
         fields["id2label"] = {str(i): label for i, label in enumerate(labels)}
         fields["label2id"] = {label: i for i, label in enumerate(labels)}
     fields |= {"dtype": dtype, "filbert": metadata}
-    kept = {name: value for name, value in more.items() if name not in NOT_KEPT}
+    former = more.get("model_type")
+    gone = layout(former).field_names if former in PUBLISHED and former != kind else ()  # of a kind that it is no more
+    kept = {name: value for name, value in more.items() if name not in NOT_KEPT and name not in gone}
     return (dict(layout(kind).written) if kind in PUBLISHED else {}) | kept | fields

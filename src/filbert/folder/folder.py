@@ -94,7 +94,7 @@ def load(path: Path | str, *, dtype: str = "float32", verify: bool = False) -> L
         return Loaded(
             folder=folder, model=gpt.to(DTYPES.get(dtype, torch.float32)).eval(),
             kind=gpt2.KIND, labels=[], problem_type=None, fields=fields,
-            notes=gpt2.notes(folder, fields),
+            notes=[*caches.note(path, folder), *gpt2.notes(folder, fields)],
         )  # fmt: skip
     source = read(path, verify=verify)
     read_transformers.check_data(source)
@@ -204,6 +204,7 @@ def import_folder(source: Path | str, out: Path | str) -> read_transformers.Sour
     tokenizer = Tokenizer.load(loaded.folder)
     check_sizes(loaded.folder, tokenizer.vocab_size, about.config.vocab_size)
     vectors = sentence_transformers.read(loaded.folder, about.config.width)
+    about.notes[:0] = caches.note(source, loaded.folder)
     about.notes.extend([*vocab.unlike(loaded.folder, tokenizer.vocabulary), *vectors.notes])
     read_transformers.check_data(loaded)
     read_transformers.check_finite(loaded)

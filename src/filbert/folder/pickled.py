@@ -12,10 +12,9 @@ import math
 import os
 import pickle
 import zipfile
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -101,15 +100,14 @@ def _parameter(data: object, *_: object) -> Slice:
 class Maker(NamedTuple):
     """A function that a pickle may call; unlike a function itself it has nothing that a pickle could set."""
 
-    make: Callable[..., Slice]
+    make: Callable[..., object]
 
-    def __call__(self, *parts: object) -> Slice:
+    def __call__(self, *parts: object) -> object:
         """What it makes."""
         return self.make(*parts)
 
 
-ALLOWED: Mapping[tuple[str, str], type | Maker | Kind] = {
-    ("collections", "OrderedDict"): OrderedDict,
+ALLOWED: Mapping[tuple[str, str], Maker | Kind] = {
     ("torch._utils", "_rebuild_tensor"): Maker(_tensor),
     ("torch._utils", "_rebuild_tensor_v2"): Maker(_tensor),
     ("torch._utils", "_rebuild_parameter"): Maker(_parameter),
@@ -117,16 +115,77 @@ ALLOWED: Mapping[tuple[str, str], type | Maker | Kind] = {
 }
 
 
+OPCODES = {  # what torch writes of a table of tensors, in any protocol; no other is followed
+    getattr(pickle, name)[0]
+    for name in (
+        "PROTO", "FRAME", "MARK", "STOP", "NONE", "NEWTRUE", "NEWFALSE", "INT", "BININT", "BININT1", "BININT2", "LONG1",
+        "UNICODE", "BINUNICODE", "SHORT_BINUNICODE", "STRING", "BINSTRING", "SHORT_BINSTRING", "EMPTY_TUPLE", "TUPLE",
+        "TUPLE1", "TUPLE2", "TUPLE3", "EMPTY_LIST", "LIST", "APPEND", "APPENDS", "EMPTY_DICT", "DICT", "SETITEM",
+        "SETITEMS", "GLOBAL", "STACK_GLOBAL", "REDUCE", "BUILD", "BINPERSID", "GET", "BINGET", "LONG_BINGET", "PUT",
+        "BINPUT", "LONG_BINPUT", "MEMOIZE",
+    )
+}  # fmt: skip
+
+
 # The reader in Python, not C's: C's takes memory for whatever place in its memo a file names.
 class _Reader(pickle._Unpickler):
     """Makes what ALLOWED names, and refuses everything else before it is made."""
 
+    stack: list[Any]
+    copied = 0  # pairs that tables were made of, in all: each may name the same ones again
+    dispatch: ClassVar[dict[int, Any]] = {
+        code: follow for code, follow in pickle._Unpickler.dispatch.items() if code in OPCODES
+    }
+
+    def _marked(self) -> list[Any]:
+        """What lies on the stack above the last mark."""
+        items: list[Any] = self.pop_mark()  # type: ignore[attr-defined]  # typeshed knows no more of this reader
+        return items
+
+    def load_build(self) -> None:
+        """Takes the state of a thing away: a table's notes, which nothing here reads."""
+        self.stack.pop()
+
+    def load_setitems(self) -> None:
+        """Puts pairs into a table; what stands for one must be a text, since others may take for ever to compare."""
+        items = self._marked()
+        _put(self.stack[-1], items[::2], items[1::2])
+
+    def load_setitem(self) -> None:
+        """Puts one pair into a table."""
+        value, key = self.stack.pop(), self.stack.pop()
+        _put(self.stack[-1], [key], [value])
+
+    def load_dict(self) -> None:
+        """Makes a table of pairs."""
+        items, table = self._marked(), dict[str, object]()
+        _put(table, items[::2], items[1::2])
+        self.stack.append(table)
+
+    dispatch[pickle.BUILD[0]] = load_build
+    dispatch[pickle.DICT[0]] = load_dict
+    dispatch[pickle.SETITEM[0]] = load_setitem
+    dispatch[pickle.SETITEMS[0]] = load_setitems
+
     def find_class(self, module: str, name: str) -> object:
-        """One of ALLOWED."""
+        """One of ALLOWED, or a table."""
+        if (module, name) == ("collections", "OrderedDict"):
+            return Maker(self._table)
         if (module, name) not in ALLOWED:
             called = ascii(f"{module}.{name}"[:120]).strip("'")
             raise Unreadable(f"asks for {called}, which is no part of a tensor")
         return ALLOWED[module, name]
+
+    def _table(self, pairs: object = ()) -> dict[str, object]:
+        """What OrderedDict is given: nothing, or of Python 2 a list of pairs."""
+        self.copied += len(pairs) if isinstance(pairs, tuple | list) else 1
+        if not isinstance(pairs, tuple | list) or self.copied > MOST_ENTRIES:
+            raise Unreadable("holds a table that is none")
+        if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
+            raise Unreadable("holds a table that is none")
+        table: dict[str, object] = {}
+        _put(table, [key for key, _ in pairs], [value for _, value in pairs])
+        return table
 
     def persistent_load(self, pid: object) -> Storage:
         """A storage: ("storage", kind, key, device, how many numbers), and before 1.6 a view of it, always None."""
@@ -141,6 +200,12 @@ class _Reader(pickle._Unpickler):
             ) if 0 <= count < 2**48:
                 return Storage(dtype, key, count)
         raise Unreadable("names a storage in a form that is not torch's")
+
+
+def _put(table: object, keys: Sequence[object], values: Sequence[object]) -> None:
+    if not isinstance(table, dict) or not all(isinstance(key, str) for key in keys):
+        raise Unreadable("has something that is no text where the name of a tensor should be")
+    table.update(zip(keys, values, strict=True))
 
 
 def _object(handle: BinaryIO) -> object:
@@ -245,11 +310,11 @@ def _in_a_row(handle: BinaryIO, size: int) -> tuple[object, dict[str, tuple[int,
     magic, protocol, about, table, keys = (_object(start) for _ in range(5))
     if magic != MAGIC or protocol != PROTOCOL or not isinstance(about, dict) or not isinstance(keys, list):
         raise Unreadable("is no file of torch.save")
-    if not dict.get(about, "little_endian", True):
+    if not about.get("little_endian", True):
         raise Unreadable("holds numbers whose bytes are the other way round")
     sizes = {
         each.storage.key: np.dtype(DTYPES[each.storage.dtype]).itemsize
-        for each in (dict.values(table) if isinstance(table, dict) else ())
+        for each in (table.values() if isinstance(table, dict) else ())
         if isinstance(each, Slice)
     }
     places, at = {}, start.tell()
@@ -265,12 +330,12 @@ def _in_a_row(handle: BinaryIO, size: int) -> tuple[object, dict[str, tuple[int,
 
 def _stored(path: Path, table: object, places: Mapping[str, tuple[int, int]]) -> Tensors:
     """Each tensor of the table, where its bytes lie."""
-    if not isinstance(table, dict) or not dict.__len__(table):
+    if not isinstance(table, dict) or not table:
         raise Unreadable("holds no table of tensors")
     file, tensors = File(path), {}
-    for name, each in dict.items(table):  # its own methods may be anything that the file says
-        if not isinstance(name, str) or not isinstance(each, Slice):
-            raise Unreadable(f"has under {str(name)[:60]!r} something that is no tensor")
+    for name, each in table.items():
+        if not isinstance(each, Slice):
+            raise Unreadable(f"has under {name[:60]!r} something that is no tensor")
         item = np.dtype(DTYPES[each.storage.dtype]).itemsize
         place, num_bytes = places.get(each.storage.key, (0, -1))
         if each.storage.size * item != num_bytes:

@@ -23,7 +23,6 @@ from filbert.models import bert
 from filbert.nn.encoder import Shape
 from filbert.nn.heads import every
 
-PASSED_OVER = ("position_ids", "embeddings.token_type_ids")  # counters that old folders stored as if they were learnt
 NAMED = ("labels", "tokens", "pointer", "relation")  # heads with an output for each label
 TABLE_LIMIT = 8 * 2**20  # bytes of a computed position table that no file has to justify
 
@@ -80,7 +79,7 @@ def _canonical(folder: Path, kind: str, stored: Tensors) -> tuple[Tensors, tuple
     published = None if kind in configs.OUR_KINDS else layout(kind)
     for stored_name, tensor in stored.items():
         name = published.today(stored_name) if published else stored_name
-        if published and (name.endswith(PASSED_OVER) or name.startswith(tuple(published.left))):
+        if published and published.is_passed_over(name):
             continue
         if name in tensors:
             raise InputError(
@@ -117,7 +116,7 @@ def _parts(about: configs.Described, tensors: Tensors, is_copied: bool) -> tuple
     have = {
         part for part, start in published.evidence().items() if any(name.startswith(start) for name in tensors)
     }  # fmt: skip
-    if published.has_classifier and any(name.startswith("classifier.") for name in tensors):
+    if any(name.startswith(published.classifiers) for name in tensors):
         named_heads = {"labels", "tokens", "choice"} & set(about.parts)
         have |= named_heads or {"labels" if "pooler" in have else "tokens"}
     lost = set(about.parts) - have
@@ -141,7 +140,7 @@ def _num_labels(about: configs.Described, parts: tuple[str, ...], tensors: Tenso
     if about.num_labels is not None:
         return about.num_labels
     for part in NAMED:
-        for name in ("classifier.bias", f"filbert.heads.{part}.bias", f"heads.{part}.bias"):
+        for name in ("classifier.bias", "classifier.out_proj.bias", f"filbert.heads.{part}.bias", f"heads.{part}.bias"):
             if part in parts and name in tensors and len(tensors[name].shape) == 1:
                 return tensors[name].shape[0]
     return 2

@@ -299,7 +299,7 @@ def _sharded(folder: Path) -> Tensors:
 def _no_weights(folder: Path) -> str:
     names = sorted(path.name for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
     for name in names:
-        if name.startswith("pytorch_model") and name.endswith(".bin"):
+        if name in ("pytorch_model.bin", "pytorch_model.bin.index.json"):
             return (
                 f"{folder / name}: is a pickle, which can run code when opened, so it is not opened; bring the folder "
                 f"in once: filbert import {folder} --out DIR reads its tensors and runs nothing."

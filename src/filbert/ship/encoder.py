@@ -157,7 +157,7 @@ class Encoder:
         elif config.positions == "sinusoidal":
             from filbert.nn.positions import Sinusoidal
 
-            table = Sinusoidal(config.max_length, config.width).weight.numpy()
+            table = Sinusoidal(config.max_length, config.embedding_width).weight.numpy()
             main.initializers["sines"] = main.onnx.numpy_helper.from_array(table, "sines")
             x = main.op("Add", x, main.op("Gather", "sines", "positions"))
         if config.task_types:

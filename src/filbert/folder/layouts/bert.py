@@ -107,6 +107,6 @@ LAYOUT = Layout(
         "cls.predictions.decoder.weight": "embeddings.word_embeddings.weight",
         "cls.predictions.decoder.bias": "cls.predictions.bias",
     },
-    has_classifier=True,
+    classifiers=("classifier.",),
     renamed={"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"},  # the names of 2018
 )  # fmt: skip

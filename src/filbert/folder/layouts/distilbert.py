@@ -93,5 +93,5 @@ LAYOUT = Layout(
     beside=("vocab_", "pre_classifier.", "classifier.", "qa_outputs.", "filbert."),
     evidence=evidence,
     tied={"vocab_projector.weight": "embeddings.word_embeddings.weight"},
-    has_classifier=True,
+    classifiers=("classifier.",),
 )  # fmt: skip

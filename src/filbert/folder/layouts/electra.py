@@ -6,7 +6,6 @@ with theirs for masked words.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -15,8 +14,6 @@ from filbert.folder.layouts.layout import Evidence, Names, both, classes, of_tas
 
 if TYPE_CHECKING:
     from filbert.models.bert import Config
-
-MODEL, DISCRIMINATOR = "ElectraModel", "ElectraForPreTraining"
 
 
 def encoder(config: Config) -> Names:
@@ -40,7 +37,7 @@ def heads(parts: tuple[str, ...]) -> Names:
         yield "mlm.bias", ("generator_lm_head.bias",)
 
 
-def _task_heads(parts: tuple[str, ...]) -> Iterator[tuple[str, tuple[str, ...]]]:
+def _task_heads(parts: tuple[str, ...]) -> Names:
     """A classifier of texts has its last layer under a name of its own."""
     for ours, theirs in task_heads(parts):
         if ours.startswith("heads.labels."):
@@ -58,7 +55,7 @@ def evidence() -> Evidence:
 LAYOUT = replace(
     bert.LAYOUT,
     kind="electra",
-    classes={MODEL: (), DISCRIMINATOR: (), **classes("Electra")},
+    classes={**classes("Electra"), "ElectraForPreTraining": ()},
     prefix="electra.",
     shape={"positions": "learned", "norm": "post", "pooler": "gelu", "task_types": 0, "feedforward": "gelu"},
     usual={**bert.LAYOUT.usual, "width": 256, "heads": 4, "inner": 1_024, "embedding": 128},
@@ -72,6 +69,7 @@ LAYOUT = replace(
     heads=heads,
     beside=("generator_", "discriminator_", "sequence_summary.", "classifier.", "qa_outputs.", "filbert."),
     evidence=evidence,
+    classifiers=("classifier.out_proj.", "classifier.weight", "classifier.bias"),
     tied={"generator_lm_head.weight": "embeddings.word_embeddings.weight"},
     left={"discriminator_predictions.": "the head that tells replaced tokens from others, which no task here asks"},
     renamed={},

@@ -10,7 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from filbert.core.errors import InputError
 from filbert.core.files import Json
+from filbert.folder.fields import short
 from filbert.folder.layouts import bert
 from filbert.folder.layouts.layout import Names
 
@@ -32,7 +34,10 @@ def fields(config: Config) -> dict[str, Any]:
 
 def check(path: Path, fields: Json, shape: dict[str, Any]) -> None:
     """Without kinds of tasks there is no table of them."""
-    if not fields.get("use_task_id", False):
+    has_types = fields.get("use_task_id", False)
+    if not isinstance(has_types, bool):
+        raise InputError(f"{path}: use_task_id is {short(has_types)!r}, but must be true or false.")
+    if not has_types:
         shape["task_types"] = 0
 
 

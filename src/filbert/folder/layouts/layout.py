@@ -22,6 +22,7 @@ Names = Iterator[tuple[str, tuple[str, ...]]]  # our tensor, and theirs that mak
 Evidence = Mapping[str, str | tuple[str, ...]]
 ACTIVATIONS = {"gelu": "gelu", "gelu_new": "gelu-tanh", "gelu_pytorch_tanh": "gelu-tanh", "relu": "relu"}
 KINDS = ("bert", "distilbert", "electra", "ernie", "modernbert")  # that are read and written: files here
+PASSED_OVER = ("position_ids", "embeddings.token_type_ids")  # counters that old folders stored as if they were learnt
 MODEL = "Model"  # how the class without a head ends
 
 
@@ -33,7 +34,7 @@ class Layout:
     leaves out, by our names. fixed: fields that change the arithmetic, and the one value that we compute. written:
     fields that are written unless the folder that was read said otherwise. encoder, heads: our tensors' names and
     theirs, those of heads for the parts that a model has. evidence: how the names of a head's tensors begin, which
-    shows that it is there. has_classifier: whether a `classifier` of theirs may be of several heads.
+    shows that it is there. classifiers: how tensors begin that may be of several heads, whose class says of which.
     """
 
     kind: str  # model_type
@@ -56,7 +57,7 @@ class Layout:
     beside: tuple[str, ...]  # how the names of tensors begin that stand beside the encoder, without its prefix
     evidence: Callable[[], Evidence]
     tied: Mapping[str, str]  # copies that some folders carry along, and what they must be equal to
-    has_classifier: bool = False
+    classifiers: tuple[str, ...] = ()
     left: Mapping[str, str] = field(default_factory=dict)  # how tensors begin that are not read, and what they are
     renamed: Mapping[str, str] = field(default_factory=dict)  # the ends of tensors' names in old folders, and today's
 
@@ -87,6 +88,10 @@ class Layout:
         have = set(parts)
         order = sorted(self.classes.items(), key=lambda each: (not {*each[1]} & HEADS.keys(), -len(each[1])))
         return next(name for name, parts_of in order if have >= set(parts_of))
+
+    def is_passed_over(self, name: str) -> bool:
+        """Whether a tensor, by its name of today, is read nowhere."""
+        return name.endswith(PASSED_OVER) or name.startswith(tuple(self.left))
 
     def today(self, name: str) -> str:
         """A tensor's name without the encoder's prefix, in today's words."""
