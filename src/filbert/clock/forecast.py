@@ -159,5 +159,5 @@ def weights(config: bert.Config) -> int:
 
 def flops(config: bert.Config, task: Masked) -> float:
     """Of one training step for each token: 6 for each weight it meets, attention, and the head on masked tokens."""
-    head = task.mask_prob * (config.width**2 + config.vocab_size * config.width)
+    head = task.mask_prob * (config.embedding_width * (config.width + config.vocab_size))
     return float(6 * (weights(config) + head) + 12 * config.layers * config.width * task.max_length / 2)

@@ -49,7 +49,7 @@ def flops_per_token(model: Encoder, mean_length: float, mask_prob: float) -> flo
     """Of a training step: 6 for each weight of a matrix a token meets, 12·L·D·length of attention, and the head."""
     config: Any = model.config  # a bert's
     inside = sum(p.numel() for name, p in model.named_parameters() if name.startswith("layers.") and p.ndim == 2)
-    head = mask_prob * (config.width**2 + config.vocab_size * config.width)
+    head = mask_prob * (config.embedding_width * (config.width + config.vocab_size))
     return float(6 * (inside + head) + 12 * config.layers * config.width * mean_length)
 
 

@@ -279,7 +279,7 @@ class Training:
             "examples": fed.examples[: SHOWN + 1],
         }  # fmt: skip
         self.pending.append((entry, outcome))
-        if self.machine.device.type != "cuda" or len(self.pending) >= READ_EVERY:
+        if not self.machine.is_cuda or len(self.pending) >= READ_EVERY:
             self._read()
 
     def _after(self) -> None:

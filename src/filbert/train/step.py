@@ -175,9 +175,8 @@ class Stepper:
         words = hashlib.blake2b(f"{self.seed}|dropout|{number}|{self.ranks.rank}".encode(), digest_size=7).digest()
         number = int.from_bytes(words, "little")
         torch.default_generator.manual_seed(number)
-        if (
-            self.machine.device.type == "cuda"
-        ):  # torch.manual_seed asks every kind of device there could be, a millisecond each time
+        # torch.manual_seed would ask every kind of device there could be, a millisecond each time.
+        if self.machine.is_cuda:
             torch.cuda.default_generators[self.machine.device.index].manual_seed(number)
 
     def _backward(self, part: Batch, counts: Mapping[str, float], seen: Terms, weight: float) -> None:
